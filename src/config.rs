@@ -30,7 +30,8 @@ pub struct Settings {
     pub cuckoo_expansion: u32,
     /// Maximum number of sub-filters of a cuckoo filter.
     pub cuckoo_max_expansions: u32,
-    /// Number of threads besides the main thread; `None` for one per core that the main thread leaves free, but at least one.
+    /// Number of threads besides the main thread; `None` for one per core that the main thread leaves free, but at
+    /// least one.
     pub threads: Option<usize>,
     /// Number of items from which BF.BULKTEST runs on the pool, so that only its client waits and not the server.
     pub offload_min_items: u64,

@@ -66,9 +66,9 @@ fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
 /// Error rate of equal ranges that together contain `items` items.
 ///
 /// Exact up to the second-order term of `range_rate`; within 1% of simulation for p ≥ 1e-4
-/// (tests/library/error_rate.rs). The slices of a range are filled by independent probes, so their rates multiply. With one
-/// probe each, nothing is left out: the rate of k slices of s cells is (1 − (1 − 1/s)^n)^k (Almeida et al., "Scalable
-/// Bloom Filters", 2007).
+/// (tests/library/error_rate.rs). The slices of a range are filled by independent probes, so their rates multiply. With
+/// one probe each, nothing is left out: the rate of k slices of s cells is (1 − (1 − 1/s)^n)^k (Almeida et al.,
+/// "Scalable Bloom Filters", 2007).
 pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let k = f64::from(probes);
@@ -117,9 +117,9 @@ pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
     total / weights
 }
 
-/// Error rate of a split-block filter with a mean of `load` items in its blocks, each of eight words of 32 bits, in which
-/// each item sets one bit: the mean of (1 − (31/32)^j)^8 over a Poisson distribution (Apple, "Split block Bloom filters",
-/// 2021).
+/// Error rate of a split-block filter with a mean of `load` items in its blocks, each of eight words of 32 bits, in
+/// which each item sets one bit: the mean of (1 − (31/32)^j)^8 over a Poisson distribution (Apple, "Split block Bloom
+/// filters", 2021).
 pub fn split_block_rate(load: f64) -> f64 {
     // (31/32)^700 is 2e-10.
     if load > 700.0 {
@@ -155,17 +155,17 @@ pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
 /// Standard deviation of [`estimate_items`] for `items` items: that of the number of set cells, divided by the number
 /// of cells that one more item is expected to set.
 ///
-/// Two cells in the same range are both empty more often than independent cells, because some items miss the range; within
-/// a slice of it a little less often, because an item's probe there is in one of them at most. Two
-/// cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
-/// number of empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ =
-/// k·n/m, as in [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than
-/// others.
+/// Two cells in the same range are both empty more often than independent cells, because some items miss the range;
+/// within a slice of it a little less often, because an item's probe there is in one of them at most. Two cells in
+/// different ranges are both empty less often, because no item can be in both ranges. The variance of the number of
+/// empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ = k·n/m, as in
+/// [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than others.
 pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let (k, range) = (f64::from(probes), f64::from(slices) * cells);
     let all = ranges * range;
-    // The chance that an item sets a given cell of its range, and by how much the chance for two of them exceeds the square.
+    // The chance that an item sets a given cell of its range, and by how much the chance for two of them exceeds the
+    // square.
     let hit = -libm::expm1(k * ln_miss(cells));
     let beside =
         libm::exp(2.0 * k * ln_miss(cells)) * libm::expm1(k * ln_miss((cells - 1.0) * (cells - 1.0)));

@@ -4,15 +4,16 @@
 //! * Fallible: a request for too much memory is an error and never an abort.
 //! * Aligned to 64 bytes here rather than by the allocator. The server's allocator guarantees only 16, and `std` clears
 //!   over-aligned blocks by hand, which would touch every page.
-//! * Untouched: nothing is written into a new block, so that a new filter costs no page. Writing the first word doubled the
-//!   time of BF.RESERVE for 100,000 items: a page fault, and a page for the allocator to clear when it reuses the block.
+//! * Untouched: nothing is written into a new block, so that a new filter costs no page. Writing the first word doubled
+//!   the time of BF.RESERVE for 100,000 items: a page fault, and a page for the allocator to clear when it reuses the
+//!   block.
 //!
 //! ```text
 //! block                    start, a multiple of 64
 //! │ 0..=64 bytes of padding │ len words …           │
 //! ```
-//! Blocks below [`ALIGNED_FROM`] have no padding, and neither have those that an allocator aligns by itself, as jemalloc does:
-//! with padding, a table whose size is a power of two would need jemalloc's next size, a quarter more.
+//! Blocks below [`ALIGNED_FROM`] have no padding, and neither have those that an allocator aligns by itself, as
+//! jemalloc does: with padding, a table whose size is a power of two would need jemalloc's next size, a quarter more.
 //!
 //! [`Shared`] words have several owners and a head. If there are only few words, they follow the head in the same
 //! block, unless that would waste more memory: a server may have a million small filters.
@@ -288,8 +289,8 @@ impl Words {
         write(last, rest);
     }
 
-    /// Copies a range of words to the same place in others, which are 0. A page of zeros stays untouched, so the copy of a
-    /// sparse filter needs no more memory than the filter.
+    /// Copies a range of words to the same place in others, which are 0. A page of zeros stays untouched, so the copy
+    /// of a sparse filter needs no more memory than the filter.
     pub(crate) fn copy_range(to: &Cells, from: &Cells, range: Range<usize>) {
         for (to, from) in to[range.clone()].iter().zip(&from[range]) {
             let word = from.load(Relaxed);
@@ -378,8 +379,8 @@ struct Block<B, H> {
 
 const HAS_EXTRA: u16 = 1 << 15;
 
-/// Bytes that an allocation takes from jemalloc, the servers' allocator: it has four sizes for each doubling, at least 8 bytes
-/// apart.
+/// Bytes that an allocation takes from jemalloc, the servers' allocator: it has four sizes for each doubling, at least
+/// 8 bytes apart.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     // A multiple of a power of two, without dividing.
@@ -398,8 +399,8 @@ impl<B, H, X> Shared<B, H, X> {
         if has_extra { size_of::<X>() } else { 0 }
     }
 
-    /// How many of `len` words follow their head: all, or none. loom's atomics are larger than a word, and have a block of
-    /// their own.
+    /// How many of `len` words follow their head: all, or none. loom's atomics are larger than a word, and have a block
+    /// of their own.
     fn few(len: usize, has_extra: bool) -> u16 {
         let head = Self::in_front(has_extra) + size_of::<Block<B, H>>();
         let fits = cfg!(not(all(loom, test))) && len < ALIGNED_FROM;
@@ -534,8 +535,8 @@ impl<B: Copy, H, X> Shared<B, H, X> {
     /// The words.
     #[inline(always)]
     pub(crate) fn words(&self) -> &Cells {
-        // SAFETY: `few` words follow the head, or a `Words` if `few` is 0. Zero is a valid AtomicU64, and only shared references
-        // are handed out.
+        // SAFETY: `few` words follow the head, or a `Words` if `few` is 0. Zero is a valid AtomicU64, and only shared
+        // references are handed out.
         unsafe {
             let behind = self.block.add(1);
             match self.block().few & !HAS_EXTRA {
@@ -556,9 +557,9 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
 impl<B, H, X> Drop for Shared<B, H, X> {
     fn drop(&mut self) {
-        // SAFETY: the block lives, because this is an owner. The last one has it for itself: what the others did happened
-        // before, by Release and Acquire. What is in front of the head and after it is there by the same `few` as when it was
-        // written, and the layout is that of the allocation.
+        // SAFETY: the block lives, because this is an owner. The last one has it for itself: what the others did
+        // happened before, by Release and Acquire. What is in front of the head and after it is there by the same `few`
+        // as when it was written, and the layout is that of the allocation.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();
             // Nobody can become an owner beside the only one, who needs no locked instruction to end.

@@ -1,7 +1,7 @@
 //! Metrics for the operator: gauges of what exists, and counts of what has happened. The module shows them in INFO.
 //!
-//! Each is one or two relaxed atomics, read on their own. They change when memory is allocated or freed and when something
-//! is refused. [`ACROSS`] changes once in each command that writes. No command touches any for each item.
+//! Each is one or two relaxed atomics, read on their own. They change when memory is allocated or freed and when
+//! something is refused. [`ACROSS`] changes once in each command that writes. No command touches any for each item.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -160,8 +160,8 @@ impl Gauge {
     }
 }
 
-/// A [`Gauge`] to which nearly all amounts are added by the main thread. That needs no locked instruction, which takes 20
-/// cycles: the deletion of a small filter changes five sums.
+/// A [`Gauge`] to which nearly all amounts are added by the main thread. That needs no locked instruction, which takes
+/// 20 cycles: the deletion of a small filter changes five sums.
 #[derive(Debug)]
 pub(crate) struct Sum {
     by_main: AtomicU64,
@@ -182,8 +182,8 @@ impl Sum {
         Sum { by_main: AtomicU64::new(0), by_others: Gauge::new() }
     }
 
-    /// Takes away what was there before, and adds what is there now. For the main thread, and for those that run while it
-    /// waits.
+    /// Takes away what was there before, and adds what is there now. For the main thread, and for those that run while
+    /// it waits.
     #[inline(always)]
     pub(crate) fn change(&self, before: u64, now: u64) {
         let sum = self.by_main.load(Relaxed);

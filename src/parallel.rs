@@ -69,7 +69,8 @@ fn in_parts_of(most: usize, len: usize, parallel: &ParallelFor<'_>, visit: impl 
     parallel(len.div_ceil(most), &|part| visit(part * most..len.min((part + 1) * most)));
 }
 
-/// Whether `holds` is true for all of `len` numbers. After the first for which it is false, no thread begins another part.
+/// Whether `holds` is true for all of `len` numbers. After the first for which it is false, no thread begins another
+/// part.
 pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usize) -> bool + Sync) -> bool {
     let failed = AtomicU64::new(0);
     in_parts_of(LOOKS, len, parallel, |mut part| {

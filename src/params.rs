@@ -69,11 +69,11 @@ pub enum LayoutChoice {
     Blocked = 2,
     /// A fingerprint in one cell: two cache misses per item, the least memory at low error rates and for counting.
     Fingerprint = 3,
-    /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more than
-    /// log2(1/p) bits.
+    /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more
+    /// than log2(1/p) bits.
     Fuse = 4,
-    /// A ribbon filter, also built from all its items at once: 5 to 6% more than log2(1/p) bits, for more instructions per
-    /// item.
+    /// A ribbon filter, also built from all its items at once: 5 to 6% more than log2(1/p) bits, for more instructions
+    /// per item.
     Ribbon = 6,
     /// Each probe in its own slice of the shard: two probes of an item never meet in one cell.
     Partitioned = 7,
@@ -168,7 +168,8 @@ impl Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
     }
 
-    /// Number of generations: one more, so that an item whose generation is nearly over when it is added stays for all steps.
+    /// Number of generations: one more, so that an item whose generation is nearly over when it is added stays for all
+    /// steps.
     pub fn generations(self) -> u16 {
         self.0 + 1
     }

@@ -142,8 +142,8 @@ impl LayerSpec {
     }
 
     /// The fewest words (CLASSIC), blocks (BLOCKED) or words of all slices (PARTITIONED) per shard, over all sensible
-    /// numbers of probes. The ideal number is log2(1/p), and the best whole number is one of its neighbours. Blocks need
-    /// fewer, and so do slices of few words, where rounding decides: for them, all numbers are tried.
+    /// numbers of probes. The ideal number is log2(1/p), and the best whole number is one of its neighbours. Blocks
+    /// need fewer, and so do slices of few words, where rounding decides: for them, all numbers are tried.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
         let ln_rate = libm::log(self.error_rate);
@@ -231,8 +231,9 @@ impl LayerSpec {
 
     /// The fewest units below `below` that keep the rate. The size for m cells without uneven ranges, −k·n / ln(1 −
     /// p^(1/k)), is the first guess, and never too large. Secants of the logarithms of rate and size lead from there to
-    /// the answer. One range needs one or two evaluations, bits in blocks at most eight. One unit less than the answer is either
-    /// less than the first guess, or was evaluated, so the answer is exact however good the other guesses are.
+    /// the answer. One range needs one or two evaluations, bits in blocks at most eight. One unit less than the answer
+    /// is either less than the first guess, or was evaluated, so the answer is exact however good the other guesses
+    /// are.
     fn fewest_units(
         &self,
         below: u64,
@@ -252,8 +253,8 @@ impl LayerSpec {
             return None;
         }
         let (mut low, mut high) = (0, below);
-        // If words are the units, there is one range. Its computed rate is so exact that fewer needn't be tried, unless the guess was
-        // rounded up across a whole number. In several ranges it is a sum.
+        // If words are the units, there is one range. Its computed rate is so exact that fewer needn't be tried, unless
+        // the guess was rounded up across a whole number. In several ranges it is a sum.
         if stride == 1 << self.cell.log2_per_word() {
             low = (libm::ceil(exact * (1.0 - ROUNDING)) as u64).saturating_sub(1);
         }
@@ -338,8 +339,8 @@ impl Spec {
 
     /// The requirements for that layer.
     ///
-    /// A chain must stay within its error rate however far it grows. Most chains never grow, so the first layer gets 60%
-    /// of the rate, and the others share the rest.
+    /// A chain must stay within its error rate however far it grows. Most chains never grow, so the first layer gets
+    /// 60% of the rate, and the others share the rest.
     pub(crate) fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let mut generations = 0;
         let (capacity, error_rate) = match self.family {

@@ -1,5 +1,5 @@
-//! One filter that 1 to all cores share: behind a mutex, behind a read-write lock, as an `AtomicBloom` of one shard and of
-//! 64, and for comparison a filter for each thread. `cargo bench --bench threads` prints one table.
+//! One filter that 1 to all cores share: behind a mutex, behind a read-write lock, as an `AtomicBloom` of one shard and
+//! of 64, and for comparison a filter for each thread. `cargo bench --bench threads` prints one table.
 //!
 //! A cell has two numbers, medians of the rounds: millions of items a second for all threads together, by the wall
 //! clock, and nanoseconds of processor time an item. The first needs an idle machine. The second is also valid on a

@@ -93,8 +93,8 @@ impl fmt::Display for Aftermath {
     }
 }
 
-/// The error, its causes from the outermost on, and its [`Aftermath`]. Causes of a Redis client's error are left out, because
-/// they repeat it.
+/// The error, its causes from the outermost on, and its [`Aftermath`]. Causes of a Redis client's error are left out,
+/// because they repeat it.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     let aftermath = error.downcast_ref::<Aftermath>();
     let mut parts = Vec::new();

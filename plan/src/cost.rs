@@ -94,8 +94,8 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     })
 }
 
-/// The same filter in LAYOUT FINGERPRINT. A window then drops the oldest generation when it is full, since a table has no more
-/// room.
+/// The same filter in LAYOUT FINGERPRINT. A window then drops the oldest generation when it is full, since a table has
+/// no more room.
 fn in_table(spec: &Spec) -> Spec {
     let mut table = Spec { layout: LayoutChoice::Fingerprint, ..*spec };
     if let Family::Window { overflow, .. } = &mut table.family

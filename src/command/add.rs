@@ -385,8 +385,8 @@ fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
 const MOST_TOGETHER: usize = 2 * Blob::PART;
 
 /// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards: equal items
-/// have the same shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding them,
-/// and it needs no memory.
+/// have the same shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding
+/// them, and it needs no memory.
 fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>, count: usize) -> Sums {
     let shards = filter.newest_layer().shards();
     let tasks = u32::try_from(call.threads()).unwrap_or(u32::MAX).min(shards);

@@ -135,15 +135,15 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     unite(call, key, &filters, union, refusal)
 }
 
-/// Reading a byte of a blob takes as long as combining this many bytes of cells: a MiB of bits is combined in 0.3 ms, and read
-/// in 1.0 ms from a file, and in 1.4 to 2.6 ms from what DUMP replied.
+/// Reading a byte of a blob takes as long as combining this many bytes of cells: a MiB of bits is combined in 0.3 ms,
+/// and read in 1.0 ms from a file, and in 1.4 to 2.6 ms from what DUMP replied.
 const READ: u64 = 4;
 
 /// Reading the shortest blob takes as long as reading this many bytes of a long one: 2 µs.
 const LEAST_READ: u64 = 2048;
 
-/// `BF.MERGE destination BLOB data [data…]`: the same with filters that are in no key: files, or what DUMP replied, perhaps
-/// on another server.
+/// `BF.MERGE destination BLOB data [data…]`: the same with filters that are in no key: files, or what DUMP replied,
+/// perhaps on another server.
 fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, CommandError> {
     let refusal = |why: Refused| why.told(|source| format!("blob {}", source.saturating_add(1)));
     let (existing, now_ms) = (key.bloom()?, clock(call));

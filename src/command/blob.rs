@@ -65,8 +65,8 @@ impl Unread {
         self.place.argument
     }
 
-    /// Whether its bytes take longer to read or to hash than a part takes to add, however few the items are: 4 ms a MiB with the
-    /// slowest codec.
+    /// Whether its bytes take longer to read or to hash than a part takes to add, however few the items are: 4 ms a MiB
+    /// with the slowest codec.
     pub(super) fn is_long(&self) -> bool {
         self.len > Parts::BYTES
     }

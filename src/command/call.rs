@@ -369,8 +369,8 @@ pub trait Call<'a> {
     /// reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}
 
-    /// Whether the command has held the server for long enough after `done` items and should
-    /// [go on later](Call::go_on_later). Commands ask after every few items. Those with many also ask before the first: what
+    /// Whether the command has held the server for long enough after `done` items and should [go on
+    /// later](Call::go_on_later). Commands ask after every few items. Those with many also ask before the first: what
     /// comes before the items is repeated in every piece, so the items of a piece may take as long.
     fn should_pause(&self, _done: usize) -> bool {
         false
@@ -384,8 +384,8 @@ pub trait Call<'a> {
     fn goes_apart(&self, bytes: u64) -> bool;
 
     /// Begins work on another thread. The reply is [`Reply::Later`], other clients are served meanwhile, and other
-    /// commands that write one of the keys wait. When the work is done, the command is run again with the same arguments
-    /// and the same time, and gets what the work has [made](Call::made).
+    /// commands that write one of the keys wait. When the work is done, the command is run again with the same
+    /// arguments and the same time, and gets what the work has [made](Call::made).
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.

@@ -1,6 +1,6 @@
-//! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees it, until
-//! its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and gives way to anyone
-//! else who needs memory.
+//! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees it,
+//! until its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and gives way to
+//! anyone else who needs memory.
 //!
 //! Replicas and the AOF get each piece when it comes, so the last one costs no more than the others. They then hold the
 //! same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. Where that isn't
@@ -450,8 +450,8 @@ impl Loads {
         Ok(to)
     }
 
-    /// Reads the next chunk of a load, unless another thread has placed it. Returns what replicas and the AOF get of the load, and the filter's
-    /// pieces if it was the last chunk. The error comes with the load if that is over.
+    /// Reads the next chunk of a load, unless another thread has placed it. Returns what replicas and the AOF get of
+    /// the load, and the filter's pieces if it was the last chunk. The error comes with the load if that is over.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -654,8 +654,8 @@ mod tests {
     use crate::params::Spec;
     use crate::wire::Encoder;
 
-    /// Loads under the keys `0`, `1`, …, of which `chunks[n]` chunks have arrived. A chunk has 1 MiB, and no page of it is
-    /// all zeros, which would not wait.
+    /// Loads under the keys `0`, `1`, …, of which `chunks[n]` chunks have arrived. A chunk has 1 MiB, and no page of it
+    /// is all zeros, which would not wait.
     fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
         let mut filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
         for item in 0..50_000u32 {

@@ -27,7 +27,8 @@ const COMMITTED: &CStr = c"bf.rebuild.commit";
 /// Bytes of another filter that are processed in the time for one item of a static filter.
 const BUILD_COST: u64 = 128;
 
-/// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT | STATUS`.
+/// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT |
+/// STATUS`.
 pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let alone = || if call.argc() == FIRST_ITEM { Ok(()) } else { Err(CommandError::Arity) };
     match upper(call.arg(2)).as_slice() {

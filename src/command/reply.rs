@@ -67,13 +67,13 @@ pub struct Answers {
     pub error: Option<CommandError>,
 }
 
-/// Numbers and their names. A map of these needs no allocation, and its names are sent as they are: without that, BF.INFO
-/// took an eighth longer than in RedisBloom.
+/// Numbers and their names. A map of these needs no allocation, and its names are sent as they are: without that,
+/// BF.INFO took an eighth longer than in RedisBloom.
 #[derive(Debug, PartialEq)]
 pub struct Numbers {
     names: &'static [&'static CStr],
-    /// As many as there are names. A negative one is null. With an `Option` of each, a reply would be so large that every
-    /// command copies its own by a call of memcpy.
+    /// As many as there are names. A negative one is null. With an `Option` of each, a reply would be so large that
+    /// every command copies its own by a call of memcpy.
     values: [i64; Numbers::MOST],
 }
 

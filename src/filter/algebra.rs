@@ -90,8 +90,8 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// Finds the places of the sources' layers in the chain of the filter that the union was planned for, or of the first
-    /// source.
+    /// Finds the places of the sources' layers in the chain of the filter that the union was planned for, or of the
+    /// first source.
     ///
     /// # Errors
     /// [`Incompatible::TooManyLayers`] or [`Incompatible::TooManyPairs`], and the source.

@@ -10,8 +10,8 @@ use crate::sizing::LayerSpec;
 /// A Bloom filter of fixed size, of bits or counters, that any number of threads add to, test and delete from without a
 /// lock. It refuses nothing: beyond its capacity the false-positive rate rises.
 ///
-/// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add 2.0 times as
-/// fast as one (docs/PERFORMANCE.md).
+/// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add 2.0 times
+/// as fast as one (docs/PERFORMANCE.md).
 ///
 /// ```
 /// use bloomery::{AtomicBloom, Bloom};

@@ -20,14 +20,15 @@ pub trait Grow {
     /// errors depend on the filter.
     fn try_add(&mut self, item: Self::Item<'_>) -> Result<Added, Error>;
 
-    /// Bytes of the array that [`grow`](Grow::grow) would add, 0 if it makes room in another way; `None` if the filter has a
-    /// fixed capacity.
+    /// Bytes of the array that [`grow`](Grow::grow) would add, 0 if it makes room in another way; `None` if the filter
+    /// has a fixed capacity.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::Unreachable`].
     fn next_bytes(&self) -> Result<Option<u64>, Error>;
 
-    /// Adds the next array, or drops the oldest generation of a window. Returns false, and does nothing, if the filter has a fixed capacity.
+    /// Adds the next array, or drops the oldest generation of a window. Returns false, and does nothing, if the filter
+    /// has a fixed capacity.
     ///
     /// # Errors
     /// Same as [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].

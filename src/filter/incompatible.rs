@@ -10,11 +10,12 @@ pub enum Incompatible {
     ClockBehind,
     /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
     Layers,
-    /// One of them has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which an item may be in any of four
-    /// cells, or is static; and they aren't two fingerprint filters of fixed size in a merge.
+    /// One of them has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which an item may be in any
+    /// of four cells, or is static; and they aren't two fingerprint filters of fixed size in a merge.
     Fingerprints,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,
-    /// Finding the places of the sources' layers would take more than [`MAX_PAIRS`](crate::limits::MAX_PAIRS) comparisons.
+    /// Finding the places of the sources' layers would take more than [`MAX_PAIRS`](crate::limits::MAX_PAIRS)
+    /// comparisons.
     TooManyPairs,
 }

@@ -237,7 +237,8 @@ impl Filter {
         Some(live)
     }
 
-    /// Ends a rebuild with a filter that was built from the list that is its shadow. Returns the live filter and the list.
+    /// Ends a rebuild with a filter that was built from the list that is its shadow. Returns the live filter and the
+    /// list.
     pub(crate) fn commit_built(&mut self, built: Bloom) -> Option<(Live, Bloom)> {
         let parts = self.take_rebuild()?.into_parts();
         *self = Filter::Bloom(built);

@@ -1,8 +1,8 @@
 //! Rounds of mixing, which all static filters have in common: the hashes of a set's items are mixed again and again
 //! until a filter can be built from them.
 //!
-//! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of the
-//! items that are looked at one after the other are in the caches.
+//! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of
+//! the items that are looked at one after the other are in the caches.
 
 use crate::error::Error;
 use crate::hash::fast_range;

@@ -8,9 +8,9 @@ use crate::params::{LayoutChoice, Spec};
 
 /// Collects the items of a static filter, and builds it: the smallest filter for a set that doesn't change.
 ///
-/// Until it is built, an item takes 8 bytes in a list that doubles when it is full, and 24 more while it is built, or 30 in
-/// [`LayoutChoice::Ribbon`]. Items that come again count once. They are dropped from the list when they are more than half of
-/// it, so a different item never takes more than 32 bytes there, however often it comes.
+/// Until it is built, an item takes 8 bytes in a list that doubles when it is full, and 24 more while it is built, or
+/// 30 in [`LayoutChoice::Ribbon`]. Items that come again count once. They are dropped from the list when they are more
+/// than half of it, so a different item never takes more than 32 bytes there, however often it comes.
 ///
 /// ```
 /// use bloomery::StaticBuilder;

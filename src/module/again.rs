@@ -152,8 +152,8 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
 }
 
 /// The clock calls this. It runs when all modules of the configuration are loaded. Nothing that the server calls later
-/// may be left behind where Redis 8 unloads the module by force, after MODULE LOADEX with an option that nobody took: it
-/// ends subscriptions, but not calls that were requested of its event loop.
+/// may be left behind where Redis 8 unloads the module by force, after MODULE LOADEX with an option that nobody took:
+/// it ends subscriptions, but not calls that were requested of its event loop.
 pub(super) fn tick() {
     // The lock isn't held while the server works.
     let (ctx, stand_ins) = match &mut *stage() {
@@ -163,8 +163,8 @@ pub(super) fn tick() {
     *stage() = Stage::Running;
     let ctx: *mut raw::RedisModuleCtx = ptr::with_exposed_provenance_mut(ctx);
     for name in &stand_ins {
-        // SAFETY: the context is our own, and this is the main thread, where commands run. The texts are NUL-terminated, as
-        // the format "cc" says, and the reply is freed once.
+        // SAFETY: the context is our own, and this is the main thread, where commands run. The texts are
+        // NUL-terminated, as the format "cc" says, and the reply is freed once.
         let unloaded = unsafe {
             let reply = server!(RedisModule_Call(
                 ctx,

@@ -12,8 +12,8 @@
 //! a key is held by its name, and a filter that is read is held in whatever key it is. In its second run the command
 //! must find the same filters in its keys.
 //!
-//! A large filter that replicas and the AOF can't make themselves is [sent](super::loads::send) to them before it is put into
-//! its key. Until then the command is in the queue as well.
+//! A large filter that replicas and the AOF can't make themselves is [sent](super::loads::send) to them before it is
+//! put into its key. Until then the command is in the queue as well.
 //!
 //! The queue has the order in which commands came. A waiting command may run when no earlier command holds one of its
 //! keys.
@@ -219,8 +219,8 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
     entry
 }
 
-/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. The longer a job has taken, the
-/// longer it will probably still take, so it is checked less often: a check costs some 20 µs.
+/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. The longer a job has taken,
+/// the longer it will probably still take, so it is checked less often: a check costs some 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),

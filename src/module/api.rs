@@ -166,8 +166,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Sends a command with this key, a word, and these arguments. With a format for each argument, the server needs 400
-    /// instructions less than for a vector with a string of our own.
+    /// Sends a command with this key, a word, and these arguments. With a format for each argument, the server needs
+    /// 400 instructions less than for a vector with a string of our own.
     pub(super) fn replicate_word(self, name: &CStr, key: Text<'_>, word: &[u8], arguments: &[Text<'_>]) {
         // SAFETY: "s" takes a string, "b" bytes and their number, and "v" is as above.
         unsafe {
@@ -203,9 +203,9 @@ impl<'a> Context<'a> {
 
     /// Makes the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
-        // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients (writes
-        // without replicas, say, or what needs memory if the last command of a client found none, even by evicting keys), and
-        // "E" gives every refusal as a reply, which is freed once.
+        // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients
+        // (writes without replicas, say, or what needs memory if the last command of a client found none, even by
+        // evicting keys), and "E" gives every refusal as a reply, which is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;
@@ -298,8 +298,8 @@ static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut()
 impl Context<'_> {
     /// Makes the server reply `+OK` to a command that changes nothing, and keeps the reply.
     pub(super) fn keep_ok(self) {
-        // SAFETY: format "l" takes a long long. The reply belongs to no context, because none of ours collects its objects. It is
-        // freed once, or never.
+        // SAFETY: format "l" takes a long long. The reply belongs to no context, because none of ours collects its
+        // objects. It is freed once, or never.
         unsafe {
             let (select, format) = (c"SELECT".as_ptr(), c"l".as_ptr());
             let reply =

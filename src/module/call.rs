@@ -311,8 +311,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
             head.set(elapsed);
             return false;
         }
-        // Each piece has the same head. A BF.INSERT of 100,000 items with as many words of options took 6 s in pieces of 32
-        // items, and 43 ms whole.
+        // Each piece has the same head. A BF.INSERT of 100,000 items with as many words of options took 6 s in pieces
+        // of 32 items, and 43 ms whole.
         let is_long =
             (done >= MOST_ITEMS || elapsed >= SLICE) && elapsed >= head.get().saturating_mul(SLICE_PER_HEAD);
         let client_may_wait = || {

@@ -226,8 +226,8 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         config::register(context, &prefix)?;
         // After the configuration file, which they override.
         config::take_arguments(&options)?;
-        // Nothing fails after the first subscription: Redis 7.0 keeps those of a module that it doesn't load, and calls them
-        // after it has unmapped the module.
+        // Nothing fails after the first subscription: Redis 7.0 keeps those of a module that it doesn't load, and calls
+        // them after it has unmapped the module.
         follow_configuration(ctx)?;
         info::register(ctx);
         offload::join_at_shutdown(ctx);

@@ -157,8 +157,8 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c
     }
 }
 
-/// Subscribes to what happens to loads. RDB files have them where the server can leave them out when there are none, since
-/// a file with more than keys can't be read without this module.
+/// Subscribes to what happens to loads. RDB files have them where the server can leave them out when there are none,
+/// since a file with more than keys can't be read without this module.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -236,8 +236,8 @@ unsafe extern "C" fn source_changed(
     guard::call("source", || with(Loads::are_own), || ());
 }
 
-/// A full sync replaces all keys. When the server empties its databases for it, that ends the loads as any flush does; when
-/// it serves the old keys meanwhile, it says so here.
+/// A full sync replaces all keys. When the server empties its databases for it, that ends the loads as any flush does;
+/// when it serves the old keys meanwhile, it says so here.
 unsafe extern "C" fn synced(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,

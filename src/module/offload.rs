@@ -3,8 +3,8 @@
 //! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts
 //! of strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
 //! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument that the
-//! main thread has retained and unblocks the client. Then the main thread replies and releases the argument. Commands that
-//! write use this by way of `apart`.
+//! main thread has retained and unblocks the client. Then the main thread replies and releases the argument. Commands
+//! that write use this by way of `apart`.
 //!
 //! Each client that waits costs memory for its argument, which the server counts as used but can't take back by itself.
 //! So the number of waiting clients and their bytes are limited. If a client disconnects, its job ends as well: the
@@ -233,8 +233,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait: Valkey ≥ 8.1
-    /// returns no handle then, and hasn't replied anything.
+    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait: Valkey ≥
+    /// 8.1 returns no handle then, and hasn't replied anything.
     ///
     /// # Errors
     /// As for [`room`].
@@ -442,8 +442,8 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     guard::call("release", release, || ());
 }
 
-/// Stops all jobs and joins the workers when the server shuts down. It ends by `exit`, and none of our threads may run by
-/// then.
+/// Stops all jobs and joins the workers when the server shuts down. It ends by `exit`, and none of our threads may run
+/// by then.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.

@@ -250,7 +250,8 @@ fn wait(
 }
 
 /// Blocks the client of a command. `None` if the server would run a piece for this client only, or the client is one of
-/// those that Valkey ≥ 8.1 doesn't block. Any number of them may wait: a client has its arguments in memory in any case.
+/// those that Valkey ≥ 8.1 doesn't block. Any number of them may wait: a client has its arguments in memory in any
+/// case.
 fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     // A client that has sent ASKING or READONLY may use keys that others may not.
     let anyone = Detached::new(ctx, ctx.database());
@@ -333,8 +334,8 @@ pub(super) fn run_next(ctx: Context<'_>) -> bool {
     true
 }
 
-/// The server calls this on the main thread when a client that still waits has gone: it hung up, was killed, or is one of
-/// those that REPLICAOF sends away.
+/// The server calls this on the main thread when a client that still waits has gone: it hung up, was killed, or is one
+/// of those that REPLICAOF sends away.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let client = client.addr();

@@ -1,15 +1,15 @@
 //! Threads for two kinds of work: [`Pool::fork_join`] splits work that the caller waits for, [`Pool::submit`] queues a
 //! job that nobody waits for. It knows neither filters nor a server.
 //!
-//! * Nothing depends on a worker being free, or existing. A caller runs its own tasks, and workers only help. A job that
-//!   no worker can run is returned.
+//! * Nothing depends on a worker being free, or existing. A caller runs its own tasks, and workers only help. A job
+//!   that no worker can run is returned.
 //! * A job has one owner: the caller until it is queued, then the queue, then the worker that takes it, or the thread
 //!   that withdraws it. So it runs once, or it is given back once.
 //! * Jobs take turns, see `shared.rs`. A job waits for as many turns as there are jobs, and not until they have ended,
 //!   unless very many jobs have begun.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
-//! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not call
-//!   a pool.
+//! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not
+//!   call a pool.
 //!
 //! # How workers are woken
 //!
@@ -33,10 +33,10 @@
 //!
 //! No wake-up is lost, because work is posted under the same lock, at one of three times:
 //!
-//! 1. Before the first look, or before the second: that look finds it. This is why a poster need not notify workers that
-//!    are spinning: they always look once more before they sleep.
-//! 2. After the worker has gone to sleep: the poster finds it counted in `sleeping`, and notifies it. Between the second
-//!    look and the wait the lock isn't released, so nothing can be posted in between.
+//! 1. Before the first look, or before the second: that look finds it. This is why a poster need not notify workers
+//!    that are spinning: they always look once more before they sleep.
+//! 2. After the worker has gone to sleep: the poster finds it counted in `sleeping`, and notifies it. Between the
+//!    second look and the wait the lock isn't released, so nothing can be posted in between.
 //! 3. While the worker runs other work: it looks again when that ends.
 //!
 //! `news` only makes a worker look sooner. It orders nothing, so it is relaxed. A worker that misses news spins to the

@@ -169,8 +169,8 @@ fn more_jobs_than_may_be_paused() {
     });
 }
 
-/// One worker, and jobs that end their turn after each task. All end, even if one is withdrawn in the middle, and the pool
-/// closes at any time.
+/// One worker, and jobs that end their turn after each task. All end, even if one is withdrawn in the middle, and the
+/// pool closes at any time.
 #[test]
 fn jobs_take_turns() {
     for withdraws in [false, true] {

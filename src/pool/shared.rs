@@ -231,9 +231,10 @@ impl State {
 /// How long a job works before others get their turn. Time doesn't pass in a model: every turn is over at once.
 const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_steps)) { 0 } else { 5 });
 
-/// Paused jobs beyond which no other job begins. Each keeps a thread, and a container may have as few as 100, of which the server
-/// needs some for itself and one for a fork. With 1000 clients and no bound there were up to 1000 threads. With a lower bound,
-/// fewer clients with long jobs could keep a short one waiting. In a model, two jobs reach the bound.
+/// Paused jobs beyond which no other job begins. Each keeps a thread, and a container may have as few as 100, of which
+/// the server needs some for itself and one for a fork. With 1000 clients and no bound there were up to 1000 threads.
+/// With a lower bound, fewer clients with long jobs could keep a short one waiting. In a model, two jobs reach the
+/// bound.
 const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 
 /// Where a job runs: as one of the workers, or on another thread.
@@ -258,8 +259,8 @@ impl<'p> Seat<'p> {
         Seat { shared, turn: None }
     }
 
-    /// Like [`Pool::fork_join`](super::Pool::fork_join), for the job that runs here. Between tasks, other jobs have their
-    /// turn. So that they needn't wait for long, a task should last a millisecond at most.
+    /// Like [`Pool::fork_join`](super::Pool::fork_join), for the job that runs here. Between tasks, other jobs have
+    /// their turn. So that they needn't wait for long, a task should last a millisecond at most.
     pub fn fork_join(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let pause = || self.pause();
         let pause: Option<&dyn Fn()> = if self.turn.is_some() { Some(&pause) } else { None };

@@ -15,8 +15,8 @@ pub const SECTOR: u64 = 2048;
 /// Most bits of a cell: one word.
 const MOST_WIDTH: u32 = u64::BITS;
 
-/// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells: it is part of the format.
-/// Where cells belong to generations, a word for each sector, one for each generation, and one more come last.
+/// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells: it is part of the
+/// format. Where cells belong to generations, a word for each sector, one for each generation, and one more come last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Number of cells. Two neighbouring cells are a window.
@@ -36,7 +36,8 @@ impl Table {
         Table { payload, generations, ..Table::default() }
     }
 
-    /// The smallest such table for `capacity` items at this error rate. `None` if fingerprints would have too many bits.
+    /// The smallest such table for `capacity` items at this error rate. `None` if fingerprints would have too many
+    /// bits.
     pub(super) fn smallest(self, capacity: u64, error_rate: f64) -> Option<Table> {
         let Table { payload, .. } = self;
         // Spare cells, with which an add to a nearly full table finds room. Counting tables have more: items come and

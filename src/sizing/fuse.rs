@@ -11,8 +11,8 @@ pub const WIDTHS: std::ops::RangeInclusive<u32> = 4..=32;
 /// Smallest segment.
 const LEAST_LOG2_SEGMENT: u32 = 2;
 
-/// Largest segment: 2^18 cells. Larger ones would not fit in a second-level cache while the filter is built, and need no
-/// fewer cells.
+/// Largest segment: 2^18 cells. Larger ones would not fit in a second-level cache while the filter is built, and need
+/// no fewer cells.
 const MOST_LOG2_SEGMENT: u32 = 18;
 
 /// Maximum number of mixing rounds for an item's hash. A build that fails is repeated with one more round. In 240,000
@@ -22,8 +22,8 @@ pub const MOST_ROUNDS: u64 = 64;
 /// Bytes that an item needs while a filter is built, besides the list and the filter.
 pub const BUILD_BYTES: u64 = 24;
 
-/// The sizes of a binary fuse filter. A word that describes it follows its cells, so that two words can be read wherever a
-/// cell begins.
+/// The sizes of a binary fuse filter. A word that describes it follows its cells, so that two words can be read
+/// wherever a cell begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fuse {
     /// Segments that the first cell of an item may be in. Its others are in the two segments that follow.
@@ -72,8 +72,8 @@ impl Fuse {
             && Fuse::words(cells, width) <= limits::MAX_BYTES / 8
     }
 
-    /// The word that follows the cells of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an empty
-    /// filter.
+    /// The word that follows the cells of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an
+    /// empty filter.
     pub fn describe(self, rounds: u64) -> u64 {
         self.starts << 16 | u64::from(self.log2_segment) << 8 | rounds
     }

@@ -3,8 +3,8 @@
 use super::fuse::MOST_ROUNDS;
 use crate::params::limits;
 
-/// Rows that an item may have a part in: those from its first one on. With 64 instead of 128, a filter of 10 million items
-/// would need 14% more rows than items rather than 5.5%.
+/// Rows that an item may have a part in: those from its first one on. With 64 instead of 128, a filter of 10 million
+/// items would need 14% more rows than items rather than 5.5%.
 pub const WINDOW: u64 = 128;
 
 /// Rows of a block. In each column, a block is a word.
@@ -19,8 +19,8 @@ pub const MOST_COLUMNS: u32 = 32;
 /// Bytes that an item needs while a filter is built, besides the list and the filter: its hash, and a row of 20 bytes.
 pub const BUILD_BYTES: u64 = 30;
 
-/// Rows beyond the number of items, in 65,536ths: 0.35% for each doubling of the items. The more items there are, the more
-/// likely it is that somewhere too many are close together.
+/// Rows beyond the number of items, in 65,536ths: 0.35% for each doubling of the items. The more items there are, the
+/// more likely it is that somewhere too many are close together.
 const MORE_FOR_DOUBLE: u64 = 227;
 
 /// Subtracted from that, because a few items don't need rows beyond their number. Another round of mixing was needed by
@@ -28,8 +28,8 @@ const MORE_FOR_DOUBLE: u64 = 227;
 /// rounds.
 const LESS: u64 = 1558;
 
-/// The sizes of a ribbon filter: a table of rows and columns of bits. The first `wide` blocks have one column more than the
-/// others, so that the table isn't larger than the error rate demands. A word that describes it follows it.
+/// The sizes of a ribbon filter: a table of rows and columns of bits. The first `wide` blocks have one column more than
+/// the others, so that the table isn't larger than the error rate demands. A word that describes it follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ribbon {
     /// All blocks.
@@ -101,8 +101,8 @@ impl Ribbon {
         half_to(self.columns) * (2.0 - wide)
     }
 
-    /// The word that follows the table of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an empty
-    /// filter.
+    /// The word that follows the table of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an
+    /// empty filter.
     pub fn describe(self, rounds: u64) -> u64 {
         self.blocks << 8 | rounds
     }

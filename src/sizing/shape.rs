@@ -69,8 +69,8 @@ pub struct Shape {
     pub error_rate: f64,
     /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON: the bits of a fingerprint, each of which halves the error rate
-    /// as a probe does. For a list: 1.
+    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON: the bits of a fingerprint, each of which halves the error
+    /// rate as a probe does. For a list: 1.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,

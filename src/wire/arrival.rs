@@ -94,8 +94,8 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) words: Words,
-    /// Its cells, counted part by part while each is in the cache. Counting them at the end would read everything again: a
-    /// millisecond for each MiB of counters.
+    /// Its cells, counted part by part while each is in the cache. Counting them at the end would read everything
+    /// again: a millisecond for each MiB of counters.
     pub(super) census: Census,
 }
 

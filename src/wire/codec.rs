@@ -30,8 +30,8 @@ impl Kind {
 /// The most bytes that one bincode struct may need. A bound against hostile lengths, far above what ours need.
 const BINCODE_LIMIT: u64 = 4096;
 
-/// bincode 1.3 with everything pinned: fixed-size integers, little-endian. With a limit for writing, each struct would be
-/// measured first, which takes as long as writing it.
+/// bincode 1.3 with everything pinned: fixed-size integers, little-endian. With a limit for writing, each struct would
+/// be measured first, which takes as long as writing it.
 fn codec() -> impl Options {
     bincode::DefaultOptions::new().with_fixint_encoding().with_little_endian()
 }

@@ -33,8 +33,8 @@ pub struct Encoder<'a> {
     filter: FilterRef<'a>,
     format: Format,
     dump_number: u16,
-    /// Computed when it is asked for, like the stamp: a dump over several commands prepares each piece from scratch, and
-    /// each of the two takes as long as opening the key.
+    /// Computed when it is asked for, like the stamp: a dump over several commands prepares each piece from scratch,
+    /// and each of the two takes as long as opening the key.
     head: OnceLock<Vec<u8>>,
     /// What each chunk carries in our format.
     stamp: OnceLock<u32>,

@@ -550,7 +550,8 @@ fn filters_move_in_pieces() {
     }
 }
 
-/// Random commands on a primary, their effects on a replica with another configuration and no memory: equal bit for bit.
+/// Random commands on a primary, their effects on a replica with another configuration and no memory: equal bit for
+/// bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let mut grown = 0;

@@ -334,8 +334,8 @@ fn the_limit_of_items() {
     assert!(server.keys.borrow().is_empty());
 }
 
-/// Reading the clock is 4% of a test of ten items in a small filter. In a chain of hundreds of layers the same items may take a
-/// millisecond, which LATENCY reports.
+/// Reading the clock is 4% of a test of ten items in a small filter. In a chain of hundreds of layers the same items
+/// may take a millisecond, which LATENCY reports.
 #[test]
 fn few_items_are_timed_if_each_has_many_probes() {
     let server = FakeServer::default();

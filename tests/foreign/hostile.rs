@@ -18,7 +18,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
 
-// ---- what a filter must be able to do --------------------------------------------------------------------------------
+// ---- what a filter must be able to do
+// --------------------------------------------------------------------------------
 
 /// Saves the value as a server does, in the encoding of its system, and loads it.
 fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
@@ -175,7 +176,8 @@ fn inserted(mut filter: Cuckoo, name: &str) -> (Cuckoo, Vec<Vec<u8>>) {
     (filter, members)
 }
 
-// ---- mutations -------------------------------------------------------------------------------------------------------
+// ---- mutations
+// -------------------------------------------------------------------------------------------------------
 
 /// Where programs break.
 fn edge(random: &mut SmallRng) -> u64 {
@@ -364,7 +366,8 @@ fn boxed(filter: Foreign) -> Filter {
     Filter::Foreign(Box::new(filter))
 }
 
-// ---- samples ---------------------------------------------------------------------------------------------------------
+// ---- samples
+// ---------------------------------------------------------------------------------------------------------
 
 const CHAINS: [&str; 3] = ["foreign-redisbloom", "foreign-redisbloom-1", "foreign-redisbloom-2"];
 
@@ -605,7 +608,8 @@ fn bitmaps() {
     }
 }
 
-// ---- our own format --------------------------------------------------------------------------------------------------
+// ---- our own format
+// --------------------------------------------------------------------------------------------------
 
 /// Corrects checksums and stamps.
 fn seal(bytes: &mut [u8]) {

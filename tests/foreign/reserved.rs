@@ -19,8 +19,8 @@ fn size(scheme: Scheme, error_rate: f64, capacity: u64) -> (u64, u32) {
     (spec.modulus, spec.probes)
 }
 
-/// Recorded from the originals: bits-and-blooms 3, Guava 31.1, Redisson 3. go-zero's authors advise 20 bits an item for an
-/// error rate of 0.000067.
+/// Recorded from the originals: bits-and-blooms 3, Guava 31.1, Redisson 3. go-zero's authors advise 20 bits an item for
+/// an error rate of 0.000067.
 #[test]
 fn sizes_are_those_of_the_originals() {
     for (rate, capacity, bloom_v3, guava, redisson) in [

@@ -2,8 +2,8 @@
 //! counts the hits X among Q tests:
 //!
 //! * too many: X > Qp + 5σ with the *promised* rate p, the block penalty, shards, layers and generations included;
-//! * too few: X < Qr − 5σ with the rate r that the model of src/math.rs predicts. A sizing that wastes memory, or a test
-//!   that measures nothing, fails here.
+//! * too few: X < Qr − 5σ with the rate r that the model of src/math.rs predicts. A sizing that wastes memory, or a
+//!   test that measures nothing, fails here.
 //!
 //! σ is the binomial's, or, where many small filters are pooled, the scatter of their results if that is larger: small
 //! filters differ in luck. Seeds are fixed, so that a gate always gives the same verdict. BLOOMERY_SCALE=10 runs ten

@@ -48,8 +48,8 @@ fn an_empty_default_filter() {
     assert!(filter.allocated() <= filter.bytes() as usize + 88, "{}", filter.allocated());
 }
 
-/// Bytes of a RedisBloom filter of one link at 1%: 96 for chain and link, and `capacity · ln(1/rate) / ln² 2` bits, in whole
-/// words. A chain that may grow gives its first link half of the rate.
+/// Bytes of a RedisBloom filter of one link at 1%: 96 for chain and link, and `capacity · ln(1/rate) / ln² 2` bits, in
+/// whole words. A chain that may grow gives its first link half of the rate.
 fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
     let rate: f64 = if may_grow { 0.005 } else { 0.01 };
     let bits = (capacity as f64 * -rate.ln() / 0.480_453_013_918_201) as u64;
@@ -76,8 +76,9 @@ fn small_filters_beside_redisblooms() {
     }
 }
 
-/// The same for cuckoo filters of two and four slots a bucket. RedisBloom has 56 bytes beside the slots, whose number is
-/// the same here. Only the smallest of all, with 4 slots, has 4 bytes more, which every allocator adds to RedisBloom's.
+/// The same for cuckoo filters of two and four slots a bucket. RedisBloom has 56 bytes beside the slots, whose number
+/// is the same here. Only the smallest of all, with 4 slots, has 4 bytes more, which every allocator adds to
+/// RedisBloom's.
 #[test]
 fn small_cuckoo_filters_beside_redisblooms() {
     for bucket_size in [2, 4] {

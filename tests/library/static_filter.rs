@@ -72,8 +72,9 @@ fn the_error_rate_is_that_of_the_fingerprint() {
     }
 }
 
-/// A ribbon filter keeps any error rate, and is no better than that from a few hundred items on: within 5 standard deviations,
-/// whatever share of its blocks has one column more, and as precisely as a million tests of each filter can tell.
+/// A ribbon filter keeps any error rate, and is no better than that from a few hundred items on: within 5 standard
+/// deviations, whatever share of its blocks has one column more, and as precisely as a million tests of each filter can
+/// tell.
 #[test]
 fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);
@@ -99,8 +100,8 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     }
 }
 
-/// Every item is found, and the error rate within 5 standard deviations, also of the largest sets. Takes minutes and 4 GB, so
-/// only with `BLOOMERY_SCALE` from 100 on.
+/// Every item is found, and the error rate within 5 standard deviations, also of the largest sets. Takes minutes and 4
+/// GB, so only with `BLOOMERY_SCALE` from 100 on.
 #[test]
 fn a_hundred_million_items() {
     if env("BLOOMERY_SCALE", 1) < 100 {

@@ -117,7 +117,8 @@ fn is_used(filter: &Bloom, mib: u64) -> bool {
     (first..first + width(filter)).any(|bit| body[bit as usize / 8] >> (bit % 8) & 1 == 1)
 }
 
-/// An item of generation 1 that is added again in generation 2: half of each number would be 3, or 0, which isn't alive.
+/// An item of generation 1 that is added again in generation 2: half of each number would be 3, or 0, which isn't
+/// alive.
 #[test]
 fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
     let family = Family::Window { generations: 2, every_ms: 0, overflow: Overflow::Error };

@@ -153,8 +153,8 @@ fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added:
     first_two(against_floor(bench, server, title, floor, tests)?)
 }
 
-/// Adds new items to a filter that is half full, by the commands `names` of the floor, of the least that a filter can do,
-/// and of the filter. Gives the series of the last two.
+/// Adds new items to a filter that is half full, by the commands `names` of the floor, of the least that a filter can
+/// do, and of the filter. Gives the series of the last two.
 fn adds(
     bench: &Bench,
     server: &Server,

@@ -101,8 +101,8 @@ fn compare(rounds: u64, capacity: u64) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of an add, in groups, to copies of the filter, until enough have been added. A window has them in its newest
-/// generation.
+/// Nanoseconds of an add, in groups, to copies of the filter, until enough have been added. A window has them in its
+/// newest generation.
 fn add(filter: &Bloom, numbers: Range<u64>) -> Result<f64> {
     let items: Vec<_> = numbers.clone().map(item::<BULK_WIDTH>).collect();
     let (mut ns, mut done) = (0.0, 0);

@@ -20,8 +20,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Build a filter file from items, without a server. `bloomery push` uploads it.
 ///
 /// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is
-/// complete. With --spread, each part gets a file of its own: FILTER.0-of-64, and so on. With --static, building needs 33
-/// bytes an item, and 39 with --static=ribbon.
+/// complete. With --spread, each part gets a file of its own: FILTER.0-of-64, and so on. With --static, building needs
+/// 33 bytes an item, and 39 with --static=ribbon.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

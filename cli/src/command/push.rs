@@ -141,8 +141,8 @@ impl Upload {
         keys.map(|(part, key)| Upload::new(options, file(part), key)).collect()
     }
 
-    /// Uploads the file, and renames it to the key; returns the type that was there, or `None` if interrupted. `sent` counts
-    /// the bytes.
+    /// Uploads the file, and renames it to the key; returns the type that was there, or `None` if interrupted. `sent`
+    /// counts the bytes.
     fn run(
         &self,
         options: &Options,

@@ -183,7 +183,8 @@ fn fill<'i>(
     Ok(Some((read, blank)))
 }
 
-/// A rebuild that was begun. Each command has a connection of its own: the server may close one while nothing is sent over it.
+/// A rebuild that was begun. Each command has a connection of its own: the server may close one while nothing is sent
+/// over it.
 struct Rebuild<'a> {
     server: &'a Server,
     key: &'a [u8],

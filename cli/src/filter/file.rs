@@ -15,7 +15,8 @@ const PREFIX: usize = 20;
 /// Where both have the length of what follows.
 const LENGTH: std::ops::Range<usize> = 8..12;
 
-/// More than the bytes of the largest head: a filter that is being rebuilt may have twice 4096 layers, of 64 bytes each.
+/// More than the bytes of the largest head: a filter that is being rebuilt may have twice 4096 layers, of 64 bytes
+/// each.
 const MAX_HEAD: usize = 1 << 20;
 
 /// The head or a chunk, complete.

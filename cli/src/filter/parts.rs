@@ -1,5 +1,6 @@
-//! One logical Bloom filter in parts, which lie on the nodes of a cluster. Each part is a filter under its own key, and every
-//! item belongs to one part. docs/CLUSTER.md has the rules, with vectors; the Python package's `SpreadBloom` follows the same.
+//! One logical Bloom filter in parts, which lie on the nodes of a cluster. Each part is a filter under its own key, and
+//! every item belongs to one part. docs/CLUSTER.md has the rules, with vectors; the Python package's `SpreadBloom`
+//! follows the same.
 
 use crate::error::Failure;
 use bloomery::Spec;

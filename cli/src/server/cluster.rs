@@ -1,8 +1,8 @@
 //! A connection to a cluster, for commands on the keys of one slot.
 //!
 //! A command is sent to another node only after a refusal that says it was not executed: MOVED, ASK and TRYAGAIN. It is
-//! never repeated after an error of the connection, because the node may have executed it: a batch of a load would go in
-//! twice.
+//! never repeated after an error of the connection, because the node may have executed it: a batch of a load would go
+//! in twice.
 
 use super::link::Link;
 use super::options::Server;

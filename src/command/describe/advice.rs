@@ -15,8 +15,8 @@ const MANY_LAYERS: u64 = 8;
 /// 1.5 times its capacity.
 const FAR_ABOVE: f64 = 5.0;
 
-/// An observed error rate this many times the one that follows from the cells isn't an accident: with [`ENOUGH_FALSE`] false
-/// answers it is four standard deviations above.
+/// An observed error rate this many times the one that follows from the cells isn't an accident: with [`ENOUGH_FALSE`]
+/// false answers it is four standard deviations above.
 const DRIFT: f64 = 2.0;
 
 /// Number of false answers before a rate is trusted: with 20, its standard deviation is a fifth.

@@ -32,8 +32,8 @@ pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
-/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY | FULL]`. With FULL it
-/// is BF.STATS.
+/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY | FULL]`. With
+/// FULL it is BF.STATS.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 3 {
         return Err(CommandError::Arity);

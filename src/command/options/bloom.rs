@@ -296,8 +296,8 @@ impl ReserveOptions<'_> {
     }
 }
 
-/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Anything that the
-/// options leave open stays as it is, if it is known. The capacity becomes what has turned out to be needed. Only a static
+/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Anything that the options
+/// leave open stays as it is, if it is known. The capacity becomes what has turned out to be needed. Only a static
 /// filter may begin in an empty key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
@@ -450,7 +450,8 @@ fn family(
             Some(OnFull::Error) => Overflow::Error,
             Some(OnFull::Saturate) => Overflow::Saturate,
             Some(OnFull::Rotate) => Overflow::Rotate,
-            // A stream should not stop because one hour was busier than planned. A table has no room beyond its capacity.
+            // A stream should not stop because one hour was busier than planned. A table has no room beyond its
+            // capacity.
             _ if is_table => Overflow::Rotate,
             _ => Overflow::Saturate,
         };
@@ -581,9 +582,9 @@ pub(in crate::command) struct Insertion {
     pub(in crate::command) first_item: usize,
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in RedisBloom, the
-/// last of several equal options wins, and options are checked even if the key exists. With one of valkey-bloom's options,
-/// `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, there may be no ITEMS.
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in
+/// RedisBloom, the last of several equal options wins, and options are checked even if the key exists. With one of
+/// valkey-bloom's options, `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, there may be no ITEMS.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);

@@ -86,8 +86,8 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
     }
 }
 
-/// The filter that an add to a missing key creates, without its seed. Bloomery replicates a creation before an add, so a
-/// primary that sends such an add is RedisBloom. Its replicas also go by their own configuration.
+/// The filter that an add to a missing key creates, without its seed. Bloomery replicates a creation before an add, so
+/// a primary that sends such an add is RedisBloom. Its replicas also go by their own configuration.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     let origin = if call.obeys() { Origin::RedisBloom } else { Origin::Bloomery };
     CuckooSpec { origin, ..default_spec(&call.settings()) }
@@ -119,8 +119,8 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     words
 }
 
-/// The argument after the key that creates a filter that [is plain](is_plain): of CF.INSERT, before the first items, or the only
-/// one of CF.RESERVE. See [`bloom::sent`](super::bloom::sent).
+/// The argument after the key that creates a filter that [is plain](is_plain): of CF.INSERT, before the first items, or
+/// the only one of CF.RESERVE. See [`bloom::sent`](super::bloom::sent).
 pub(in crate::command) fn sent(spec: &CuckooSpec) -> Created {
     let numbers = [spec.capacity, spec.bucket_size.into(), spec.max_iterations.into(), spec.expansion.into()];
     Created { numbers: SmallVec::from_buf(numbers.map(Word::Number)), seed: spec.seed.low }

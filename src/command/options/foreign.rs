@@ -101,7 +101,8 @@ pub(in crate::command) struct ForeignReservation {
     pub(in crate::command) creation: Vec<Vec<u8>>,
 }
 
-/// `BF.RESERVE key error_rate capacity SCHEME system [FUNNEL|TYPE|CODEC items] [SEED 0]`; `None` for another BF.RESERVE.
+/// `BF.RESERVE key error_rate capacity SCHEME system [FUNNEL|TYPE|CODEC items] [SEED 0]`; `None` for another
+/// BF.RESERVE.
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(
     call: &C,
 ) -> Result<Option<ForeignReservation>, CommandError> {

@@ -19,8 +19,8 @@ use std::str::FromStr;
 /// More than the longest word that names an option.
 const BEYOND_OPTIONS: usize = 16;
 
-/// A word in upper case, to be compared with options. A word may have 512 MB, so the rest of one that is longer than any
-/// option is left out.
+/// A word in upper case, to be compared with options. A word may have 512 MB, so the rest of one that is longer than
+/// any option is left out.
 pub(super) fn upper(word: &[u8]) -> SmallVec<[u8; BEYOND_OPTIONS]> {
     word.iter().take(BEYOND_OPTIONS).map(u8::to_ascii_uppercase).collect()
 }
@@ -47,8 +47,8 @@ pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     short_decimal(bytes).or_else(|| any_number(bytes))
 }
 
-/// A number of few digits, as most error rates are. Digits and power of ten are exact then, so that their quotient is the
-/// nearest number, in a quarter of the time (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
+/// A number of few digits, as most error rates are. Digits and power of ten are exact then, so that their quotient is
+/// the nearest number, in a quarter of the time (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
 fn short_decimal(bytes: &[u8]) -> Option<f64> {
     // From one digit and the point to fifteen digits and the point.
     if !(2..=16).contains(&bytes.len()) {

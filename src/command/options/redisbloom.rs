@@ -1,11 +1,12 @@
 //! Options as RedisBloom reads them, for commands from a RedisBloom primary or from an append-only file that it wrote.
 //!
-//! RedisBloom sends a command as its client wrote it. So everything that it accepts must be understood here, and mean the
-//! same: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT; unknown
-//! words; error rates down to the smallest number. What it refuses it doesn't send, so little is checked.
+//! RedisBloom sends a command as its client wrote it. So everything that it accepts must be understood here, and mean
+//! the same: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT;
+//! unknown words; error rates down to the smallest number. What it refuses it doesn't send, so little is checked.
 //!
-//! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed is RedisBloom's,
-//! and so is an add to a key that doesn't exist. The filter is then RedisBloom's too, and stays equal to the primary's.
+//! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed is
+//! RedisBloom's, and so is an add to a key that doesn't exist. The filter is then RedisBloom's too, and stays equal to
+//! the primary's.
 
 use super::bloom::{self, New};
 use super::valkey_bloom::Dialect;
@@ -29,8 +30,8 @@ pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
 
 const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
 
-/// The last words of a creation that a replica writes into its own append-only file, and later reads from there. Its options
-/// follow the key, so a key that has the name of an option does no harm.
+/// The last words of a creation that a replica writes into its own append-only file, and later reads from there. Its
+/// options follow the key, so a key that has the name of an option does no harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
 /// First argument that may be an option. RedisBloom begins with the command's name.
@@ -77,9 +78,9 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
     words.into_iter().chain(fixed).chain(OWN.map(str::to_owned)).map(String::into_bytes).collect()
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends for an
-/// add to a missing key: `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`. And what valkey-bloom sends, see
-/// [`valkey_bloom`](super::valkey_bloom): its further options begin with other letters.
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends
+/// for an add to a missing key: `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`. And what valkey-bloom
+/// sends, see [`valkey_bloom`](super::valkey_bloom): its further options begin with other letters.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     if let Some(numbers) = sent(call) {
         let new = New::Sent(sent_bloom(numbers).ok_or(UNKNOWN)?);
@@ -112,15 +113,15 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
 /// Argument of the first item, or the client's capacity, that Bloomery sends with a new filter.
 const FIRST_SENT: usize = 3;
 
-/// The numbers of a new filter that Bloomery sends with its first items, in the argument before them. RedisBloom has no option
-/// with this letter.
+/// The numbers of a new filter that Bloomery sends with its first items, in the argument before them. RedisBloom has no
+/// option with this letter.
 fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     let numbers = argument(call, 2)?.strip_prefix(b"SPEC,")?;
     Some(numbers.split(|byte| *byte == b','))
 }
 
-/// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. The command has at least four arguments. The capacity is as the client
-/// wrote it, because a number takes time to write.
+/// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. The command has at least four arguments. The capacity is
+/// as the client wrote it, because a number takes time to write.
 pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
     Some(sent_bloom(sent_after_capacity(call)?).ok_or(UNKNOWN))
 }
@@ -201,9 +202,9 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     Ok(cuckoo::Insertion { new: None, capacity: asked, create, first_item })
 }
 
-/// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item, if there is such
-/// a word. `read` gets the first three letters of each option in lower case, with 0 for those that are missing, and a way
-/// to get its value.
+/// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item, if there is
+/// such a word. `read` gets the first three letters of each option in lower case, with 0 for those that are missing,
+/// and a way to get its value.
 fn letters<'a, C: Call<'a>>(
     call: &C,
     mut read: impl FnMut(&[u8; 3], &mut dyn FnMut() -> Option<&'a [u8]>) -> Option<()>,

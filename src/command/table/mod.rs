@@ -109,8 +109,8 @@ pub enum MoreKeys {
 /// The word after the key that says that the following arguments are filters themselves, and no keys.
 pub const BLOBS: &str = "BLOB";
 
-/// Whether a command with this number of arguments has [`BLOBS`] after its key, where `second` is. As the last argument,
-/// the word is the name of a key.
+/// Whether a command with this number of arguments has [`BLOBS`] after its key, where `second` is. As the last
+/// argument, the word is the name of a key.
 pub fn has_blobs(argc: usize, second: &[u8]) -> bool {
     argc > 3 && second.eq_ignore_ascii_case(BLOBS.as_bytes())
 }

@@ -74,8 +74,8 @@ impl Bloom {
     /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints if the union has more items than their capacity. Then nothing has
-    /// changed.
+    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints if the union has more items than their capacity. Then
+    /// nothing has changed.
     pub fn union(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
@@ -174,8 +174,8 @@ impl Bloom {
         }
     }
 
-    /// Puts the layers of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Layers`] into `chain`,
-    /// which has those of earlier sources, and is empty or begins with the layers of this filter.
+    /// Puts the layers of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Layers`] into
+    /// `chain`, which has those of earlier sources, and is empty or begins with the layers of this filter.
     ///
     /// If items were added to a source since it was last merged, older copies of its layers are already here. A layer
     /// goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.

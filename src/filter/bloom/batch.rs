@@ -59,8 +59,8 @@ impl Probed for Reader {
 }
 
 /// Hashes the items in groups of up to [`GROUP`]. Each group's cache lines are requested by `prefetch`, which is
-/// [`Layer::prefetch`] or [`Layer::prefetch_all`], unless the layer [is near](Layer::is_near); then `visit` gets the group, until it says stop. `filter` is a
-/// shared or an exclusive reference, which `visit` gets back.
+/// [`Layer::prefetch`] or [`Layer::prefetch_all`], unless the layer [is near](Layer::is_near); then `visit` gets the
+/// group, until it says stop. `filter` is a shared or an exclusive reference, which `visit` gets back.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,

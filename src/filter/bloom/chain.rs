@@ -1,12 +1,12 @@
 //! The scaling filter: layers of growing capacity and shrinking error rate (Almeida, Baquero, Preguiça, Hutchison,
 //! "Scalable Bloom Filters", 2007). Items go to the newest layer. A test looks at all layers, newest first.
 //!
-//! A counting chain has layers of fingerprints. An item is counted in the oldest layer that contains its fingerprint, or in the
-//! newest layer if none does. All adds and deletes of an item therefore use the same cell, which other items may share. The
-//! reason: only the newest layer gets new fingerprints, so an older layer can only lose them. If an older layer contains an
-//! item's fingerprint, it has done so since it was the newest, and its cell has counted every add of the item and of the items
-//! with the same fingerprint. When the fingerprint disappears, all of those have been deleted, and no newer layer contains any
-//! of them. The next add can start in the newest layer.
+//! A counting chain has layers of fingerprints. An item is counted in the oldest layer that contains its fingerprint,
+//! or in the newest layer if none does. All adds and deletes of an item therefore use the same cell, which other items
+//! may share. The reason: only the newest layer gets new fingerprints, so an older layer can only lose them. If an
+//! older layer contains an item's fingerprint, it has done so since it was the newest, and its cell has counted every
+//! add of the item and of the items with the same fingerprint. When the fingerprint disappears, all of those have been
+//! deleted, and no newer layer contains any of them. The next add can start in the newest layer.
 
 use super::layer::Layer;
 use crate::error::Error;

@@ -54,8 +54,8 @@ impl Bloom {
         }
     }
 
-    /// The static filter of the items in this list. Equal lists give equal filters, and so do lists in another order or with
-    /// repetitions.
+    /// The static filter of the items in this list. Equal lists give equal filters, and so do lists in another order or
+    /// with repetitions.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].

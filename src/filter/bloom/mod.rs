@@ -105,8 +105,8 @@ impl Bloom {
         Bloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
     }
 
-    /// An empty filter that grows when it is full, with a random seed. The error rate holds for all of it, however far it
-    /// grows.
+    /// An empty filter that grows when it is full, with a random seed. The error rate holds for all of it, however far
+    /// it grows.
     ///
     /// # Errors
     /// As [`fixed`](Bloom::fixed).
@@ -131,8 +131,8 @@ impl Bloom {
         Bloom::new(Spec::window(capacity, error_rate, generations).with_random_seed()?)
     }
 
-    /// An empty filter of this spec. A window's first generation begins at Unix time 0. A static filter stays empty: use
-    /// [`StaticBuilder`](crate::StaticBuilder).
+    /// An empty filter of this spec. A window's first generation begins at Unix time 0. A static filter stays empty:
+    /// use [`StaticBuilder`](crate::StaticBuilder).
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -353,7 +353,8 @@ impl Bloom {
         }
     }
 
-    /// As [`add`](Bloom::add), but without growing: a scaling filter whose newest layer is full also refuses a new item.
+    /// As [`add`](Bloom::add), but without growing: a scaling filter whose newest layer is full also refuses a new
+    /// item.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -380,8 +381,8 @@ impl Bloom {
         }
     }
 
-    /// As [`try_add`](Bloom::try_add), for an item that wasn't [known](Bloom::known) a moment ago, in a filter that hasn't
-    /// grown since.
+    /// As [`try_add`](Bloom::try_add), for an item that wasn't [known](Bloom::known) a moment ago, in a filter that
+    /// hasn't grown since.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -481,8 +482,8 @@ impl Bloom {
         }
     }
 
-    /// Makes room for items: adds the next layer of a scaling filter, or drops the oldest generation of a window that rotates
-    /// when it is full. Returns false, and does nothing, for other filters.
+    /// Makes room for items: adds the next layer of a scaling filter, or drops the oldest generation of a window that
+    /// rotates when it is full. Returns false, and does nothing, for other filters.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].

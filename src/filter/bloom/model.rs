@@ -76,8 +76,8 @@ fn a_delete_takes_nobody_elses() {
     });
 }
 
-/// Two threads delete an item that was added once. One of them finds it, and the cell that another item shares keeps that
-/// item's count.
+/// Two threads delete an item that was added once. One of them finds it, and the cell that another item shares keeps
+/// that item's count.
 #[test]
 fn an_item_is_deleted_once() {
     explore(|| {

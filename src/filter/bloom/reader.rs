@@ -7,8 +7,8 @@ use crate::bits::Hits;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use std::sync::Arc;
 
-/// Reads a filter's layers from any thread, for as long as it likes: the layers live until the last reader is gone, even
-/// if the filter is dropped.
+/// Reads a filter's layers from any thread, for as long as it likes: the layers live until the last reader is gone,
+/// even if the filter is dropped.
 #[derive(Clone)]
 pub struct Reader {
     hasher: Hasher,

@@ -74,8 +74,8 @@ impl Bloom {
         }
     }
 
-    /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters, or
-    /// if `live` is `None`.
+    /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters,
+    /// or if `live` is `None`.
     #[must_use]
     pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
         if let (Body::Window(window), Some(live)) = (&mut self.body, live) {

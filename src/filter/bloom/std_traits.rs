@@ -24,7 +24,8 @@ impl PartialEq for Bloom {
 /// Adds every item.
 ///
 /// # Panics
-/// If the filter refuses one: it is full, or there is no memory for growing. [`Bloom::insert`] returns an error instead.
+/// If the filter refuses one: it is full, or there is no memory for growing. [`Bloom::insert`] returns an error
+/// instead.
 impl<I: Item> Extend<I> for Bloom {
     fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
         for item in items {

@@ -1,5 +1,5 @@
-//! The rotating filter. Adds go to the newest generation, a test looks at all living ones, and a rotation drops the oldest. So
-//! an item stays for at least G−1 rotations after its last add.
+//! The rotating filter. Adds go to the newest generation, a test looks at all living ones, and a rotation drops the
+//! oldest. So an item stays for at least G−1 rotations after its last add.
 
 use super::generations::{Generation, Generations};
 use super::layer::Layer;
@@ -98,8 +98,8 @@ impl Window {
         self.generations().current()
     }
 
-    /// Records the item in the newest generation; `insert` does so in a layer of its own. `added` says that no generation
-    /// contained it, `changed` that the newest one didn't.
+    /// Records the item in the newest generation; `insert` does so in a layer of its own. `added` says that no
+    /// generation contained it, `changed` that the newest one didn't.
     #[inline]
     pub(crate) fn add(
         &self,
@@ -270,8 +270,8 @@ impl Window {
         taken < source.alive(current).filter(|generation| generation.items > 0).count()
     }
 
-    /// The layer of the generation of this age, below G, in a ring. If that generation would have a number below 0, all are
-    /// renumbered.
+    /// The layer of the generation of this age, below G, in a ring. If that generation would have a number below 0, all
+    /// are renumbered.
     pub(super) fn of_age(&mut self, age: u64) -> &Layer {
         let span = self.layers.len() as u64;
         if age > self.newest {

@@ -9,8 +9,8 @@ use std::ops::Range;
 /// Bits per slot.
 pub(super) const SLOT_BITS: u32 = 8;
 
-/// The buckets of a table as loops over many items need them: in three registers. From the table itself they would be read
-/// again for each item, because a write to a slot might have changed them.
+/// The buckets of a table as loops over many items need them: in three registers. From the table itself they would be
+/// read again for each item, because a write to a slot might have changed them.
 #[derive(Clone, Copy)]
 pub(super) struct Buckets<'t> {
     words: &'t Cells,

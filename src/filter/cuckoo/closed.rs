@@ -49,8 +49,8 @@ impl Closed {
         buckets.into_iter().all(|bucket| has(&self.known, bucket))
     }
 
-    /// Whether it matters that an add changes this bucket. Soon few of those with a way out are left among the candidates, so
-    /// the adds that succeed beside refusals don't keep the set from being found.
+    /// Whether it matters that an add changes this bucket. Soon few of those with a way out are left among the
+    /// candidates, so the adds that succeed beside refusals don't keep the set from being found.
     #[inline]
     pub(super) fn is_candidate(&self, bucket: u64) -> bool {
         has(&self.candidates, bucket)

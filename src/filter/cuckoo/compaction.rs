@@ -1,5 +1,5 @@
-//! Compaction: fingerprints of newer sub-filters move into free slots of older ones, and the newest are freed while they are
-//! empty.
+//! Compaction: fingerprints of newer sub-filters move into free slots of older ones, and the newest are freed while
+//! they are empty.
 //!
 //! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. Looking for it in all of
 //! them takes one step for each fingerprint and sub-filter: 21.7 s in a filter of 4 MB with 250 sub-filters, in which
@@ -63,8 +63,8 @@ impl Cuckoo {
         self.compact_by(all, None, |steps| steps < most)
     }
 
-    /// As [`compact`](Cuckoo::compact), as long as `go_on` returns true for the number of steps so far. It is asked before
-    /// each move.
+    /// As [`compact`](Cuckoo::compact), as long as `go_on` returns true for the number of steps so far. It is asked
+    /// before each move.
     pub(crate) fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
         let rooms = if self.has_rooms() { Rooms::new(self.tables()) } else { None };
         self.compact_by(all, rooms, go_on)

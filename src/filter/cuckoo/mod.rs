@@ -13,12 +13,12 @@
 //!
 //! Making room searches breadth-first for the shortest chain of moves and carries it out from the free slot backwards:
 //! each fingerprint is written to its new place before it leaves the old one. A search that fails has changed nothing.
-//! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the old
-//! one after it. There are no such readers: adds take `&mut self`.
+//! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the
+//! old one after it. There are no such readers: adds take `&mut self`.
 //!
-//! A filter of RedisBloom makes room and compacts as RedisBloom does, to the byte. RedisBloom replicates a CF.INSERT as it
-//! came, with the items that it refused. A replica that found room for those would later have none for items that the
-//! primary accepted. This depends on the filter, not on the sender of the command, so that all replicas of a filter
+//! A filter of RedisBloom makes room and compacts as RedisBloom does, to the byte. RedisBloom replicates a CF.INSERT as
+//! it came, with the items that it refused. A replica that found room for those would later have none for items that
+//! the primary accepted. This depends on the filter, not on the sender of the command, so that all replicas of a filter
 //! agree.
 
 mod ahead;
@@ -332,8 +332,8 @@ impl Cuckoo {
         Ok(())
     }
 
-    /// Adds items in order while each finds a free slot at once in the newest sub-filter. Returns how many it has added; for the
-    /// next one there is [`try_insert`](Cuckoo::try_insert).
+    /// Adds items in order while each finds a free slot at once in the newest sub-filter. Returns how many it has
+    /// added; for the next one there is [`try_insert`](Cuckoo::try_insert).
     #[inline(always)]
     pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
         match &self.body {
@@ -344,8 +344,8 @@ impl Cuckoo {
         }
     }
 
-    /// Most fingerprints that a search for room takes to their other bucket, one after the other. A search that isn't RedisBloom's
-    /// looks at 2,048 buckets at most before it takes the first.
+    /// Most fingerprints that a search for room takes to their other bucket, one after the other. A search that isn't
+    /// RedisBloom's looks at 2,048 buckets at most before it takes the first.
     pub(crate) fn longest_walk(&self) -> u16 {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }

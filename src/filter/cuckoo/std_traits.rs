@@ -38,8 +38,8 @@ impl<I: CuckooItem> Extend<I> for Cuckoo {
     }
 }
 
-/// A filter with a random seed and the default parameters, sized for the number of items that the iterator announces, at
-/// least 1024.
+/// A filter with a random seed and the default parameters, sized for the number of items that the iterator announces,
+/// at least 1024.
 ///
 /// # Panics
 /// Without memory or randomness.

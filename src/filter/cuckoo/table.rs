@@ -20,8 +20,8 @@ const SEARCHED: usize = 2048;
 /// Maximum number of slots that a search for room looks at. With up to 64 slots a bucket, [`SEARCHED`] ends it first.
 const LOOKED_AT: usize = 131_072;
 
-/// Maximum number of buckets of a table in which a search remembers where it has been. It seldom comes back to a bucket of a
-/// larger one. In a table of 64 full buckets, every path soon meets another one.
+/// Maximum number of buckets of a table in which a search remembers where it has been. It seldom comes back to a bucket
+/// of a larger one. In a table of 64 full buckets, every path soon meets another one.
 const REMEMBERED: u64 = 4096;
 
 /// Buckets of tables of at least this many bytes are fetched ahead. Smaller tables are in the L2 cache.
@@ -38,7 +38,8 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
     slots.sum()
 }
 
-/// Slots in use among those with these bytes. A byte counts the slots of up to 255, so that 16 bytes are counted at once.
+/// Slots in use among those with these bytes. A byte counts the slots of up to 255, so that 16 bytes are counted at
+/// once.
 pub(crate) fn slots_in_use(bytes: &[u8]) -> u64 {
     let in_use = |slots: &[u8]| slots.iter().fold(0u8, |sum, slot| sum + u8::from(*slot != 0));
     bytes.chunks(240).map(|slots| u64::from(in_use(slots))).sum()
@@ -243,8 +244,8 @@ impl Table {
         free
     }
 
-    /// Puts items into free slots of their buckets, in order, up to the first item whose buckets are full. Returns how many it
-    /// has put there.
+    /// Puts items into free slots of their buckets, in order, up to the first item whose buckets are full. Returns how
+    /// many it has put there.
     #[inline(always)]
     pub(super) fn insert_each(&self, items: &[CuckooHash]) -> usize {
         if self.is_full() {
@@ -369,8 +370,8 @@ impl Table {
     /// Inserts as RedisBloom makes room: puts the fingerprint into a slot of its first bucket, takes what was there to
     /// that one's other bucket, and so on, `most` times. Slots are taken in turn, not at random, so every server that
     /// starts from the same bytes ends with the same bytes. Returns how many fingerprints were moved; `None` if there
-    /// still was no free slot, and then the walk is undone. Adds the number of slots that it looks at to `searched`, and
-    /// passes each bucket on the way to `changed`.
+    /// still was no free slot, and then the walk is undone. Adds the number of slots that it looks at to `searched`,
+    /// and passes each bucket on the way to `changed`.
     pub(super) fn insert_by_kicking(
         &self,
         item: CuckooHash,

@@ -32,8 +32,8 @@ pub(super) fn is_in_one_word(width: u32, cell: u64) -> bool {
     first / 64 == (first + u64::from(width) - 1) / 64
 }
 
-/// Asks the processor to fetch the lines of two neighbouring cells, usually the same one. Without a branch: one in twenty
-/// would be mispredicted, and a test would take 10% longer.
+/// Asks the processor to fetch the lines of two neighbouring cells, usually the same one. Without a branch: one in
+/// twenty would be mispredicted, and a test would take 10% longer.
 #[inline(always)]
 pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
     let first = (cell * u64::from(width)) as usize;

@@ -1,10 +1,10 @@
 //! Which cells an item may be in. This is part of the format (docs/FORMAT.md, "Fingerprints").
 //!
-//! Two neighbouring cells are a window, and n cells have n − 1 windows. An item has two: the first is chosen by its hash, and
-//! the second follows at a distance that the fingerprint chooses. A cell says which of the two it is in, so each can be
-//! computed from the other for any number of windows. The XOR of a cuckoo filter (Fan et al., 2014) needs a power of
-//! two. The two have no cell in common. Otherwise some items would have only three cells, and one of 5000 small tables
-//! would be full too early.
+//! Two neighbouring cells are a window, and n cells have n − 1 windows. An item has two: the first is chosen by its
+//! hash, and the second follows at a distance that the fingerprint chooses. A cell says which of the two it is in, so
+//! each can be computed from the other for any number of windows. The XOR of a cuckoo filter (Fan et al., 2014) needs a
+//! power of two. The two have no cell in common. Otherwise some items would have only three cells, and one of 5000
+//! small tables would be full too early.
 
 use crate::filter::bloom::probe::mix;
 use crate::hash::{ItemHash, fast_range};
@@ -92,8 +92,8 @@ impl Geometry {
         [0, 1, 2, 3].map(|number| self.place(identity, number))
     }
 
-    /// The identity in a cell that is in use. `None` for a place outside the windows, and for a fingerprint that no item has:
-    /// only damaged cells have those.
+    /// The identity in a cell that is in use. `None` for a place outside the windows, and for a fingerprint that no
+    /// item has: only damaged cells have those.
     #[inline(always)]
     pub(super) fn identity_in(self, cell: u64, content: u64) -> Option<Identity> {
         let fingerprint = content & ((1 << self.fingerprint) - 1);
@@ -130,7 +130,8 @@ mod tests {
         }
     }
 
-    /// Computed by a Python program that was written from docs/FORMAT.md alone. A change here would orphan every saved table.
+    /// Computed by a Python program that was written from docs/FORMAT.md alone. A change here would orphan every saved
+    /// table.
     #[test]
     fn pinned_windows() {
         let item = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };

@@ -1,9 +1,10 @@
-//! A table of fingerprints: a cuckoo table of windows that overlap (Schmitz, Zentgraf, Rahmann, "Smaller and More Flexible
-//! Cuckoo Filters", 2025). It has any number of cells, and 94% of them can be in use. An item has one cell, in one of two
-//! windows of two cells, so a test touches two cache lines, and a cell has room for a count.
+//! A table of fingerprints: a cuckoo table of windows that overlap (Schmitz, Zentgraf, Rahmann, "Smaller and More
+//! Flexible Cuckoo Filters", 2025). It has any number of cells, and 94% of them can be in use. An item has one cell, in
+//! one of two windows of two cells, so a test touches two cache lines, and a cell has room for a count.
 //!
 //! One thread writes. Others may read meanwhile: an item that is moved could escape a reader who looks into one window
-//! before and into the other after the move, so a reader who finds nothing looks again if something was moved meanwhile.
+//! before and into the other after the move, so a reader who finds nothing looks again if something was moved
+//! meanwhile.
 
 pub(super) mod cells;
 mod geometry;
@@ -161,8 +162,8 @@ impl Table<'_> {
         [first[0], first[1], second[0], second[1]]
     }
 
-    /// Which of these contents are the identity's own: bit i for place i. Without a branch on what is found: half of them would
-    /// be mispredicted.
+    /// Which of these contents are the identity's own: bit i for place i. Without a branch on what is found: half of
+    /// them would be mispredicted.
     #[inline(always)]
     fn own(&self, identity: Identity, contents: [u64; 4]) -> u32 {
         let geometry = self.geometry;
@@ -331,8 +332,8 @@ impl Table<'_> {
         Step { before, after }
     }
 
-    /// Changes the count in a cell. If the cell lies across two words, a reader between the two changes may see it free: the key of
-    /// an item that is counted may be 0, and a carry leaves zeros behind.
+    /// Changes the count in a cell. If the cell lies across two words, a reader between the two changes may see it
+    /// free: the key of an item that is counted may be 0, and a carry leaves zeros behind.
     #[inline(always)]
     fn recount(&self, cell: u64, content: u64) {
         if cells::is_in_one_word(self.geometry.width(), cell) {

@@ -1,6 +1,7 @@
-//! Room for an item whose cells are all taken: the shortest chain of moves that ends at a free cell, found by breadth-first
-//! search. It is found before anything is moved, and carried out from its free end, so a search without success has changed
-//! nothing, and no fingerprint is ever absent. There is no randomness: replicas make the same moves.
+//! Room for an item whose cells are all taken: the shortest chain of moves that ends at a free cell, found by
+//! breadth-first search. It is found before anything is moved, and carried out from its free end, so a search without
+//! success has changed nothing, and no fingerprint is ever absent. There is no randomness: replicas make the same
+//! moves.
 
 use super::Table;
 use super::geometry::{Identity, Place};

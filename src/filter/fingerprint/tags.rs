@@ -1,10 +1,10 @@
 //! A table whose cells belong to generations: the payload of a cell is the number of its generation modulo 2^t.
 //!
-//! Each sector of cells knows the generation s at which it was last cleaned: its cells are of the generations from s − g + 1 to
-//! s + slack. These are 2^t numbers, so s tells which of them a cell means, however long ago that was. A write at the newest
-//! generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s becomes n. A
-//! fingerprint that is written, or moved in, belongs to one of the generations from n − g + 1 to n, which are in that
-//! range. So a rotation touches no cell.
+//! Each sector of cells knows the generation s at which it was last cleaned: its cells are of the generations from s −
+//! g + 1 to s + slack. These are 2^t numbers, so s tells which of them a cell means, however long ago that was. A write
+//! at the newest generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s
+//! becomes n. A fingerprint that is written, or moved in, belongs to one of the generations from n − g + 1 to n, which
+//! are in that range. So a rotation touches no cell.
 //!
 //! A full table drops its oldest generations early: those before the floor, a number in the last word. The others keep
 //! their age.

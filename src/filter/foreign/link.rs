@@ -100,8 +100,8 @@ impl LinkSpec {
         Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
     }
 
-    /// Parquet's filter of this many bytes; `None` if it can't have that many. It has whole blocks, and Parquet writes their
-    /// number of bytes as an i32.
+    /// Parquet's filter of this many bytes; `None` if it can't have that many. It has whole blocks, and Parquet writes
+    /// their number of bytes as an i32.
     pub fn split_block(bytes: u64) -> Option<LinkSpec> {
         let fits = bytes > 0 && bytes.is_multiple_of(SPLIT_BLOCK / 8) && i32::try_from(bytes).is_ok();
         fits.then(|| LinkSpec::bitmap(bytes * 8, 8))

@@ -1,8 +1,8 @@
 //! The natural logarithm as C libraries compute it: the number nearest to it.
 //!
-//! RedisBloom stores the bits per item, which it derives from a logarithm. That of the crate `libm` may differ in the last
-//! bit, as for 0.01, and then a replica of RedisBloom has other bytes than the primary. C libraries give the nearest
-//! number for all but 4 of 20,000 arguments (glibc 2.36), and those may differ between processors.
+//! RedisBloom stores the bits per item, which it derives from a logarithm. That of the crate `libm` may differ in the
+//! last bit, as for 0.01, and then a replica of RedisBloom has other bytes than the primary. C libraries give the
+//! nearest number for all but 4 of 20,000 arguments (glibc 2.36), and those may differ between processors.
 
 /// A sum of two numbers, the second of which is less than a rounding error of the first: 106 bits.
 #[derive(Clone, Copy)]

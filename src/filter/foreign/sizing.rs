@@ -16,8 +16,8 @@ const SBBF_MOST: u64 = 128 << 20;
 const REDISSON_MOST: f64 = 4_294_967_294.0;
 
 impl LinkSpec {
-    /// The link of the filter that the system makes for `capacity` items at `error_rate`; `None` if it makes none, and for
-    /// systems whose filters are chains.
+    /// The link of the filter that the system makes for `capacity` items at `error_rate`; `None` if it makes none, and
+    /// for systems whose filters are chains.
     pub fn reserved(scheme: &Scheme, error_rate: f64, capacity: u64) -> Option<LinkSpec> {
         let items = capacity as f64;
         let bits = -items * ln(error_rate) / (LN_2 * LN_2);

@@ -22,8 +22,8 @@ const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use sev
 /// Including each item's own cell and the hashes, building takes [24 bytes](crate::sizing::fuse::BUILD_BYTES) an item.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` runs no more
-/// tasks.
+/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` runs
+/// no more tasks.
 pub(crate) fn build(
     hashes: Vec<u64>,
     width: u32,

@@ -1,8 +1,8 @@
 //! How a ribbon filter is built.
 //!
-//! The items' equations are brought into echelon form as they come. The one that begins with a row is kept there; another that
-//! begins with the same row is added to it, so that it begins with a later one. In ascending order of their first rows, this
-//! goes through the table once. Then the rows are computed from the last to the first.
+//! The items' equations are brought into echelon form as they come. The one that begins with a row is kept there;
+//! another that begins with the same row is added to it, so that it begins with a later one. In ascending order of
+//! their first rows, this goes through the table once. Then the rows are computed from the last to the first.
 
 use super::equation::Equation;
 use crate::error::Error;
@@ -80,8 +80,8 @@ impl Echelon {
 
     /// The words of the filter. A row that no equation begins with is 0.
     ///
-    /// The last column is computed for all blocks, though only the wide ones keep it: an equation of theirs may have become
-    /// one of later rows also.
+    /// The last column is computed for all blocks, though only the wide ones keep it: an equation of theirs may have
+    /// become one of later rows also.
     fn solve(&self, rounds: u64, parallel: &ParallelFor<'_>) -> Result<Words, Error> {
         let words = Words::zeroed(self.sizes.words())?;
         // For each column the 128 rows after the present one. The lowest bit is the next one.

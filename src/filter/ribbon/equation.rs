@@ -4,8 +4,8 @@ use crate::filter::rounds::{GOLDEN, MURMUR};
 use crate::hash::fast_range;
 use crate::sizing::ribbon::{BLOCK, SPAN};
 
-/// What an item demands of the table: the XOR of its rows is its fingerprint. This is part of the format (docs/FORMAT.md,
-/// "Static filters").
+/// What an item demands of the table: the XOR of its rows is its fingerprint. This is part of the format
+/// (docs/FORMAT.md, "Static filters").
 #[derive(Clone, Copy)]
 pub(super) struct Equation {
     /// Its first row.

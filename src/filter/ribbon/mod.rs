@@ -1,11 +1,11 @@
-//! A ribbon filter (Dillinger, Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021): a table of bits for
-//! a set of items that is known in advance. An item has some of 128 neighbouring rows and a fingerprint: the XOR of these
-//! rows. It needs 5 to 6% more bits than the error rate demands, where a binary fuse filter needs 12.5% more and a whole
-//! number of bits. A test reads up to 168 neighbouring bytes at 1%, and needs more instructions.
+//! A ribbon filter (Dillinger, Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021): a table of bits
+//! for a set of items that is known in advance. An item has some of 128 neighbouring rows and a fingerprint: the XOR of
+//! these rows. It needs 5 to 6% more bits than the error rate demands, where a binary fuse filter needs 12.5% more and
+//! a whole number of bits. A test reads up to 168 neighbouring bytes at 1%, and needs more instructions.
 //!
-//! The table is stored by blocks of 64 rows, and in a block by columns. So a test handles 64 rows at a time, and may stop
-//! after some columns. The word after the table says how many blocks there are, and how often the hash of an item is
-//! mixed. See [`sizing::ribbon`](crate::sizing::ribbon).
+//! The table is stored by blocks of 64 rows, and in a block by columns. So a test handles 64 rows at a time, and may
+//! stop after some columns. The word after the table says how many blocks there are, and how often the hash of an item
+//! is mixed. See [`sizing::ribbon`](crate::sizing::ribbon).
 
 mod build;
 mod equation;

@@ -204,7 +204,8 @@ pub(super) fn has_changed(before: Contents, now: Contents) {
     }
 }
 
-/// Gives a value to the server, which calls [`free`] for it once. It is counted until then. Also returns what was counted.
+/// Gives a value to the server, which calls [`free`] for it once. It is counted until then. Also returns what was
+/// counted.
 pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
     gauge_of(&value).change(0, 1);
     let contents = contents(&value);

@@ -69,8 +69,9 @@ impl Sink for Stream {
     #[cfg(target_endian = "little")]
     fn words(&mut self, words: &Cells, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(size_of_val(words));
-        // SAFETY: the stream is valid, and the server reads `len` bytes that the words have. Nobody writes to them meanwhile: only
-        // the main thread and workers for which it waits write to the cells of a key, and a child has no other threads.
+        // SAFETY: the stream is valid, and the server reads `len` bytes that the words have. Nobody writes to them
+        // meanwhile: only the main thread and workers for which it waits write to the cells of a key, and a child has
+        // no other threads.
         unsafe { server!(RedisModule_SaveStringBuffer(self.io, words.as_ptr().cast(), len)) };
     }
 }

@@ -1,4 +1,5 @@
-//! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length, [packed](pack) it is short.
+//! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length, [packed](pack) it is
+//! short.
 
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
@@ -207,9 +208,9 @@ pub(super) fn place_cells(cell: Cell) -> Place {
     })
 }
 
-/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not
-/// with an add. So a dump over several commands notices when its chunks no longer fit together. If a fingerprint moved from a
-/// cell that isn't dumped yet to one that is, the copy would miss it: the number of moves is part of the header.
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not with
+/// an add. So a dump over several commands notices when its chunks no longer fit together. If a fingerprint moved from
+/// a cell that isn't dumped yet to one that is, the copy would miss it: the number of moves is part of the header.
 fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(header);
     for layer in layers {

@@ -55,8 +55,8 @@ impl CuckooHead {
 
 /// CRC-32C of the header. It changes when the filter grows and when a fingerprint is moved or deleted, but not with an
 /// add. If a fingerprint moved from a slot that isn't dumped yet to one that is, the copy would miss it. A delete that
-/// follows an add of the same item can have the same effect. A compaction sets the number of deletes to 0 again, and gives
-/// the filter another dump number.
+/// follows an add of the same item can have the same effect. A compaction sets the number of deletes to 0 again, and
+/// gives the filter another dump number.
 fn stamp(header: &CuckooHeader) -> u32 {
     crc32c::crc32c(&written(header))
 }

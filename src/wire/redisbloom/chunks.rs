@@ -25,8 +25,8 @@ const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() 
 /// entries of its maps.
 const SPARE: u64 = ARRAY + 8 + 5 * ENTRY;
 
-/// Bytes that a load may hold beyond its cells for pieces that are short and scattered, so that every order of pieces of a
-/// small filter is accepted.
+/// Bytes that a load may hold beyond its cells for pieces that are short and scattered, so that every order of pieces
+/// of a small filter is accepted.
 const SCATTERED: u64 = 64 << 10;
 
 /// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
@@ -113,9 +113,9 @@ impl DumpHead {
     }
 }
 
-/// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat: as in RedisBloom, the last
-/// counts. The filter is complete when they cover all bits. Until then it takes memory in proportion to the bytes that
-/// have come.
+/// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat: as in RedisBloom, the
+/// last counts. The filter is complete when they cover all bits. Until then it takes memory in proportion to the bytes
+/// that have come.
 #[derive(Debug)]
 pub struct Loader {
     head: DumpHead,

@@ -1,7 +1,8 @@
 //! `bloomery load`: adds items from a file to a filter on a server, in bulk commands.
 //!
-//! One thread reads batches, others send them, and the main thread puts the answers in order: if the load ends early, it
-//! says up to which byte of the input every item is in the filter. A load with --resume keeps its account on the server.
+//! One thread reads batches, others send them, and the main thread puts the answers in order: if the load ends early,
+//! it says up to which byte of the input every item is in the filter. A load with --resume keeps its account on the
+//! server.
 
 mod account;
 mod on_server;
@@ -313,8 +314,8 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
     report.print(options.json).map(|()| Outcome::Done)
 }
 
-/// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns how many it read, and how many
-/// empty lines.
+/// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns how many it read, and how
+/// many empty lines.
 pub(super) fn backfill(
     server: &Server,
     key: &[u8],

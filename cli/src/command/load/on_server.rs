@@ -4,8 +4,8 @@
 //! replaced by its replica), the account says what is in the filter. Before each batch, a script checks that
 //!
 //! - the account is at the batch, so a batch that is sent twice, by any client, goes in once;
-//! - the filter is the one that was filled so far: it has the same identity, no fewer items than after the last batch, and
-//!   a sample of that batch, unless items were deleted or generations ended.
+//! - the filter is the one that was filled so far: it has the same identity, no fewer items than after the last batch,
+//!   and a sample of that batch, unless items were deleted or generations ended.
 
 use super::sample::Sample;
 use super::state::{Mark, State};

@@ -1,5 +1,5 @@
-//! A load into one filter that is spread over the nodes of a cluster. It keeps no account: items of a Bloom filter of bits may
-//! be added again, so a load that has stopped is started again from its beginning.
+//! A load into one filter that is spread over the nodes of a cluster. It keeps no account: items of a Bloom filter of
+//! bits may be added again, so a load that has stopped is started again from its beginning.
 
 use super::options::{BATCH, Options};
 use super::report::Report;

@@ -33,7 +33,8 @@ pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
     written(row, name(row).into_owned(), count, percent)
 }
 
-/// The same cells in few columns: `1.23M`, `0.597%`. They fit into [`frame`](super::frame)'s widths whatever the numbers.
+/// The same cells in few columns: `1.23M`, `0.597%`. They fit into [`frame`](super::frame)'s widths whatever the
+/// numbers.
 pub(super) fn compact(row: &Row) -> [String; COLUMNS.len()] {
     written(row, row.key.clone(), brief, brief_percent)
 }

@@ -13,8 +13,8 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
 impl Layer {
-    /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost. Layers of fingerprints
-    /// have a single writer, and no union here.
+    /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost. Layers of
+    /// fingerprints have a single writer, and no union here.
     ///
     /// The number of items is then that of the larger layer if it covers the other. Otherwise the overlap isn't known,
     /// and the number is estimated from the fill.
@@ -30,8 +30,8 @@ impl Layer {
     /// changed.
     ///
     /// # Errors
-    /// Same as [`union`](Layer::union); [`Error::Full`] among fingerprints if both have more than the capacity. Then some have been
-    /// added.
+    /// Same as [`union`](Layer::union); [`Error::Full`] among fingerprints if both have more than the capacity. Then
+    /// some have been added.
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         match (self.table(), other.table()) {
             (Some(mine), Some(theirs)) if self.is_congruent(other) && self.generations() == 0 => {

@@ -58,8 +58,8 @@ macro_rules! with_width {
     };
 }
 
-/// Evaluates an expression with the slices of a layer without blocks, whose shards have this number of cells. The code for
-/// CLASSIC doesn't contain what only PARTITIONED needs: that took 3% to 10% of the time of a test in cached lines.
+/// Evaluates an expression with the slices of a layer without blocks, whose shards have this number of cells. The code
+/// for CLASSIC doesn't contain what only PARTITIONED needs: that took 3% to 10% of the time of a test in cached lines.
 macro_rules! with_slices {
     ($layer:expr, $cells:expr, $slices:ident => $value:expr) => {
         if $layer.form().layout() == Layout::Partitioned {
@@ -72,8 +72,8 @@ macro_rules! with_slices {
     };
 }
 
-/// CLASSIC and PARTITIONED layers of at least this many bytes have their lines fetched ahead. Smaller layers are in the L2
-/// cache.
+/// CLASSIC and PARTITIONED layers of at least this many bytes have their lines fetched ahead. Smaller layers are in the
+/// L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
 /// In such a layer, the lines of the probes before the first number are fetched for all items. The lines of the
@@ -219,8 +219,8 @@ impl Layer {
 
     /// The same for an item that isn't present: its line is written in any case.
     ///
-    /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out
-    /// of registers.
+    /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs
+    /// out of registers.
     #[inline(never)]
     fn block_set<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
@@ -253,9 +253,9 @@ impl Layer {
     }
 
     /// Fetches the cache lines that a test of this item will touch first. This should be done some items ahead. In a
-    /// layer without blocks these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an absent
-    /// item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item takes 140
-    /// ns in any case.
+    /// layer without blocks these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an
+    /// absent item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item
+    /// takes 140 ns in any case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..FETCHED_FIRST);
@@ -302,8 +302,8 @@ impl Layer {
     /// time; a second writer would lose updates.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room among fingerprints, [`Error::Static`] for an item that a static filter doesn't
-    /// have. Nothing has changed then.
+    /// [`Error::Full`] if there is no room among fingerprints, [`Error::Static`] for an item that a static filter
+    /// doesn't have. Nothing has changed then.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         match self.form().layout() {
@@ -575,8 +575,9 @@ fn cells_in(words: &[AtomicU64], width: u32) -> u64 {
     words.len() as u64 * u64::from(u64::BITS / width)
 }
 
-/// Whether the item's bits are set in its shard of a layer without blocks. The first two probes exclude three of four absent
-/// items, or more, and are the ones that were fetched ahead: with a branch on each of them, half would be mispredicted.
+/// Whether the item's bits are set in its shard of a layer without blocks. The first two probes exclude three of four
+/// absent items, or more, and are the ones that were fetched ahead: with a branch on each of them, half would be
+/// mispredicted.
 #[inline(always)]
 fn has_all(shard: &[AtomicU64], item: ItemHash, slices: Slices, probes: u32) -> bool {
     let mut bits = probe::spread(item, slices, probes);

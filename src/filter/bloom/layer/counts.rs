@@ -199,7 +199,8 @@ impl Layer {
         }
     }
 
-    /// Waits until no other thread deletes an item of this one's shard. `None` in a layer of bits, which has no deletes.
+    /// Waits until no other thread deletes an item of this one's shard. `None` in a layer of bits, which has no
+    /// deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => {

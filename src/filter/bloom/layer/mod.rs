@@ -25,9 +25,9 @@ use tally::Tallies;
 /// One fixed-size Bloom filter of bits or counters; one of its owners, see [`share`](Layer::share).
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
-/// Where the cells of an item are, apart from the number of words. From the lowest bit on: 3 bits for the layout, 2 for the
-/// number of the cell among all kinds of cells, 4 for log2 of the number of shards, which is a power of two up to 1024, and 7
-/// for the probes.
+/// Where the cells of an item are, apart from the number of words. From the lowest bit on: 3 bits for the layout, 2 for
+/// the number of the cell among all kinds of cells, 4 for log2 of the number of shards, which is a power of two up to
+/// 1024, and 7 for the probes.
 #[derive(Clone, Copy, PartialEq)]
 struct Form(u16);
 
