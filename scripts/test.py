@@ -78,8 +78,8 @@ STAGES = [
     Stage("dependencies", "scripts/deny"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
-    # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; those that compare
-    # times don't run beside the servers' tests, which take both cores.
+    # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; those that
+    # compare times don't run beside the servers' tests, which take both cores.
     *(
         Stage(
             suite.split()[0],

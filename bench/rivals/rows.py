@@ -358,6 +358,7 @@ def written(scale: Scale) -> Topic:
 
 def keys(scale: Scale) -> Topic:
     """Commands that make filters, and that delete them."""
+    # With a quarter of them, rows differed by a tenth from run to run.
     few = max(scale.items // 5, 20)
     ten = [item(number) for number in range(10)]
     makers = {

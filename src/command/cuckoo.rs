@@ -222,6 +222,7 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
 /// Items of a group, between two looks at the clock: fewer if each item is looked up in hundreds of sub-filters.
 fn group_of(filter: &Cuckoo) -> usize {
     match filter.slots_asked() {
+        // Nearly all filters, and no division for them.
         asked if asked <= LOOKED_AT / GROUP => GROUP,
         asked => LOOKED_AT.checked_div(asked).unwrap_or(GROUP).clamp(LEAST_GROUP, GROUP),
     }

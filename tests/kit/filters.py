@@ -29,8 +29,8 @@ class Kind:
     options: str
     states: tuple[str, ...] = ("empty", "one", "full")
     error_rate: str = "0.01"
-    # How many of the latest items of each client are sure to be in it, because a full window drops its oldest generation.
-    # None: all that it accepted.
+    # How many of the latest items of each client are sure to be in it, because a full window drops its oldest
+    # generation. None: all that it accepted.
     latest: int | None = None
 
     def __str__(self) -> str:

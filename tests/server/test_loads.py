@@ -296,8 +296,8 @@ def test_a_key_of_the_same_name_ends_a_load(server, client, way):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_others_go_first_when_memory_is_short(new_server, policy):
     """With the first key that is evicted, or soon after the limit was exceeded, the loads end, and others go on."""
-    # Under noeviction, the commands of one tick of the server's clock; elsewhere, those until the first eviction. If the thread
-    # that frees the load has to wait for a processor, there are more.
+    # Under noeviction, the commands of one tick of the server's clock; elsewhere, those until the first eviction. If
+    # the thread that frees the load has to wait for a processor, there are more.
     most = 0 if policy == "noeviction" else 200
     assert any(evicted_beside_a_load(new_server, policy) <= most for _ in range(3))
 

@@ -86,7 +86,8 @@ def test_random_writes(new_server):
         replica.wait_until_online(second)
         write_and_compare()
 
-        # Otherwise the test would show little. A few commands seldom have an effect, such as BF.DEL, so it may take some more.
+        # Otherwise the test would show little. A few commands seldom have an effect, such as BF.DEL, so it may take
+        # some more.
         bloom = "reserve add madd bulkadd del mdel rotate clear merge intersect loadchunk rebuild".split()
         cuckoo = "reserve add insert del compact loadchunk".split()
         written = list(effects.new())

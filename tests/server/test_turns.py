@@ -119,7 +119,8 @@ def test_many_clients_that_wait_have_few_threads(new_server):
             now = figures(client)
             most, paused = max(most, threads(server) - own), max(paused, now["pool_jobs_paused"])
             assert now["pool_threads"] <= 1 + 32
-        # Besides the worker, jemalloc starts up to four. A thread that leaves is counted until the system has removed it.
+        # Besides the worker, jemalloc starts up to four. A thread that leaves is counted until the system has removed
+        # it.
         assert paused == 32 and most <= 1 + paused + 4 + 2, (most, paused)
         assert clients[40].has_come(), "later ones begin when earlier ones have ended"
         for one in clients:
