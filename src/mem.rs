@@ -231,8 +231,8 @@ impl Words {
         &words[first / 8..(first + len).div_ceil(8)]
     }
 
-    /// Number of ones in these words. Runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
-    /// baseline, and at a third of that speed without it.
+    /// Number of ones in these words. Runs at 8 billion bytes a second with the `popcnt` instruction, which isn't part
+    /// of the x86-64 baseline, and at a third of that speed without it.
     pub(crate) fn ones(words: &Cells) -> u64 {
         #[inline(always)]
         fn count(words: &Cells) -> u64 {

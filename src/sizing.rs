@@ -543,7 +543,7 @@ mod tests {
             bytes += spec.next_shape(&so_far).unwrap().bytes();
             so_far.push(layer.capacity);
         }
-        // RedisBloom halves the rate per layer and ends at 53.5 MB.
+        // RedisBloom halves the rate per layer and ends at 51.0 MiB.
         println!("{} layers, {bytes} bytes", so_far.len());
         assert!((bytes as f64) <= 37e6, "{bytes}");
     }

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};
 use std::time::Instant;
 
-/// Capacity at 1%: 12 MB, more than the caches of a core hold.
+/// Capacity at 1%: 12 MiB, more than the caches of a core hold.
 const CAPACITY: u64 = 10_000_000;
 
 /// Numbers of the items that a filter has from the start; half of the items in a round are among them.

@@ -11,7 +11,7 @@ COPIES = 8 << 20  # bytes of filters that used_memory is divided among
 # The rival's memory over ours. Memory has no noise. For the most common filters, not a byte more than the rival's.
 SMALL = 40_000
 RESERVED, LARGE, FIXED, GROWN = 1.0, 1 / 1.05, 1 / 1.05, 1 / 1.08
-FROM_DEFAULT = 53.5 / 37  # 100 items that become 10 million: at most 37 MB
+FROM_DEFAULT = 53.5 / 37  # 100 items that become 10 million: at most 37 million bytes
 
 
 def usage(side: Side, key: str) -> int:
@@ -45,9 +45,9 @@ def reserved(scale: Scale) -> Topic:
         def by_used_memory(words) -> Series:
             def value(side: Side) -> float:
                 side.ask([encode("FLUSHALL", "SYNC"), encode(*words("first"))])
-                # The server rounds its table of keys up to a power of two, so their number is one too.
+                # The server rounds its table of keys up to a power of two, and may double a full one at any time.
                 copies = min(COPIES // usage(side, "first"), scale.default_filters)
-                copies = 1 << max(copies.bit_length() - 1, 0)
+                copies = max((1 << (copies.bit_length() - 1)) - 1, 1)
                 side.ask([encode("FLUSHALL", "SYNC")])
                 before = used(side)
                 side.ask([encode(*words(f"key:{number:05}")) for number in range(copies)])

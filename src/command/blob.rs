@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-/// A blob that may still be unread: a thread other than the server's may read it. The lengths in 480 MB of short items
+/// A blob that may still be unread: a thread other than the server's may read it. The lengths in 460 MiB of short items
 /// take 250 ms.
 pub(super) struct Unread {
     place: Place,

@@ -54,7 +54,7 @@ pub(super) fn admit(
         if total > maxmemory {
             return refuse(total, maxmemory, "maxmemory");
         }
-        // With 100 GB, the ratio can distinguish 6 kB.
+        // With 100 GiB, the ratio can distinguish 6 KiB.
         let free = (1.0 - f64::from(ctx.used_memory_ratio())).clamp(0.0, 1.0);
         #[allow(clippy::cast_possible_truncation, reason = "between 0 and maxmemory")]
         let free = (maxmemory as f64 * free) as u64;

@@ -533,7 +533,7 @@ fn only_large_tests_are_left_to_the_pool() {
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
             run(&server, &["BF.BULKADD", "k"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
-            // Also for a missing key: for a string of 480 MB, the answers alone take 50 ms.
+            // Also for a missing key: for a string of 460 MiB, the answers alone take 50 ms.
             run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), 2 * offloaded, "{count}");
         }

@@ -515,7 +515,7 @@ fn options_that_are_repeated() {
     }
 }
 
-/// Up to 64 MB. It isn't an option whatever its length, so there is no need to read all of it.
+/// Up to 64 MiB. It isn't an option whatever its length, so there is no need to read all of it.
 #[test]
 fn a_word_of_twice_the_length_for_an_option() {
     for (command, rest) in [
@@ -543,7 +543,7 @@ fn a_word_of_twice_the_length_for_an_option() {
     }
 }
 
-/// Up to 10 MB, in every kind of filter.
+/// Up to 10 million bytes, in every kind of filter.
 #[test]
 fn an_item_of_twice_the_length() {
     let reservations = [

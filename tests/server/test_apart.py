@@ -23,7 +23,7 @@ from kit.threads import Still
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
 
-MANY = 2_000_000  # capacity at an error rate of 1%: 2.4 MB of cells, which is work to do apart
+MANY = 2_000_000  # capacity at an error rate of 1%: 2.3 MiB of cells, which is work to do apart
 ITEMS = 2000
 SLOW = 16 << 20  # items of a BF.BULKTEST that keeps a worker busy for longer than any test lasts
 

@@ -435,7 +435,7 @@ def test_while_a_client_waits(big, what):
         assert closed > 0 or what not in FATAL
         client.execute_command("FLUSHALL", "SYNC")
         restore(client, big.spec)
-        # Neither the blobs, of 8 MB each, nor the filters are left.
+        # Neither the blobs, of 8 million bytes each, nor the filters are left.
         wait_for(lambda: client.info("memory")["used_memory"] < before + (2 << 20), "the memory to come back")
         assert client.info("clients")["blocked_clients"] == 0
         assert client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT") == MILLION

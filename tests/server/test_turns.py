@@ -18,7 +18,7 @@ from test_apart import Replies, valkey_payload
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients and calls timers")
 
-SMALL = 2_000_000  # capacity at 1%: 2.4 MB of cells, the least that is merged apart
+SMALL = 2_000_000  # capacity at 1%: 2.3 MiB of cells, the least that is merged apart
 LARGE = 128 << 20  # bytes of what others work on
 CLIENTS = 4  # that send the same long command, so that each kind is longer than the bound together
 TRIES = 3

@@ -1,6 +1,6 @@
 """Full resyncs cut at random moments: the replica recovers, equal to its primary, and no memory is lost.
 
-If the primary's backlog doesn't reach back to a replica, the replica needs the whole data set again: 200 MB of filters
+If the primary's backlog doesn't reach back to a replica, the replica needs the whole data set again: 200 MiB of filters
 of every kind. `Syncs` causes that and interrupts it, again and again: the link is cut from either side, or the replica
 or the primary's child that writes the RDB file is killed. Syncs use a disk or memory, and load into the place of the
 old data set or beside it. Sometimes one may complete. Then the replica must be equal to its primary, and both must use

@@ -36,7 +36,7 @@ def evicting(spec, policy: str) -> int:
     with Server(spec, config={"maxmemory-policy": policy, "lazyfree-lazy-eviction": "no"}) as server:
         client = server.client()
         client.config_set("maxmemory", used(client) + 20 * MIB)
-        for number in range(60):  # 72 MB in all
+        for number in range(60):  # 69 MiB in all
             client.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1_000_000)
             client.expire(f"filter:{number}", 1000 + number)
             client.execute_command("BF.MADD", f"filter:{number}", *members(10))

@@ -19,7 +19,7 @@ use std::str::FromStr;
 /// More than the longest word that names an option.
 const BEYOND_OPTIONS: usize = 16;
 
-/// A word in upper case, to be compared with options. A word may have 512 MB, so the rest of one that is longer than
+/// A word in upper case, to be compared with options. A word may have 512 MiB, so the rest of one that is longer than
 /// any option is left out.
 pub(super) fn upper(word: &[u8]) -> SmallVec<[u8; BEYOND_OPTIONS]> {
     word.iter().take(BEYOND_OPTIONS).map(u8::to_ascii_uppercase).collect()

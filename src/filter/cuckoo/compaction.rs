@@ -2,7 +2,7 @@
 //! they are empty.
 //!
 //! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. Looking for it in all of
-//! them takes one step for each fingerprint and sub-filter: 21.7 s in a filter of 4 MB with 250 sub-filters, in which
+//! them takes one step for each fingerprint and sub-filter: 21.7 s in a filter of 4 MiB with 250 sub-filters, in which
 //! hardly any fingerprint can move. But no slot of an older sub-filter is freed while those of newer ones move. So for
 //! sub-filters of equal size, [`Rooms`] records up to which sub-filter each bucket is full, and no full bucket is
 //! looked at again. There are at most 40 sub-filters if their sizes grow.
