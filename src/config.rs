@@ -37,7 +37,7 @@ pub struct Settings {
     pub offload_min_items: u64,
     /// Maximum bytes of the items of clients that wait for the pool. One client may always wait.
     pub offload_max_bytes: u64,
-    /// Whether filters of 2 MiB and more ask for huge pages.
+    /// Whether filters of 2 MiB or more ask for huge pages.
     pub huge_pages: bool,
     /// Maximum bytes of cells of one filter; 0 for the memory of the machine.
     pub max_filter_bytes: u64,

@@ -35,7 +35,7 @@ const CACHED_BYTES: u64 = 512 << 10;
 
 /// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
 /// number of layers grows with the logarithm of the items: with expansion 1, a filter of capacity 1 has 112 layers at a
-/// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 and more.
+/// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 or more.
 const LEAST_PART: u64 = 8;
 
 /// More than the relative error of the first guess of a size, and of the error rate that is computed from it.

@@ -9,7 +9,7 @@ use bloomery::{
 /// Items that an input can choose from.
 pub const ITEMS: u8 = 64;
 
-/// An item of any length up to some hundred bytes.
+/// An item of any length up to a few hundred bytes.
 pub fn item(number: u8) -> Vec<u8> {
     let number = number % ITEMS;
     vec![number; usize::from(number) * usize::from(number) / 10 + 1]

@@ -399,7 +399,7 @@ impl Growing {
     }
 }
 
-/// Adds one item, growing the filter within the limits of memory.
+/// Adds one item, growing the filter within the memory limits.
 #[inline(always)]
 pub(super) fn add_one<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,

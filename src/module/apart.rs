@@ -220,7 +220,7 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
 }
 
 /// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. The longer a job has taken,
-/// the longer it will probably still take, so it is checked less often: a check costs some 20 µs.
+/// the longer it will probably still take, so it is checked less often: a check costs about 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),

@@ -47,7 +47,7 @@ fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
 }
 
 /// Like [`with`], for a command, which may begin a load. With the first load the module subscribes to events for keys:
-/// a callback costs every write some 100 ns, so servers without loads are spared it.
+/// a callback costs every write about 100 ns, so servers without loads are spared it.
 pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R) -> R {
     let result = with(work);
     if metrics::LOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {

@@ -290,7 +290,7 @@ class Members(Track):
 
 
 class Foreign(Members):
-    """Another system's filter. Small ones say yes to one absent item in some thousands, whatever their error rate is.
+    """Another system's filter. Small ones say yes to one absent item in a few thousand, whatever their error rate is.
     """
 
     ours = False

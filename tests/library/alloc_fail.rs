@@ -542,7 +542,7 @@ fn what_cannot_fail_is_small() {
     }
 }
 
-/// A search for room lists the slots that it visits, and visits at most some thousands, however large the filter and
+/// A search for room lists the slots that it visits, and visits at most a few thousand, however large the filter and
 /// its buckets.
 #[test]
 fn a_search_for_room_is_small() {

@@ -58,7 +58,7 @@ fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
 
 /// MEMORY USAGE of a filter, beside RedisBloom's, for every capacity of small filters. Both include the 32 bytes that
 /// the server counts for a short key. A filter that can't grow has some more cells, since RedisBloom exceeds its rate
-/// by some 5%.
+/// by about 5%.
 #[test]
 fn small_filters_beside_redisblooms() {
     for (may_grow, most) in [(true, 8), (false, 16)] {

@@ -129,7 +129,7 @@ def test_ten_million_items_and_half_as_many_again(server):
             # The estimate counts distinct items, and is derived from the cells: for a blocked filter it is off by less
             # than 1%.
             assert abs(info[b"Approximate number of items"] / added - 1) < 0.01
-            # Some hundred thousand of the tested items are certainly absent, and every yes was checked.
+            # A few hundred thousand of the tested items are certainly absent, and every yes was checked.
             absent = wrong = 0
             for part in range(1, 5):
                 found = client.execute_command(

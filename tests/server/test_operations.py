@@ -58,7 +58,7 @@ def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
             assert 0 <= client.execute_command("MEMORY", "USAGE", "big") - size < 1000
             # The allocator rounds up, by a quarter at most.
             assert size <= client.info("memory")["used_memory"] - before < 1.26 * size
-            for number in range(50):  # some 200 MiB of it become real
+            for number in range(50):  # about 200 MiB of it become real
                 client.execute_command("BF.MADD", "big", *members(1000, str(number)))
             client.unlink("big")
             wait_for(lambda: client.info("memory")["used_memory"] < before + (10 << 20), "the memory to come back")

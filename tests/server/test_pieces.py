@@ -423,7 +423,7 @@ def test_a_client_that_says_asking(spec):
 
 @pytest.mark.parametrize("command", ["CF.INSERT", "CF.INSERTNX"])
 def test_items_that_search_for_long_are_pieces_of_their_own(server, command):
-    """One slot is free. Each item walks 65,535 steps back and forth, for some 10 ms. The clock of each piece,
+    """One slot is free. Each item walks 65,535 steps back and forth, for about 10 ms. The clock of each piece,
     including the first, starts before its first item."""
     size, items = 16 << 20, 8
     part = bytes(range(1, 256)) * (size // 255 + 1)

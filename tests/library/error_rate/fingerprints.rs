@@ -189,7 +189,7 @@ fn tables_of_all_sizes() {
     gates.verdict();
 }
 
-/// Enough for 10 hits at the lowest rate, and 60 and more at the others.
+/// Enough for 10 hits at the lowest rate, and 60 or more at the others.
 fn questions_at(rate: f64) -> u64 {
     if rate < 1e-4 { 10_000_000 * env("BLOOMERY_SCALE", 1) } else { questions(rate) / 8 }
 }
