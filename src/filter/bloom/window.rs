@@ -1,5 +1,5 @@
-//! The rotating filter. Adds go to the newest generation, a test looks at all living ones, and a rotation drops the
-//! oldest. So an item stays for at least G−1 rotations after its last add.
+//! The rotating filter. Adds go to the newest generation, a test looks at all living generations, and a rotation drops
+//! the oldest. So an item stays for at least G−1 rotations after its last add.
 
 use super::generations::{Generation, Generations};
 use super::layer::Layer;

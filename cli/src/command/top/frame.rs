@@ -59,7 +59,7 @@ impl View {
         self.snapshot.filters.iter().filter(|row| row.key.contains(&self.find))
     }
 
-    /// Shows a new look; the selection stays on its filter.
+    /// Shows new data; the selection stays on its filter.
     pub(super) fn update(&mut self, snapshot: Snapshot) {
         self.error = None;
         let of = |row: &Row| (row.server.clone(), row.key.clone());
