@@ -2,7 +2,7 @@
 
     python3 examples/null_values.py
 
-The database is a set in this program. The server is at port 6379, or where REDIS_URL says. The program deletes the key
+The database is a set in this program. The server is on port 6379, or at the address in REDIS_URL. The program deletes the key
 `known`, and the keys `null:*` that it has made. """
 
 import argparse

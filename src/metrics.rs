@@ -89,7 +89,7 @@ pub(crate) static KEPT_BYTES: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static CLIENTS_IN_PIECES: Gauge = Gauge::new();
 
-/// Bytes that work apart will need, and hasn't allocated yet.
+/// Bytes that work in the background will need, and hasn't allocated yet.
 #[cfg(feature = "module")]
 pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 

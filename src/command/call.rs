@@ -223,7 +223,7 @@ impl Admitted {
         Self::asked(call, bytes, || call.admit_outside_keys(total, bytes))
     }
 
-    /// The same for a command that works apart, and would need less if it didn't.
+    /// The same for a command that works in the background, and would need less if it didn't.
     pub(super) fn for_work_apart<'a>(
         call: &impl Call<'a>,
         total: u64,
@@ -365,11 +365,11 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
-    /// Announces that the following may hold the server for long. Short commands aren't timed until they do this:
+    /// Announces that the following may block the server for long. Short commands aren't timed until they do this:
     /// reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}
 
-    /// Whether the command has held the server for long enough after `done` items and should [go on
+    /// Whether the command has blocked the server for long enough after `done` items and should [go on
     /// later](Call::go_on_later). Commands ask after every few items. Those with many also ask before the first: what
     /// comes before the items is repeated in every piece, so the items of a piece may take as long.
     fn should_pause(&self, _done: usize) -> bool {
@@ -380,7 +380,7 @@ pub trait Call<'a> {
     /// again with the same arguments before its items and the remaining items, and joins the replies.
     fn go_on_later(&self, _rest: Rest) {}
 
-    /// Whether work on this many bytes would hold the server for too long, and can be done [apart](Call::apart).
+    /// Whether work on this many bytes would block the server for too long, and can be done [apart](Call::apart).
     fn goes_apart(&self, bytes: u64) -> bool;
 
     /// Begins work on another thread. The reply is [`Reply::Later`], other clients are served meanwhile, and other

@@ -41,7 +41,7 @@ const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 /// Steps of a compaction by a delete, which takes only a microsecond otherwise. The next deletes continue.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;
 
-/// Bytes of cells that a merge processes in the time of a step: 32,768 steps hold the server for a millisecond or two.
+/// Bytes of cells that a merge processes in the time of a step: 32,768 steps block the server for a millisecond or two.
 const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
@@ -353,7 +353,7 @@ struct Compacted {
     made: Cuckoo,
 }
 
-/// Compacts a filter completely. If that would hold the server for long, a worker does it in a copy, because a reader
+/// Compacts a filter completely. If that would block the server for long, a worker does it in a copy, because a reader
 /// could miss an item that moves. Then this returns the reply, and nothing changes before the command runs again.
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,

@@ -140,7 +140,7 @@ pub enum CommandError {
         /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
-    /// A command needs memory to work apart, and there isn't enough.
+    /// A command needs memory to work in the background, and there isn't enough.
     Apart(Box<CommandError>),
     /// The server changed the command's keys while it worked.
     Changed,
@@ -335,7 +335,7 @@ impl fmt::Display for CommandError {
             }
             CommandError::Apart(why) => write!(
                 f,
-                "{why}. The command works apart, to serve others meanwhile, and evicts no keys for that; in MULTI it \
+                "{why}. The command works in the background, to serve others meanwhile, and evicts no keys for that; in MULTI it \
                  works at once"
             ),
             CommandError::Changed => f.write_str(

@@ -1,6 +1,6 @@
 //! Commands in pieces: a command with many items has the same effect as several commands with some of the items each.
 //!
-//! A command that has held the server for long enough [goes on later](super::Call::go_on_later). This file decides
+//! A command that has blocked the server for long enough [goes on later](super::Call::go_on_later). This file decides
 //! which items the next piece has, and how the replies of the pieces become the reply of the command.
 
 use super::blob::cut;

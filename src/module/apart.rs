@@ -1,6 +1,6 @@
 //! Commands that work apart from the main thread, and commands that wait for their keys: a queue.
 //!
-//! A command that would hold the server for long hands its work to the pool, which makes the result apart. No client
+//! A command that would block the server for long hands its work to the pool, which makes the result apart. No client
 //! sees any of it before the main thread runs the command again, and puts the result into its place in one step.
 //! `resume` does that.
 //!
@@ -36,8 +36,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A command works apart if its filters have at least this many bytes of cells. With fewer it holds the server for
-/// about a millisecond.
+/// A command works in the background if its filters have at least this many bytes of cells. With fewer it blocks the
+/// server for about a millisecond.
 pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 
 /// Bytes of a string that are read in one step, for 0.15 ms.

@@ -20,7 +20,7 @@ use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a command holds the server before it continues later.
+/// How long a command blocks the server before it continues later.
 const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 1 });
 
 /// A piece takes at least this many times as long as its head, even if that is longer than a slice.

@@ -40,7 +40,7 @@ pub(super) fn figures() -> Figures {
 /// Threads besides the main thread, as configured.
 fn workers() -> usize {
     let cores_but_one = || available_parallelism().map_or(0, |cores| cores.get().saturating_sub(1));
-    // On a single core too, or large filters would hold the server: the system lets the two take turns.
+    // On a single core too, or large filters would block the server: the system lets the two take turns.
     settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 

@@ -1,10 +1,10 @@
 //! Commands with many items, in pieces, between which the server serves others.
 //!
-//! If the first piece of a command has held the server for long enough, its client waits. Then one piece runs in each
-//! turn of the server's event loop. Several such commands take turns. A piece is a call of the command by the server,
-//! with some of the items, so the server applies to it what it would apply to a command of a client: which keys the
-//! node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers are
-//! appended to the reply of the client.
+//! If the first piece of a command has blocked the server for long enough, its client waits. Then one piece runs in
+//! each turn of the server's event loop. Several such commands take turns. A piece is a call of the command by the
+//! server, with some of the items, so the server applies to it what it would apply to a command of a client: which keys
+//! the node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers
+//! are appended to the reply of the client.
 //!
 //! A command that finds its key [held](super::apart) by work waits in the same way, with none of its items done. Its
 //! first piece then has all arguments, and ends by itself. Such work may also begin between two pieces; the next piece

@@ -24,8 +24,8 @@ const TURN: Duration = Duration::from_millis(1);
 /// Whether a timer is set.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Runs a command. If it is timed, and held the server for a millisecond, reports it to LATENCY by name: the server's
-/// own event `command` doesn't say which command it was.
+/// Runs a command. If it is timed, and blocked the server for a millisecond, reports it to LATENCY by name: the
+/// server's own event `command` doesn't say which command it was.
 #[inline]
 pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let outcome = run(command, call);

@@ -1,5 +1,5 @@
-//! Commands that work apart, without a server: what happens to their keys, the clock and the memory between their two
-//! runs. The tests of each command run it in both ways, and compare the results.
+//! Commands that work in the background, without a server: what happens to their keys, the clock and the memory between
+//! their two runs. The tests of each command run it in both ways, and compare the results.
 
 use super::doubling::lines;
 use super::pair::{Pair, add, found};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 
-/// A primary whose commands work apart, with two filters that can be merged, and its replica.
+/// A primary whose commands work in the background, with two filters that can be merged, and its replica.
 fn pair(options: &str) -> Pair {
     let pair = Pair::new();
     let server = &pair.primary;
@@ -160,8 +160,8 @@ fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
     server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// A server whose commands work apart: filters that can be merged, and one that can't; a string; and a list that is to
-/// become a static filter.
+/// A server whose commands work in the background: filters that can be merged, and one that can't; a string; and a list
+/// that is to become a static filter.
 fn bloom_filters(server: &FakeServer) {
     for (key, options) in [("k", "1000"), ("other", "1000 LIKE k"), ("small", "10")] {
         server.line(&format!("BF.RESERVE {key} 0.01 {options}")).unwrap();
@@ -192,9 +192,9 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// Every command of the table asks for the memory of its work apart, as `Apart` demands, and does so in a way that
-/// makes the server evict no more keys than the command's own growth needs. This fails if a command works apart and
-/// isn't listed here.
+/// Every command of the table asks for the memory of its work in the background, as `Apart` demands, and does so in a
+/// way that makes the server evict no more keys than the command's own growth needs. This fails if a command works in
+/// the background and isn't listed here.
 #[test]
 fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [

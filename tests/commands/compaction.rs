@@ -1,5 +1,5 @@
 //! Compaction of RedisBloom's cuckoo filters: whole, as in RedisBloom, which may be the primary or the replica. So if
-//! it would hold the server for long, a worker does it.
+//! it would block the server for long, a worker does it.
 
 use super::pair::Pair;
 use crate::support::fake_server::FakeServer;

@@ -302,7 +302,7 @@ fn of_a_piece_that_comes_again_the_last_counts() {
     }
 }
 
-/// Placing one of 16 MiB would hold the server for 50 ms. If a primary or an append-only file sends it, it is obeyed.
+/// Placing one of 16 MiB would block the server for 50 ms. If a primary or an append-only file sends it, it is obeyed.
 #[test]
 fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     let source = FakeServer::default();

@@ -39,7 +39,7 @@ class Clock:
         return reply
 
     def time(self, *words):
-        """The longest time in seconds for which a command holds the server, and its reply, which may be an error.
+        """The longest time in seconds for which a command blocks the server, and its reply, which may be an error.
         Others are served while the arguments arrive, so the clock starts at their last byte.
         """
         connection = self.client.connection_pool.get_connection()

@@ -191,7 +191,7 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
 
 
 def test_short_tables_of_fingerprints_are_compared_apart(server):
-    """Each fingerprint is looked up in the other table. For tables of a MiB, that held the server for 42 ms."""
+    """Each fingerprint is looked up in the other table. For tables of a MiB, that blocked the server for 42 ms."""
     with server.client() as client:
         client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
         client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
@@ -205,7 +205,7 @@ def test_short_tables_of_fingerprints_are_compared_apart(server):
 
 
 def test_a_test_with_thousands_of_probes_is_left_to_the_workers(server):
-    """16,383 items held the server for 260 ms in a filter of a KiB."""
+    """16,383 items blocked the server for 260 ms in a filter of a KiB."""
     with server.client() as client:
         bits = b"\xff" * 1024
         client.execute_command("BF.IMPORT", "many", "BLOOMV3", struct.pack(">QQQ", 8192, 10_000, 8192) + bits)

@@ -455,7 +455,7 @@ def test_every_reply_is_the_models(server):
 
 
 def read_on(database: int, client, go_on) -> None:
-    """Reads the keys of a sequence by commands that hold them if they work apart. Writes to these keys then wait, and
+    """Reads the keys of a sequence by commands that hold them if they work in the background. Writes to these keys then wait, and
     the result is the same."""
     chance = random.Random(database)
     keys = [key.encode("latin-1") for key in KEYS]

@@ -1,7 +1,7 @@
 """The worst that a client can do to others: the command that holds the main thread longest, found by search.
 
 Each try creates a filter of some kind, shape and state, and measures how long one command holds the thread without a
-break, with default settings and at most --items items. Tries begin at random. A try that held the server for long is
+break, with default settings and at most --items items. Tries begin at random. A try that blocked the server for long is
 repeated with something changed, and so are the filters that were worst for other commands. So the search climbs to
 shapes that nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that
 need every probe, sources that are shorter than they declare, and thousands of sub-filters.
@@ -24,7 +24,7 @@ from kit.foreign import Value, redisbloom, sealed
 from kit.holds import Clock
 from kit.suite import Server, options, progress, run
 
-SHORT = 0.005  # seconds that a command may hold the server, if nothing below says more
+SHORT = 0.005  # seconds that a command may block the server, if nothing below says more
 # Seconds for each item of a command that isn't executed in pieces, in the worst filter.
 PER_ITEM = {"BF.BULKTEST": 20e-6}
 # Seconds for an item in a filter that only a crafted payload can create: a chain that needs every probe, ten thousand

@@ -341,7 +341,7 @@ class Hold:
 
 
 def most(command: str, words: list, kind: str) -> float:
-    """How long the command may hold the server."""
+    """How long the command may block the server."""
     length = sum(len(word) for word in words if isinstance(word, bytes))
     return SHORT + TICK + PER_ARGUMENT * len(words) + PER_MIB * length / MIB + REASONS.get((command, kind), 0)
 

@@ -62,7 +62,7 @@ pub(crate) struct FakeServer {
     pub(crate) asked: Cell<usize>,
     /// Bytes that were granted to commands, for which keys may be evicted.
     pub(crate) may_evict: Cell<u64>,
-    /// Whether a command has worked apart.
+    /// Whether a command has worked in the background.
     pub(crate) worked_apart: Cell<bool>,
     /// Commands for the replicas, as words.
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
@@ -74,7 +74,7 @@ pub(crate) struct FakeServer {
     pub(crate) offloaded: Cell<usize>,
     /// The number of tasks after which the client of such a command disconnects.
     pub(crate) leaves_after: Cell<Option<usize>>,
-    /// Whether commands that can work apart do so.
+    /// Whether commands that can work in the background do so.
     pub(crate) goes_apart: Cell<bool>,
     /// What happens before such a command runs again.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,

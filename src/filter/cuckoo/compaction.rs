@@ -200,7 +200,7 @@ mod tests {
         CuckooSpec { bucket_size, expansion, hash, seed, ..CuckooSpec::new(capacity) }
     }
 
-    /// A delete holds the server for as long as a compaction, so ours are limited. RedisBloom's aren't, because its
+    /// A delete blocks the server for as long as a compaction, so ours are limited. RedisBloom's aren't, because its
     /// replicas must have the same sub-filters.
     #[test]
     fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {

@@ -365,7 +365,7 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_promised_bytes",
         metric_type: Gauge,
-        help: "Bytes of memory that work apart will take.",
+        help: "Bytes of memory that work in the background will take.",
         fields: &[("promised_bytes", None)],
     },
     OfServer {
