@@ -25,8 +25,8 @@ pub struct Spread {
 /// ln 2.
 pub const LN_2: f64 = std::f64::consts::LN_2;
 
-/// `base` to an integer power by squaring. `f64::powi` may give different results with different compilers; this
-/// may not.
+/// `base` to an integer power by squaring. `f64::powi` may give different results with different compilers; this must
+/// not.
 pub fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {

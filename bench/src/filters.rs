@@ -1,4 +1,4 @@
-//! Fills filters quickly: with the library, then piece by piece into the server.
+//! Fills filters quickly: builds them with the library, then sends them to the server piece by piece.
 
 use crate::items::{self, item};
 use crate::server::{Server, query};

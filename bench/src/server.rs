@@ -238,7 +238,7 @@ pub fn unpin() -> Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Cores of the machine, not only those of this thread.
+/// Cores of the machine, not only those that this thread may run on.
 pub fn cores() -> usize {
     fs::read_to_string("/proc/cpuinfo")
         .map(|text| text.lines().filter(|line| line.starts_with("processor")).count())

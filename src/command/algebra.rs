@@ -413,8 +413,8 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }
 
-/// A byte of a table of fingerprints takes as long as this many other bytes: each fingerprint is looked up in another
-/// table, in 45 ns.
+/// Processing a byte of a fingerprint table takes as long as this many bytes of bits or counters: each fingerprint is
+/// looked up in another table, in 45 ns.
 const FINGERPRINTS: u64 = 32;
 
 /// Bytes of bits or counters whose combination or comparison would take the time that this filter takes.

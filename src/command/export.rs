@@ -1,4 +1,4 @@
-//! BF.EXPORT: another system's filter in the bytes that its original writes.
+//! BF.EXPORT: another system's filter, as the exact bytes that this system would write.
 
 use super::call::{Access, Call, Key};
 use super::error::CommandError;

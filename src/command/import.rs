@@ -156,7 +156,8 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
     Ok(Reply::Ok)
 }
 
-/// The filter made from the data, and a command that makes the same elsewhere, unless that would be long.
+/// The filter made from the data, and a command that makes the same filter elsewhere, unless that command would be
+/// long.
 type Made = (Result<Foreign, DecodeError>, Option<Effect<'static>>);
 
 fn refused(why: DecodeError) -> CommandError {

@@ -560,9 +560,9 @@ impl Loads {
         })
     }
 
-    /// Writes the loads in our format, even if this server's own append-only file has nothing of them: if this is a
-    /// replica, the servers that get the snapshot get the following pieces from the primary. A flag with each load says
-    /// whether its following pieces are sent. The server needs it if it reads its own file.
+    /// Writes the loads in our format, even if this server's own append-only file contains none of their data: if this
+    /// server is a replica, the servers that get the snapshot get the remaining pieces from the primary. A flag with
+    /// each load says whether its remaining pieces are sent. The server needs this flag when it reads its own file.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count().saturating_add(self.sent().count()) as u64);
         let begin = |sink: &mut dyn Sink, (database, key): &(i32, Vec<u8>)| {

@@ -180,7 +180,8 @@ fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
     call.discard(ended.garbage());
 }
 
-/// Writes a piece into the existing filter, as RedisBloom does, whose commands this server obeys.
+/// Writes a piece into the existing filter, as RedisBloom does. This server obeys the command: it comes from a primary
+/// or a file.
 fn overwrite<'a, C: Call<'a>>(
     call: &C,
     namespace: Namespace,

@@ -56,7 +56,7 @@ pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) 
     done.is_multiple_of(step) && call.should_pause(done)
 }
 
-/// Probes of an item, with which a few dozen items may take a millisecond.
+/// The number of probes per item at which a few dozen items may take a millisecond.
 const MANY_PROBES: u64 = 512;
 
 /// Times a command that tests or adds a few items, if that may take long in this filter.

@@ -25,7 +25,7 @@ impl LiveRef<'_> {
     }
 }
 
-/// A union that was found possible, and the work that it needs on the destination.
+/// A union that has been found to be possible, and the work that it requires on the destination.
 #[derive(Default)]
 pub struct Union<'s> {
     /// The destination's generation and schedule, if it is a window.

@@ -8,7 +8,8 @@ pub enum Incompatible {
     /// The source is a window with items that the destination would already have dropped: the clock was ahead when the
     /// destination, or another source, was last written to.
     ClockBehind,
-    /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
+    /// An intersection of more than one layer: an item may be in different layers of the two filters, and would be
+    /// lost.
     Layers,
     /// One of them has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which an item may be in any
     /// of four cells, or is static; and they aren't two fingerprint filters of fixed size in a merge.

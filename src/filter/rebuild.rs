@@ -74,7 +74,7 @@ impl Rebuild {
         self.deletes_missed
     }
 
-    /// Counts deletes that the shadow misses. [`forget_deletes`](Rebuild::forget_deletes) resets the number to 0.
+    /// Counts deletes that the shadow misses. [`forget_deletes`](Rebuild::forget_deletes) resets the count to 0.
     pub fn count_deletes(&mut self, deletes: u64) {
         self.deletes_missed = self.deletes_missed.saturating_add(deletes).min(limits::MAX_DELETES_MISSED);
     }

@@ -44,7 +44,7 @@ const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
 }
 
-/// Whether a command writes the key at argument 1. None writes another.
+/// Whether a command writes the key at argument 1. No command writes any other key.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn writes(index: usize) -> bool {
     !matches!(TABLE[index].key, KeyUse::Read)

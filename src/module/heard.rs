@@ -11,7 +11,7 @@ use super::api::Context;
 use redis_module::raw;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// How long a server that has listeners isn't asked again.
+/// How long to wait before asking a server that has listeners again.
 const REMEMBERED_MS: u64 = 1000;
 
 /// Whether the server reports forks and changes of its role. Only the main thread uses these three.

@@ -63,7 +63,7 @@ pub(super) fn threads() -> usize {
     workers().saturating_add(1)
 }
 
-/// An argument of a command that outlives the command.
+/// A command argument that is kept after the command has returned.
 pub(super) struct Retained {
     text: NonNull<raw::RedisModuleString>,
     bytes: *const [u8],
@@ -131,8 +131,8 @@ fn waiting() -> MutexGuard<'static, BTreeMap<usize, Waiting>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether another client may wait with this many bytes of arguments. If none waits, any client may: otherwise a limit
-/// could forbid a command completely.
+/// Whether another client may wait with this many bytes of arguments. If no client is waiting, any client may:
+/// otherwise a low limit could make a command impossible.
 pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
     give_up_kept();
     let (clients, held, most) = (CLIENTS_WAITING.get(), WAITING_BYTES.get(), most_bytes());

@@ -32,7 +32,7 @@ type Outcome = (Result<Reply, CommandError>, Option<Rest>);
 /// Whether the next command is a piece.
 static IS_NEXT: AtomicBool = AtomicBool::new(false);
 
-/// What the last piece has handed over.
+/// What the most recent piece has handed over.
 static OUTCOME: Mutex<Option<Outcome>> = Mutex::new(None);
 
 /// Commands with pieces left, except the running one. Only the main thread takes the lock.

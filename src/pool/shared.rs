@@ -60,7 +60,7 @@ pub(super) struct State {
     alive: usize,
     /// The number of workers started so far, for their names.
     started: u64,
-    /// Workers that watch for news and will look for work once more before they sleep, and workers that sleep.
+    /// Workers that are spinning, and will look for work once more before they sleep; and workers that are asleep.
     spinning: usize,
     sleeping: usize,
     pub(super) closed: bool,

@@ -127,8 +127,8 @@ impl<'a> Encoder<'a> {
         self.write(array, offset, inside, piece)
     }
 
-    /// Puts the chunk at `offset` of the body, which is byte `inside` of `array`, into `piece`. Returns the offset of
-    /// the next one.
+    /// Writes to `piece` the chunk that starts at `offset` in the body, which is byte `inside` of `array`. Returns the
+    /// offset of the next chunk.
     fn write(&self, array: Array<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
         let prefix = match self.format {
             Format::Native => chunk::PREFIX,

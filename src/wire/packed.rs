@@ -21,7 +21,7 @@ use crate::filter::{Census, Filter, FilterRef};
 use crate::mem::Words;
 use crate::sync::Ordering::Relaxed;
 
-/// How the cells are written: the form that is shorter by an estimate. A reader refuses the other.
+/// How the cells are written: in the form that is estimated to be shorter. A reader refuses the other.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// As they are.

@@ -26,7 +26,7 @@ use crc::{CRC_64_REDIS, Crc, Table};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The first byte of a payload whose value is a module's.
+/// The first byte of a payload that holds a module's value.
 const MODULE: u8 = 7;
 
 /// Types of the fields of such a value.

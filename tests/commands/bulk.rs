@@ -82,7 +82,7 @@ fn text(reply: &Result<Reply, CommandError>) -> String {
     reply.as_ref().map_or_else(ToString::to_string, |reply| format!("{reply:?}"))
 }
 
-/// A server with `workers` threads beside the main thread, and a filter.
+/// A server with `workers` threads in addition to the main thread, and a filter.
 fn server(workers: usize, kind: &str) -> FakeServer {
     let server = FakeServer::default();
     server.workers.set(workers);

@@ -295,8 +295,8 @@ fn a_key_that_changes_between_pieces() {
     }
 }
 
-/// A blob of one part is checked before anything changes. A larger one of items with lengths is checked part by part.
-/// So if an item is cut off, earlier items have already been added when this is found.
+/// A blob of one part is checked before anything changes. A larger blob of length-prefixed items is checked part by
+/// part, so earlier items have already been added by the time an item that is cut off is found.
 #[test]
 fn a_blob_that_ends_in_the_middle_of_an_item() {
     let server = FakeServer::default();

@@ -112,7 +112,7 @@ fn an_abort_leaves_the_live_filter_as_it_is() {
 fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     let pair = Pair::new();
     let server = &pair.primary;
-    // A filter that accepts all items, with three times its capacity.
+    // A filter that refuses no items, with three times as many as its capacity.
     server.line("BF.RESERVE k 0.01 100 ONFULL SATURATE LAYOUT CLASSIC").unwrap();
     add(server, "k", "a", 300);
     server.line("BF.REBUILD k BEGIN").unwrap();

@@ -393,7 +393,7 @@ class Sequences:
                     assert digests[0] == digests[1], (replica, key)
                 expected = [key for key in waiting if self.waits_elsewhere(self.loads[key])]
                 seen = figures(there)["loads"]
-                # A load that a file has missed ends on other servers when its next piece comes.
+                # If a file was rewritten without a load, that load ends on other servers when its next piece arrives.
                 assert len(expected) <= seen <= len(waiting), (replica, seen, expected, waiting)
 
     def restart(self) -> None:

@@ -127,7 +127,7 @@ fn crammed(spec: CuckooSpec) -> Cuckoo {
     filter
 }
 
-/// Some items deleted from a cuckoo filter that has grown, and not compacted since.
+/// A cuckoo filter that has grown, with some items deleted and no compaction since.
 fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     for i in items {
         assert!(filter.remove(filter.hash(&item(i))));

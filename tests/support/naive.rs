@@ -275,7 +275,7 @@ impl Naive {
         mine.items = mine.cells.len() as i64;
     }
 
-    /// Number of items of all layers.
+    /// Number of items in all layers.
     pub(crate) fn items(&self) -> u64 {
         self.layers.iter().map(|layer| layer.items as u64).sum()
     }

@@ -22,7 +22,7 @@ pub(crate) const FOREIGN: u8 = 5;
 pub(crate) const FOREIGN_HEADER: usize = 64;
 /// Bytes of each link's header.
 pub(crate) const LINK_HEADER: usize = 64;
-/// Number of the kind of filters that are being rebuilt.
+/// The number of the kind of a filter that is being rebuilt.
 pub(crate) const REBUILD: u8 = 6;
 /// Bytes of such a filter's own header, before those of the two filters.
 pub(crate) const REBUILD_HEADER: usize = 16;

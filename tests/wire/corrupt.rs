@@ -399,8 +399,8 @@ fn parameters_that_no_command_makes_are_refused() {
     }
 }
 
-/// The numbers of sectors and generations in a table have bounds, which follow from its newest generation and its
-/// cells.
+/// The numbers stored for the sectors and generations of a table have bounds, which follow from its newest generation
+/// and its number of cells.
 #[test]
 fn generations_of_impossible_numbers_are_refused() {
     let golden = bytes("fingerprint-window");

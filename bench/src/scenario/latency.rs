@@ -89,7 +89,7 @@ fn probed(server: &Server, each: Duration, kind: &[&str], added: u64, load: bool
     probe.stop()
 }
 
-/// Tests of 45 items, then adds of 5.
+/// Tests of 45 items, then 5 adds.
 fn mixed(round: u64, added: u64) -> [Batch; 2] {
     let commands = |name, mix, count| items::commands(name, "filter", &numbers(mix, round, count, added), 1);
     [commands("BF.EXISTS", Mix::Half, 45), commands("BF.ADD", Mix::Present, 5)]

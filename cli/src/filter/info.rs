@@ -19,7 +19,7 @@ pub(crate) struct FilterInfo {
     pub(crate) bits_per_cell: Option<u64>,
     /// `ERROR`, `SATURATE`, `SCALE`.
     pub(crate) on_full: Option<String>,
-    /// The promised error rate. For cuckoo filters: the one when full.
+    /// The promised error rate. For cuckoo filters: the rate when full.
     pub(crate) error_rate: Option<f64>,
     /// The error rate at the present fill.
     pub(crate) error_rate_now: Option<f64>,

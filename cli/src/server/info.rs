@@ -1,4 +1,4 @@
-//! Asks servers what they know of their filters.
+//! Asks servers what they know about their filters.
 
 use super::key::{FilterKey, KeyType};
 use super::reply::filter_info;

@@ -2,7 +2,7 @@
 //!
 //! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and accepts
 //! any word that begins like an option. There, a key named `nonscaling` creates a non-scaling filter. What a RedisBloom
-//! primary sends is read by its rules.
+//! primary sends is parsed by RedisBloom's rules.
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;

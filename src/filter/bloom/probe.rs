@@ -39,7 +39,7 @@ pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item =
     let mut source = item.high;
     let (mut fields, mut left) = (source, FIELDS);
     (0..probes).map(move |_| {
-        // Counts down: a division by seven for each probe took a third of the time of a test.
+        // Counts down: dividing by seven for each probe took a third of a test's time.
         if left == 0 {
             source = mix(source);
             (fields, left) = (source, FIELDS);

@@ -365,7 +365,7 @@ impl Foreign {
         links.fold(false, |changed, (mine, theirs)| mine.union(theirs, is_bounded, parallel) | changed)
     }
 
-    /// Whether both give every item the same answer: the same bits in the same places.
+    /// Whether both give the same answer for every item: the same bits in the same places.
     pub(super) fn equal_in(&self, other: &Foreign, parallel: &ParallelFor<'_>) -> bool {
         (self.scheme, self.encoding, self.links.len()) == (other.scheme, other.encoding, other.links.len())
             && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.equal_in(theirs, parallel))

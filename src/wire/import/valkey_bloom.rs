@@ -205,7 +205,7 @@ pub fn save(to: &mut impl Sink, filter: &Foreign) {
     }
 }
 
-/// Reads the payload of BF.LOAD, as in valkey-bloom's AOF files. Bytes after it are ignored, as valkey-bloom does.
+/// Reads the payload of BF.LOAD, as in valkey-bloom's AOF files. Bytes after it are ignored, as in valkey-bloom.
 ///
 /// # Errors
 /// What is wrong with it.

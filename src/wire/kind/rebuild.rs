@@ -1,5 +1,5 @@
 //! The header of a filter that is being rebuilt. After its own fields come the headers of the live filter and of its
-//! shadow, each as in a head of its own. The body is the cells of the live filter, then those of the shadow.
+//! shadow, each laid out as in a separate head. The body is the cells of the live filter, then those of the shadow.
 
 use super::bloom::{self, BloomHead};
 use super::foreign::{self, ForeignHead};

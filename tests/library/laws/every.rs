@@ -103,8 +103,8 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// The union of two tables of fingerprints counts every item as often as it was added to both. If there is no room for
-/// it, nothing changes.
+/// In the union of two fingerprint tables, the count of an item is the sum of its counts in the two. If there is no
+/// room for it, nothing changes.
 pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     // Each alone has enough room; together, some do and some don't.
     let most = spec.capacity as usize * 3 / 4;

@@ -76,7 +76,7 @@ pub(super) struct File {
     pub(super) checked: bool,
 }
 
-/// Walks over a file, and calls `found` for every filter.
+/// Walks through a file, and calls `found` for every filter.
 pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::Result<File> {
     let mut reader = Reader::new(source);
     let (is_valkey, version) = reader.magic()?;

@@ -46,7 +46,7 @@ pub(super) struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stage {
-    /// Nowhere yet, or on the server: nothing was sent.
+    /// Nowhere yet, or on the server: no items have been sent.
     New,
     /// On the server.
     Begun,

@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 /// For the items after an offset, in order, whether they are in the filter. Items after the last one aren't.
 ///
-/// A cuckoo filter may refuse an item and have room for a later one, so they needn't be the first.
+/// A cuckoo filter may refuse an item and have room for a later one, so those that were taken needn't be the first
+/// ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct Taken(Vec<bool>);

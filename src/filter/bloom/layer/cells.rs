@@ -303,7 +303,7 @@ impl Layer {
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room among fingerprints, [`Error::Static`] for an item that a static filter
-    /// doesn't have. Nothing has changed then.
+    /// doesn't have. In both cases, nothing has changed.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         match self.form().layout() {
