@@ -28,7 +28,7 @@
 //! | items that age | [`Bloom::windowed`] |
 //! | the least memory for items that are known at once | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
-//! | threads that read beside one that writes | [`Bloom::reader`] |
+//! | threads that read while one writes | [`Bloom::reader`] |
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
 //! | another layout, hash, seed or policy | [`Spec`] with [`Bloom::new`] |
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |

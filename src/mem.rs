@@ -562,7 +562,7 @@ impl<B, H, X> Drop for Shared<B, H, X> {
         // as when it was written, and the layout is that of the allocation.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();
-            // Nobody can become an owner beside the only one, who needs no locked instruction to end.
+            // Nobody can become an owner besides the only one, who needs no locked instruction to end.
             if owners.load(Acquire) != 1 {
                 if owners.fetch_sub(1, Release) != 1 {
                     return;

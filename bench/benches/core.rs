@@ -1,5 +1,5 @@
 //! The library without a server, for exploring: every kind at sizes that fit into a core's cache, into the
-//! shared cache, and into neither, beside the crates `fastbloom` and `bloomfilter`. The numbers of the
+//! shared cache, and into neither, compared with the crates `fastbloom` and `bloomfilter`. The numbers of the
 //! scoreboard come from `scripts/bench`.
 //!
 //! Filters are half full. Tests ask about items of which half are present. Adds cycle through the items of the other

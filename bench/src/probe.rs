@@ -1,4 +1,4 @@
-//! A client beside the load: sends one command after another, and records how long each took.
+//! A client that runs alongside the load: sends one command after another, and records how long each took.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection};

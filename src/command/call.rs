@@ -365,7 +365,7 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
-    /// Announces that the following may block the server for long. Short commands aren't timed until they do this:
+    /// Announces that what follows may block the server for long. Short commands aren't timed until they do this:
     /// reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}
 

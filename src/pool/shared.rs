@@ -327,7 +327,7 @@ impl Shared {
     }
 
     /// Lets a job that has begun run to its end: the caller waits for it, or it is about to end. So if it is paused, it
-    /// continues beside the workers, and one of them leaves later.
+    /// continues alongside the workers, and one of them leaves later.
     pub(super) fn hurry(&self, mut state: MutexGuard<'_, State>, ticket: Ticket) {
         state.hurried = Some(ticket);
         if let Some(place) = state.paused.iter().position(|paused| paused.ticket == ticket) {

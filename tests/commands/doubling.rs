@@ -178,7 +178,7 @@ fn moves(server: &FakeServer, most: usize) {
     run_all(server, &[load("1".to_owned(), head), load((4 * buckets + 1).to_string(), slots)]);
 }
 
-/// Keys of every kind beside those of the commands.
+/// Keys of every kind besides those of the commands.
 fn keys_beside(server: &FakeServer, count: usize) {
     reserved(server, &["k", "other"].map(|key| format!("BF.RESERVE {key} 0.01 100 SEED 1")));
     reserved(server, &["BF.RESERVE of:0 0.01 10".to_owned(), "CF.RESERVE of:1 10".to_owned()]);
@@ -515,7 +515,7 @@ fn options_that_are_repeated() {
     }
 }
 
-/// Up to 64 MiB. It isn't an option whatever its length, so there is no need to read all of it.
+/// Up to 64 MiB. It isn't an option, whatever its length, so there is no need to read all of it.
 #[test]
 fn a_word_of_twice_the_length_for_an_option() {
     for (command, rest) in [

@@ -56,9 +56,9 @@ fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
     96 + bits.max(1).div_ceil(64) * 8
 }
 
-/// MEMORY USAGE of a filter, beside RedisBloom's, for every capacity of small filters. Both include the 32 bytes that
-/// the server counts for a short key. A filter that can't grow has some more cells, since RedisBloom exceeds its rate
-/// by about 5%.
+/// MEMORY USAGE of a filter, compared with RedisBloom's, for every capacity of small filters. Both include the 32 bytes
+/// that the server counts for a short key. A filter that can't grow has some more cells, since RedisBloom exceeds its
+/// rate by about 5%.
 #[test]
 fn small_filters_beside_redisblooms() {
     for (may_grow, most) in [(true, 8), (false, 16)] {
@@ -76,8 +76,8 @@ fn small_filters_beside_redisblooms() {
     }
 }
 
-/// The same for cuckoo filters of two and four slots a bucket. RedisBloom has 56 bytes beside the slots, whose number
-/// is the same here. Only the smallest of all, with 4 slots, has 4 bytes more, which every allocator adds to
+/// The same for cuckoo filters of two and four slots a bucket. RedisBloom needs 56 bytes besides the slots, whose
+/// number is the same here. Only the smallest of all, with 4 slots, has 4 bytes more, which every allocator adds to
 /// RedisBloom's.
 #[test]
 fn small_cuckoo_filters_beside_redisblooms() {

@@ -533,7 +533,7 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
         proxy.after = cut
         run(*words, port=proxy.port, status=DONE if stopped == "complete" else SERVER)
     count = server.command("BF.CARD", "k")
-    # The server has executed a batch that the program doesn't know of, or a part of one.
+    # The server has executed a batch that the program doesn't know about, or a part of one.
     end = len("".join(f"{item}\n" for item in ITEMS[:count]))
     path.write_text(CHANGES[change](text, end))
     _, errors = run(*words, port=server.port, status=USAGE)

@@ -68,7 +68,7 @@ pub(crate) struct FakeServer {
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
     pub(crate) retired: Cell<usize>,
-    /// Threads beside this one.
+    /// Threads besides this one.
     pub(crate) workers: Cell<usize>,
     /// Commands that were about to wait for the pool.
     pub(crate) offloaded: Cell<usize>,

@@ -106,7 +106,7 @@ fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloo
     filter
 }
 
-/// A cuckoo filter with the items, grown as often as necessary.
+/// A cuckoo filter with the items, which has grown as often as it needed to.
 fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
     for i in items {

@@ -305,8 +305,8 @@ const REBUILD_FIELDS: &[Field] = &[
     ("reserved", 38, 2),
 ];
 
-/// Bytes that a decoder may need beside the body that a head declares. The sizes of a cuckoo filter's sub-filters are a
-/// list whose length depends only on their number, which is bounded.
+/// Bytes that a decoder may need besides the body that a head declares. The sizes of a cuckoo filter's sub-filters are
+/// a list whose length depends only on their number, which is bounded.
 fn overhead(head: &[u8]) -> u64 {
     let tables = match head[5] {
         wire::CUCKOO => u32::from_le_bytes(head[72..76].try_into().unwrap()).into(),

@@ -1,4 +1,4 @@
-//! Commands that take each item as an argument, beside the floor's.
+//! Commands that take each item as an argument, compared with the floor's.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};

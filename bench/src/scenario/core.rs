@@ -122,9 +122,9 @@ fn tests(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Two threads that add to one filter at the same time, beside one that adds alone, and beside two that have a filter
-/// each and share nothing but the machine. Measured in CPU time: whether each thread has a core depends on the machine,
-/// but whether they slow each other down depends on us.
+/// Two threads that add to one filter at the same time, compared with one that adds alone, and with two that have a
+/// filter each and share nothing but the machine. Measured in CPU time: whether each thread has a core depends on the
+/// machine, but whether they slow each other down depends on us.
 fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);

@@ -1,4 +1,4 @@
-//! LAYOUT FINGERPRINT, beside commands that hash each item and look at two lines of as much memory.
+//! LAYOUT FINGERPRINT, compared with commands that hash each item and look at two lines of as much memory.
 
 use super::commands::{GROUP, mostly_new, numbers, plausible};
 use crate::bench::Bench;

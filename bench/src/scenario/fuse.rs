@@ -1,5 +1,5 @@
-//! Static filters: how fast they are built, how large they are, and their tests, beside a BLOCKED filter of as many
-//! items and beside commands that hash each item and look at three lines of as much memory.
+//! Static filters: how fast they are built, how large they are, and their tests, compared with a BLOCKED filter of as
+//! many items and with commands that hash each item and look at three lines of as much memory.
 
 use super::commands::{GROUP, numbers, plausible};
 use crate::bench::Bench;

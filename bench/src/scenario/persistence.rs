@@ -1,4 +1,4 @@
-//! Saving and loading, beside a plain string of as many bytes: two servers with the same settings, one key
+//! Saving and loading, compared with a plain string of as many bytes: two servers with the same settings, one key
 //! each, in turn. In CPU time of the server and of its child: the speed of the disk and other work of the machine say
 //! nothing about a filter.
 

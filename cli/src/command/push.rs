@@ -178,7 +178,7 @@ impl Upload {
                 *sent += piece.bytes.len() as u64;
                 progress.at(*sent, 0);
             }
-            // If this process ended now, nobody else would know of the key.
+            // If this process ended now, nobody else would know about the key.
             redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(connection)?;
             if !options.merge {
                 return swap(connection, options, &self.key, &temporary).map(Some);

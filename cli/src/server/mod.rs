@@ -1,4 +1,4 @@
-//! Servers: connections to them, the keys that hold filters, and what a server knows of a filter.
+//! Servers: connections to them, the keys that hold filters, and what a server knows about a filter.
 
 mod cluster;
 pub(crate) mod connection;

@@ -106,7 +106,7 @@ pub enum MoreKeys {
     },
 }
 
-/// The word after the key that says that the following arguments are filters themselves, and no keys.
+/// The word after the key that says that the arguments after it are filters themselves, not keys.
 pub const BLOBS: &str = "BLOB";
 
 /// Whether a command with this number of arguments has [`BLOBS`] after its key, where `second` is. As the last

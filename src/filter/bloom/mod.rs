@@ -335,7 +335,7 @@ impl Bloom {
         self.add(item).map(|done| done.added)
     }
 
-    /// Adds the item, growing if need be. This is the only writer; readers may run beside it.
+    /// Adds the item, growing if need be. This is the only writer; readers may run alongside it.
     ///
     /// A window records the item in its newest generation whether or not an older one has it; counters always count.
     ///

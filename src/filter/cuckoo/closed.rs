@@ -50,7 +50,7 @@ impl Closed {
     }
 
     /// Whether it matters that an add changes this bucket. Soon few of those with a way out are left among the
-    /// candidates, so the adds that succeed beside refusals don't keep the set from being found.
+    /// candidates, so the adds that succeed between refusals don't keep the set from being found.
     #[inline]
     pub(super) fn is_candidate(&self, bucket: u64) -> bool {
         has(&self.candidates, bucket)

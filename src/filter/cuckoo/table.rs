@@ -49,7 +49,7 @@ const _: () = assert!(limits::MAX_BYTES < 1 << (u32::BITS + u16::BITS));
 
 /// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
 ///
-/// It has 24 bytes beside its slots, because most filters have one sub-filter and are small.
+/// It needs 24 bytes besides its slots, because most filters have one sub-filter and are small.
 pub struct Table {
     slots: Slots,
     /// The number of slots in use: the lower bits, and the upper ones. There are at most [`limits::MAX_BYTES`].

@@ -271,7 +271,7 @@ impl Table<'_> {
     /// Adds the item, or counts it again, up to the highest count.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room for a new item. Nothing has changed then.
+    /// [`Error::Full`] if there is no room for a new item; then nothing has changed.
     #[inline]
     pub(crate) fn insert(&self, item: ItemHash) -> Result<Step, Error> {
         self.count_up(self.geometry.identity(item), 1)

@@ -1,4 +1,5 @@
-//! Loom models of a reader beside the writer: an item that is there is found, whatever is moved or counted meanwhile.
+//! Loom models of a reader alongside the writer: an item that is there is found, whatever is moved or counted
+//! meanwhile.
 
 use super::geometry::{Geometry, Identity, Place};
 use super::{Hits, ItemHash, State, Table};
@@ -27,7 +28,7 @@ impl Shared {
         Table::new(&self.words, &self.state)
     }
 
-    /// Whether another thread finds the item, one by one and in a group, beside `write`.
+    /// Whether another thread finds the item, one by one and in a group, while `write` runs.
     fn is_found_beside(self: &Arc<Shared>, write: impl FnOnce(Table<'_>)) {
         let reader = {
             let shared = Arc::clone(self);

@@ -150,7 +150,7 @@ impl Tags<'_> {
     /// Puts the item into the newest generation. Returns its age before, if it was present.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room for a new item. Nothing has changed then.
+    /// [`Error::Full`] if there is no room for a new item; then nothing has changed.
     #[inline]
     pub(crate) fn insert(&self, item: ItemHash, newest: u64) -> Result<Option<u64>, Error> {
         let identity = self.0.geometry.identity(item);

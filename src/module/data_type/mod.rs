@@ -136,7 +136,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
             mem_usage: Some(mem_usage),
             digest: Some(digest),
             free: Some(free),
-            // Where a server doesn't know `aux_save2`, nothing is saved beside the keys.
+            // Where a server doesn't know `aux_save2`, nothing is saved besides the keys.
             aux_load: (data_type == DataType::Native).then_some(beside.load),
             aux_save: None,
             aux_save2: (data_type == DataType::Native).then_some(beside.save),

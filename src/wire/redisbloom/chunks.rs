@@ -287,7 +287,7 @@ impl Loader {
         self.held
     }
 
-    /// Bytes that a chunk of `len` bytes which ends at byte `end` of the body would have allocated beside these: an
+    /// Bytes that a chunk of `len` bytes which ends at byte `end` of the body would have allocated besides these: an
     /// array, or 0.
     pub fn would_allocate(&self, end: u64, len: u64) -> u64 {
         let Some(start) = end.checked_sub(len) else { return 0 };

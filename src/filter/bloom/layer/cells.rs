@@ -217,7 +217,7 @@ impl Layer {
         if self.block_contains::<K>(item) { 0 } else { self.block_set::<W, K>(item) }
     }
 
-    /// The same for an item that isn't present: its line is written in any case.
+    /// The same for an item that isn't present: its line is written either way.
     ///
     /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs
     /// out of registers.
@@ -255,7 +255,7 @@ impl Layer {
     /// Fetches the cache lines that a test of this item will touch first. This should be done some items ahead. In a
     /// layer without blocks these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an
     /// absent item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item
-    /// takes 140 ns in any case.
+    /// takes 140 ns either way.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..FETCHED_FIRST);

@@ -23,7 +23,7 @@ impl Layer {
     /// Puts the item into the newest generation.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room. Nothing has changed then.
+    /// [`Error::Full`] if there is no room; then nothing has changed.
     #[inline]
     pub(crate) fn insert_into(&self, tags: Tags<'_>, item: ItemHash, newest: u64) -> Result<Added, Error> {
         let before = tags.insert(item, newest)?;
