@@ -263,7 +263,7 @@ fn unite<'a, 'f, C: Call<'a>>(
     Ok(Reply::Ok)
 }
 
-/// The union of filters that was made apart.
+/// The union of filters that was made in the background.
 struct Merged {
     filter: Live,
     /// Bytes of cells that the destination will have.
@@ -327,7 +327,7 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     }
 }
 
-/// Puts a union that was made apart into its key.
+/// Puts a union that was made in the background into its key.
 fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Result<Reply, CommandError> {
     let Merged { filter, total, changed } = merged;
     // Its memory is allocated already, but a filter may be limited to less.

@@ -200,8 +200,8 @@ pub struct Apart {
     pub memory: Admitted,
 }
 
-/// Memory for a command's result. Work apart can't begin without asking for it. A server that obeys creates what its
-/// primary has created.
+/// Memory for a command's result. Background work can't begin without asking for it. A server that obeys creates what
+/// its primary has created.
 pub struct Admitted {
     bytes: u64,
 }
@@ -249,13 +249,14 @@ impl Admitted {
     }
 }
 
-/// Bytes that work [apart](Call::apart) reads, besides filters.
+/// Bytes that [background work](Call::apart) reads, besides filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// These arguments.
     Arguments(Range<usize>),
-    /// The string in the key named by an argument. It is read as by a client that sends several GETRANGE: others may
-    /// set bits in it in between. If it is replaced or loses bits, the command ends with [`CommandError::Changed`].
+    /// The string in the key named by an argument. It is read in several steps, as a client would with GETRANGE, so
+    /// others may set bits in it in between. If it is replaced or loses bits, the command ends with
+    /// [`CommandError::Changed`].
     Key(usize),
 }
 
@@ -352,9 +353,9 @@ pub trait Call<'a> {
     /// Runs tasks 0 to `tasks` − 1, each once, on this thread and the pool's. Returns when all are done.
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Replies with the result of `work` on the argument. If the server allows it, other clients are served
-    /// meanwhile, and the reply is [`Reply::Later`]. If the client goes, `work` is told to stop, and may return `None`.
-    /// The same happens if the filters that it reads, `inputs`, leave their keys and occupy too much memory.
+    /// Replies with the result of `work` on the argument. If the server allows it, other clients are served meanwhile,
+    /// and the reply is [`Reply::Later`]. If the client disconnects, `work` is told to stop, and may return `None`. The
+    /// same happens if the filters that it reads, `inputs`, leave their keys and occupy too much memory.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.

@@ -340,13 +340,13 @@ fn compacts_whole(filter: &Cuckoo) -> bool {
     filter.spec().origin == Origin::RedisBloom
 }
 
-/// Steps of a compaction apart, after which other jobs may get their turn: about a millisecond.
+/// Steps of a compaction in the background, after which other jobs may get their turn: about a millisecond.
 const STEPS_OF_A_TASK: u64 = 1 << 14;
 
 /// Whether a compaction goes on after this number of steps.
 type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
-/// A filter that was compacted apart.
+/// A filter that was compacted in the background.
 struct Compacted {
     /// Its old state, in the same memory.
     of: Cuckoo,

@@ -142,7 +142,8 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
     };
     let filter = made.map_err(refused)?;
     if !call.obeys() {
-        // The memory of a filter that was made apart is allocated already, but a filter may be limited to less.
+        // The memory of a filter that was made in the background is allocated already, but a filter may be limited to
+        // less.
         let admitted = call.admit(filter.bytes(), if more { filter.bytes() } else { 0 });
         if admitted.is_err() {
             call.discard(Live::Foreign(Box::new(filter)).into());

@@ -477,7 +477,7 @@ impl Loads {
         Ok((sent, if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None }))
     }
 
-    /// Loads of other keys than `key`: their number, the bytes of their cells when complete, and the bytes of memory
+    /// Loads of keys other than `key`: their number, the bytes of their cells when complete, and the bytes of memory
     /// that they may still need.
     pub(super) fn others(&self, key: &(i32, Vec<u8>)) -> (usize, u64, u64) {
         let others = self.waiting.iter().filter(|(other, _)| *other != key);
@@ -497,7 +497,7 @@ impl Loads {
         self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }
 
-    /// Drops the loads whose clients are gone.
+    /// Drops the loads whose clients have disconnected.
     pub fn drop_abandoned(&mut self, now: Instant) -> Ended {
         self.drop_unasked(|load| load.is_abandoned(now))
     }

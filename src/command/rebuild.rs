@@ -187,7 +187,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         }
     };
     let (built, of) = built?;
-    // While it was in another key, the list may have got items that the filter lacks.
+    // While it was in another key, the list may have received items that the filter lacks.
     if of != items {
         return Err(CommandError::Changed);
     }

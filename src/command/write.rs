@@ -67,7 +67,7 @@ pub(super) fn time_probes<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) {
     }
 }
 
-/// Bytes of items between two looks at the clock. To hash them takes up to 250 µs, with the slowest codec.
+/// Bytes of items between two looks at the clock. Hashing them takes up to 250 µs, with the slowest codec.
 pub(super) const STEP_BYTES: usize = 1 << 16;
 
 /// The arguments from `first` on: the items of a command, until it continues later.
@@ -135,7 +135,7 @@ pub(super) fn make<'a, C: Call<'a>>(
 }
 
 /// The creation of filters and sub-filters of at least this many bytes is timed. It may ask how much memory the machine
-/// has, in 100 to 600 µs.
+/// has, which takes 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
 /// Whether a new filter of `more` bytes may be made, in a key that will then have `total`. A replica makes what its

@@ -102,7 +102,7 @@ pub(crate) struct FakeServer {
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
 type Between = Box<dyn FnMut(&FakeServer)>;
 
-/// The work that a command does apart, and its result.
+/// The work that a command does in the background, and its result.
 struct Work {
     made: Box<dyn Any + Send>,
     inputs: Arc<[Live]>,
