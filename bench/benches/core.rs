@@ -1,9 +1,9 @@
-//! The library without a server, for exploring: every kind at sizes that fit into a core's cache, into the
-//! shared cache, and into neither, compared with the crates `fastbloom` and `bloomfilter`. The numbers of the
-//! scoreboard come from `scripts/bench`.
+//! The library without a server, for exploring: every kind at sizes that fit into a core's cache, into the shared
+//! cache, and into neither, compared with the crates `fastbloom` and `bloomfilter`. The scoreboard's numbers come from
+//! `scripts/bench`.
 //!
-//! Filters are half full. Tests ask about items of which half are present. Adds cycle through the items of the other
-//! half; in the first cycle they are new.
+//! Filters are half full. Half of the tested items are present. Adds cycle through the other half of the items, which
+//! are new in the first cycle.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
@@ -31,7 +31,7 @@ fn item(number: u64) -> Item {
     bytes
 }
 
-/// Batches of items to test, alternately a present and an absent one.
+/// Batches of items to test, in which present and absent ones alternate.
 fn tests(capacity: u64) -> Vec<Vec<Item>> {
     let mut rng = fastrand::Rng::with_seed(capacity);
     let mut one = |at: usize| {
@@ -63,7 +63,7 @@ fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     let half_full = |spec: Spec| {
         let mut filter = Bloom::new(spec).expect("memory for the filter");
         for number in 0..capacity / 2 {
-            // A window rotates after every eighth of the items, as by a clock.
+            // A window rotates after every eighth of the items, as if by the clock.
             if let Some(newest) = filter.window().map(bloomery::filter::Window::newest)
                 && number / (capacity / 16).max(1) > newest
             {
@@ -76,7 +76,7 @@ fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     specs.into_iter().map(|(name, spec)| (name, half_full(spec))).collect()
 }
 
-/// Calls `work` with one batch after the other.
+/// Calls `work` with one batch after another.
 fn cycle(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,

@@ -1,9 +1,10 @@
-//! One filter that 1 to all cores share: behind a mutex, behind a read-write lock, as an `AtomicBloom` of one shard and
-//! of 64, and for comparison a filter for each thread. `cargo bench --bench threads` prints one table.
+//! One filter that is shared by one core, by several, and by all: behind a mutex, behind a read-write lock, as an
+//! `AtomicBloom` with one shard and with 64, and for comparison a filter for each thread. `cargo bench --bench threads`
+//! prints one table.
 //!
 //! A cell has two numbers, medians of the rounds: millions of items a second for all threads together, by the wall
-//! clock, and nanoseconds of processor time an item. The first needs an idle machine. The second is also valid on a
-//! busy one, but doesn't contain the time that a thread waits for a lock.
+//! clock, and nanoseconds of processor time per item. The first needs an idle machine. The second is also valid on a
+//! busy one, but doesn't include the time that a thread waits for a lock.
 
 use bloomery::{AtomicBloom, Bloom, LayoutChoice, Spec};
 use nix::time::{ClockId, clock_gettime};
@@ -11,10 +12,10 @@ use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};
 use std::time::Instant;
 
-/// Capacity at 1%: 12 MiB, more than the caches of a core hold.
+/// Capacity at 1%: 12 MiB, which is more than a core's caches hold.
 const CAPACITY: u64 = 10_000_000;
 
-/// Numbers of the items that a filter has from the start; half of the items in a round are among them.
+/// Items numbered below this are in a filter from the start. Half of the items in a round are among them.
 const FILLED: u64 = CAPACITY / 4;
 
 /// Items of each thread in a round.
@@ -22,7 +23,7 @@ const ITEMS: u64 = 500_000;
 
 const ROUNDS: u64 = 7;
 
-/// Of the mixed work, one item in ten is added and the others are tested.
+/// In the mixed work, one item in ten is added and the others are tested.
 const ADDS_ONE_IN: u64 = 10;
 
 type Item = [u8; 16];
@@ -83,7 +84,7 @@ const WAYS: [Way; 5] = [
     ("a filter for each thread", |threads| (0..threads).map(|_| atomic(1)).collect()),
 ];
 
-/// A name, and what is done with the item of this number.
+/// A name, and what is done with the item that has this number.
 type Work = (&'static str, fn(&dyn Shared, u64, &Item) -> bool);
 
 const WORKS: [Work; 3] =
@@ -99,7 +100,7 @@ fn item(number: u64) -> Item {
     u128::from(number).to_le_bytes()
 }
 
-/// Alternately an item that the filter has, and one that it doesn't have.
+/// Alternates between items that the filter has and items that it doesn't have.
 fn one(number: u64) -> Item {
     item(if number.is_multiple_of(2) {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % FILLED
@@ -108,7 +109,7 @@ fn one(number: u64) -> Item {
     })
 }
 
-/// Seconds of the processor that this thread has used.
+/// Seconds of processor time that this thread has used.
 fn used() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has it");
     time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9
@@ -119,7 +120,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Millions of items a second, and nanoseconds of processor time for an item.
+/// Millions of items a second, and nanoseconds of processor time per item.
 fn measure(filters: &[Box<dyn Shared>], work: Work, threads: usize) -> (f64, f64) {
     for filter in filters {
         (0..FILLED).for_each(|number| _ = filter.add(&item(number)));

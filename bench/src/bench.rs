@@ -7,11 +7,11 @@ use std::path::PathBuf;
 /// Sizes of a run.
 #[derive(Clone, Copy)]
 pub struct Scale {
-    /// Items of the filter called "10 M".
+    /// Items in the filter called "10 M".
     pub items: u64,
-    /// Commands of one item in a round.
+    /// Commands with one item each, in a round.
     pub singles: u64,
-    /// Items in a round of commands of 1000.
+    /// Items in a round of commands with 1000 items each.
     pub many: u64,
     /// Items in a round of bulk tests.
     pub bulk: u64,
@@ -34,7 +34,7 @@ pub struct Bench {
     pub launch: Launch,
     /// Rounds that count.
     pub rounds: u64,
-    /// How large filters and rounds are.
+    /// The sizes of filters and rounds.
     pub scale: Scale,
     /// Folder for the plots.
     pub plots: PathBuf,

@@ -1,4 +1,4 @@
-//! CPU time of the calling thread. Other programs on the machine don't change it.
+//! CPU time of the calling thread. Other programs on the machine don't affect it.
 
 use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};

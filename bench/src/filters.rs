@@ -7,7 +7,7 @@ use bloomery::wire::Encoder;
 use bloomery::{Bloom, Family, ItemHash, Layer, LayoutChoice, Spec};
 use std::ops::Range;
 
-/// Items whose cache misses overlap: as many as in the server.
+/// Number of items whose cache misses overlap, the same as in the server.
 pub const GROUP: usize = 64;
 
 /// A filter of fixed size.
@@ -29,7 +29,7 @@ pub fn capacity_for(spec: Spec, bytes: u64) -> Result<u64> {
     Ok(fits)
 }
 
-/// Adds the items of these numbers to a layer.
+/// Adds the items with these numbers to a layer.
 pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) {
     let mut start = numbers.start;
     while start < numbers.end {
@@ -46,15 +46,15 @@ pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) 
     }
 }
 
-/// Makes a filter of one layer that holds the items of the numbers below `items`.
+/// Makes a filter of one layer that contains the items numbered below `items`.
 pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
     let filter = Bloom::new(spec)?;
     fill::<W>(&filter, &filter.layers()[0], 0..items);
     Ok(filter)
 }
 
-/// Makes a filter with the items numbered below `items`. All items below `end` would fill the generations of a window
-/// equally.
+/// Makes a filter with the items numbered below `items`. In a window, all items below `end` would be spread equally
+/// over the generations.
 pub fn filled_in_turn<const W: usize>(spec: Spec, items: u64, end: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(spec)?;
     for number in 0..items {
@@ -88,7 +88,7 @@ pub fn serve<const W: usize>(server: &Server, key: &str, spec: Spec, items: u64)
     load(server, key, &filled::<W>(spec, items)?)
 }
 
-/// Sends the items of these numbers with a command that adds, 1000 at a time.
+/// Sends the items with these numbers, 1000 at a time, with a command that adds.
 pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> Result<()> {
     let mut connection = server.connect()?;
     for start in numbers.clone().step_by(100_000) {
@@ -104,8 +104,7 @@ pub fn floor(server: &Server) -> Result<()> {
     query(&mut server.client()?, &["FLOOR.RESERVE", "floor"])
 }
 
-/// Makes the key for the commands that touch `lines` cache lines for each item. It is as large as a filter of this
-/// spec.
+/// Makes the key for the commands that touch `each` cache lines per item. It is as large as a filter with this spec.
 pub fn lines(server: &Server, spec: Spec, each: u16) -> Result<()> {
     let bytes = Bloom::bytes_for(&spec)?;
     query(&mut server.client()?, &["FLOOR.RESERVE", "lines", &bytes.to_string(), &each.to_string()])

@@ -1,11 +1,11 @@
-//! The items: decimal numbers of fixed width after a word. Numbers below [`ABSENT`] may have been added;
-//! the others never are.
+//! The items: decimal numbers of fixed width after a word. Items with numbers below [`ABSENT`] may have been added. The
+//! others never are.
 
 use crate::wire::Batch;
 use fastrand::Rng;
 use std::ops::Range;
 
-/// First number that is in no filter.
+/// Items from this number on are in no filter.
 pub const ABSENT: u64 = 500_000_000_000;
 
 /// Bytes of an item in commands that take each item as an argument.
@@ -14,7 +14,7 @@ pub const WIDTH: usize = 17;
 /// Bytes of an item in bulk commands.
 pub const BULK_WIDTH: usize = 16;
 
-/// The item of a number: `item:000000000042`, or without the colon if it is one byte shorter.
+/// The item with a number: `item:000000000042`, or without the colon if it is one byte shorter.
 pub fn item<const W: usize>(number: u64) -> [u8; W] {
     const DIGITS: usize = 12;
     let mut bytes = [b':'; W];
@@ -32,7 +32,7 @@ pub fn item<const W: usize>(number: u64) -> [u8; W] {
 pub enum Mix {
     /// Only items that were added.
     Present,
-    /// Only items that were not.
+    /// Only items that were not added.
     Absent,
     /// One half each, in random order.
     Half,
@@ -51,7 +51,7 @@ impl Mix {
         }
     }
 
-    /// `count` numbers at random, where those below `added` were added.
+    /// `count` random numbers, given that items numbered below `added` were added.
     pub fn numbers(self, count: u64, added: u64, rng: &mut Rng) -> Vec<u64> {
         let one = |rng: &mut Rng| {
             let number = rng.u64(..added);
@@ -97,7 +97,7 @@ pub fn bulk_commands(name: &str, key: &str, numbers: &[u64], group: usize) -> Ba
 pub struct Fresh(pub Range<u64>);
 
 impl Fresh {
-    /// Numbers for each of `rounds` rounds and the one that warms up: at most `count`.
+    /// How many numbers each of `rounds` rounds and the warm-up round can get: at most `count`.
     pub fn share(&self, count: u64, rounds: u64) -> u64 {
         count.min((self.0.end - self.0.start) / (rounds + 1))
     }

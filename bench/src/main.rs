@@ -1,5 +1,5 @@
-//! Measures Bloomery: every row of its scoreboard, and the plots. Run it with `scripts/bench`, which builds
-//! what it needs.
+//! Measures Bloomery: every row of its scoreboard, and the plots. Run it with `scripts/bench`, which builds everything
+//! it needs.
 
 mod bench;
 mod clock;
@@ -27,16 +27,16 @@ use std::time::Instant;
 #[derive(Parser)]
 #[command(about, long_about = None)]
 struct Arguments {
-    /// Server, as `scripts/servers` names it.
+    /// Server, by its name in `scripts/servers`.
     #[arg(long, default_value = "redis-8.0")]
     server: String,
-    /// Rounds that count; each runs every side once.
+    /// Rounds that are counted. Each runs every side once.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// Small filters and few items: only to check that everything works.
+    /// Uses small filters and few items, only to check that everything works.
     #[arg(long)]
     quick: bool,
-    /// Only these scenarios, or those that measure these rows.
+    /// Runs only these scenarios, or those that measure these rows.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
     /// Lists scenarios and rows.
@@ -45,13 +45,13 @@ struct Arguments {
     /// Writes the scoreboard's numbers to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Folder for the plots: docs/benchmarks, or target/bench/plots of a quick run.
+    /// Folder for the plots: docs/benchmarks, or target/bench/plots for a quick run.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
     /// Bloomery's module.
     #[arg(long, env = "BLOOMERY_MODULE", default_value = "target/release/libbloomery.so")]
     module: PathBuf,
-    /// The module of the floor's commands.
+    /// The module with the floor's commands.
     #[arg(long, env = "BLOOMERY_FLOOR", default_value = "target/bench/release/libbloomery_floor.so")]
     floor: PathBuf,
 }

@@ -1,6 +1,5 @@
-//! The method. Both sides of a comparison run in turn, in every round, on the same server. What counts is the
-//! server's CPU time for an item. A ratio is the median over the rounds, with the smallest and the largest
-//! beside it.
+//! The method. Both sides of a comparison run in turn, in every round, on the same server. What counts is the server's
+//! CPU time per item. A ratio is the median over the rounds, shown with the smallest and the largest value.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection, Tally};
@@ -19,7 +18,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of one value for each round.
+    /// The spread of these values, one for each round.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -48,7 +47,7 @@ impl Series {
         Spread::of(self.0.iter().copied())
     }
 
-    /// This over the other, round by round.
+    /// This series divided by the other, round by round.
     pub fn over(&self, other: &Series) -> Spread {
         Spread::of(self.0.iter().zip(&other.0).map(|(mine, theirs)| mine / theirs))
     }
@@ -71,20 +70,20 @@ impl<'a> Side<'a> {
         Side { name: name.into(), batch: Box::new(batch), check: Box::new(|_, _| true) }
     }
 
-    /// The replies without which the measurement means nothing.
+    /// Sets the check that replies must pass, since otherwise the measurement means nothing.
     pub fn expect(self, check: impl Fn(&Batch, &Tally) -> bool + 'a) -> Side<'a> {
         Side { check: Box::new(check), ..self }
     }
 }
 
-/// Runs all sides in each of `rounds` rounds; one before them warms up and is not counted. Gives nanoseconds
-/// of server CPU time an item, for each side in the order of the list.
+/// Runs all sides in each of `rounds` rounds, after a warm-up round that is not counted. Returns nanoseconds of server
+/// CPU time per item, for each side in the order of the list.
 pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result<Vec<Series>> {
     let mut connection = server.connect()?;
     let mut series = vec![Series(Vec::new()); sides.len()];
     for round in 0..=rounds {
         for turn in 0..sides.len() {
-            // Each round begins with another side, and every second round goes in reverse order.
+            // Each round begins with a different side, and every second round runs in reverse order.
             let step = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let index = (step + round as usize) % sides.len();
             let side = &mut sides[index];

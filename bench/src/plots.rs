@@ -10,7 +10,7 @@ use std::path::Path;
 const SIZE: (u32, u32) = (900, 560);
 const FONT: &str = "sans-serif";
 
-/// Colours that the colour-blind can tell apart (Okabe, Ito, 2008), and that print.
+/// Colours that colour-blind readers can tell apart (Okabe, Ito, 2008), and that print well.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0x00, 0x72, 0xb2),
@@ -33,24 +33,24 @@ pub struct Line {
     pub points: Vec<(f64, Spread)>,
 }
 
-/// Texts of a plot, and where its legend is.
+/// The texts of a plot, and the position of its legend.
 pub struct Labels<'a> {
-    /// Above it.
+    /// Above the plot.
     pub title: &'a str,
     /// Text below the horizontal axis, with the unit.
     pub x: &'a str,
     /// Text beside the vertical axis, with the unit.
     pub y: &'a str,
-    /// Where the lines leave room for the legend.
+    /// The corner where the lines leave room for the legend.
     pub legend: Corner,
 }
 
 /// An upper corner of a plot.
 #[derive(Clone, Copy)]
 pub enum Corner {
-    /// Where lines rise.
+    /// For lines that rise.
     Left,
-    /// Where they fall.
+    /// For lines that fall.
     Right,
 }
 
@@ -58,7 +58,7 @@ pub enum Corner {
 pub enum Axis {
     /// Evenly.
     Linear,
-    /// By powers of the base, a mark at each, written by the function.
+    /// By powers of the base, with a mark at each power, which the function formats.
     Log(f64, fn(f64) -> String),
 }
 

@@ -19,7 +19,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts it; it sends `words` with `pause` between a reply and the next command.
+    /// Starts the client, which sends `words` with `pause` between a reply and the next command.
     pub fn start(server: &Server, words: &[&str], pause: Duration) -> Result<Probe> {
         let mut batch = Batch::default();
         batch.push(words, 1);
@@ -27,7 +27,7 @@ impl Probe {
         Probe::of(server, pause, move || requests.next().unwrap_or_default())
     }
 
-    /// As [`start`](Probe::start), with commands that `next` makes.
+    /// Like [`start`](Probe::start), with commands that `next` creates.
     pub fn of(
         server: &Server,
         pause: Duration,
@@ -39,7 +39,7 @@ impl Probe {
         Ok(Probe { stop, thread })
     }
 
-    /// Ends it.
+    /// Stops the client.
     pub fn stop(self) -> Result<Latencies> {
         self.stop.store(true, Relaxed);
         self.thread.join().map_err(|_| anyhow!("the probing thread panicked"))?
@@ -62,7 +62,7 @@ fn probe(
         if let Some(error) = tally.error {
             bail!("a probe got {error}");
         }
-        // A slow command delays those after it. They count as if they had waited for it.
+        // A slow command delays the commands after it. They are recorded as if they had waited for it.
         latencies.record_correct(taken.max(1), pause.as_nanos() as u64)?;
         std::thread::sleep(pause);
     }

@@ -14,19 +14,19 @@ pub struct Measured {
     pub figure: Result<Spread, String>,
 }
 
-/// The measurements so far, in their order in time.
+/// The measurements so far, in chronological order.
 #[derive(Default)]
 pub struct Report {
     measured: Vec<Measured>,
 }
 
 impl Report {
-    /// Notes the measurement of a row.
+    /// Records the measurement of a row.
     pub fn record(&mut self, id: &str, figure: Spread) {
         self.measured.push(Measured { row: row(id), figure: Ok(figure) });
     }
 
-    /// Notes that rows couldn't be measured.
+    /// Records that rows couldn't be measured.
     pub fn unavailable(&mut self, ids: &[&str], why: &str) {
         let measured = |id: &&str| Measured { row: row(id), figure: Err(why.to_owned()) };
         self.measured.extend(ids.iter().map(measured));

@@ -42,8 +42,7 @@ impl Bound {
     }
 }
 
-/// RedisBloom's memory for a filter that grew from 100 to 10 million items at 1 %, in bytes: what a row is
-/// relative to.
+/// RedisBloom's memory for a filter that grew from 100 to 10 million items at 1 %, in bytes. One row is relative to it.
 pub const REDISBLOOM_GROWN: f64 = 53.5e6;
 
 const fn speed(id: &'static str, figure: &'static str, unit: &'static str, bound: Bound) -> Row {
@@ -111,7 +110,7 @@ pub const ROWS: &[Row] = &[
     memory("empty", "an empty default filter, all its overhead", "bytes", AtMost(350.0)),
 ];
 
-/// The row of that name.
+/// The row with that name.
 pub fn row(id: &str) -> &'static Row {
     ROWS.iter().find(|row| row.id == id).expect("rows are named by constants of this program")
 }

@@ -1,4 +1,4 @@
-//! Finds servers, starts them on a core of their own, asks for the CPU time that they used, and stops them.
+//! Finds servers, starts them on a core of their own, reads the CPU time that they used, and stops them.
 
 use crate::wire::Connection;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,13 +21,13 @@ pub const CLIENT_CORE: usize = 1;
 /// Nice value of the server.
 const PRIORITY: i32 = -10;
 
-/// Nice value of a thread that measures latencies: it takes precedence over the clients that make the load.
+/// Nice value of a thread that measures latencies, which takes precedence over the clients that create the load.
 const PROBE_PRIORITY: i32 = -15;
 
 /// Where `scripts/servers` puts what it makes, from the root of the repository.
 const SERVERS: &str = ".cache/servers";
 
-/// Longest time for a start, which may have to load 1 GiB.
+/// Maximum time for a start, which may have to load 1 GiB.
 const START: Duration = Duration::from_secs(120);
 
 /// What is needed to start a server.
@@ -42,7 +42,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The server of that name among those that `scripts/servers` made.
+    /// The server with that name among those that `scripts/servers` made.
     pub fn find(name: &str, modules: &[&Path]) -> Result<Launch> {
         for folder in fs::read_dir(SERVERS).context("run scripts/servers first")? {
             let folder = folder?.path();
@@ -73,7 +73,7 @@ impl Launch {
     }
 }
 
-/// A running server. It ends, and its folder goes, when this is dropped.
+/// A running server. When this is dropped, the server is stopped and its folder deleted.
 pub struct Server {
     launch: Launch,
     child: Child,
@@ -104,7 +104,7 @@ impl Server {
 
     fn spawn(launch: &Launch, folder: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Child> {
         // setpriv: the server dies with this process, however that ends. nice: the server has priority over other
-        // programs of the machine, if we are permitted to set that.
+        // programs on the machine, if we are permitted to set that.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", &PRIORITY.to_string()]).arg(&launch.program);
         command.arg("--dir").arg(folder).arg("--port").arg(port.to_string());
@@ -162,7 +162,7 @@ impl Server {
         query(&mut self.client()?, words)
     }
 
-    /// Whether it has a command.
+    /// Whether the server has a command.
     pub fn knows(&self, command: &str) -> Result<bool> {
         let known: Vec<redis::Value> = self.query(&["COMMAND", "INFO", command])?;
         Ok(matches!(known.first(), Some(redis::Value::Array(_))))
@@ -186,7 +186,7 @@ impl Server {
         times.iter().map(|times| Ok(times.split(' ').next().unwrap_or_default().parse::<u64>()?)).sum()
     }
 
-    /// A file of each thread, as the kernel describes it.
+    /// The content of this file for each thread, as the kernel provides it.
     fn of_threads(&self, file: &str) -> Result<Vec<String>> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
         threads.map(|thread| Ok(fs::read_to_string(thread?.path().join(file))?)).collect()
@@ -215,7 +215,7 @@ pub fn query<T: redis::FromRedisValue>(client: &mut redis::Connection, words: &[
     command.query(client).with_context(|| words.join(" "))
 }
 
-/// Puts this thread, and those that it starts, on a core. Does nothing on a machine with one core.
+/// Pins this thread, and those that it starts, to a core. Does nothing on a machine with one core.
 pub fn pin(core: usize) -> Result<()> {
     if core < cores() {
         let mut set = CpuSet::new();
@@ -225,7 +225,7 @@ pub fn pin(core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Gives this thread priority over others, if we may. A probe that waits for a core measures the machine.
+/// Gives this thread priority over others, if permitted. A probe that has to wait for a core measures the machine.
 pub fn hurry() {
     // SAFETY: a plain system call about the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PROBE_PRIORITY) };

@@ -4,7 +4,7 @@ use crate::measure::{Series, Spread};
 use crate::report::Measured;
 use crate::rows::{Bound, ROWS, Section};
 
-/// A number with as many digits as mean something.
+/// A number with only its meaningful digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

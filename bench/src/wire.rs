@@ -1,4 +1,4 @@
-//! The wire as the measuring instrument sees it: requests encoded beforehand, replies skipped and counted.
+//! The wire as the benchmark sees it: requests are encoded in advance, replies are skipped and counted.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 #[derive(Clone, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// Commands in it.
+    /// Commands in the batch.
     pub commands: u64,
     /// Items that they ask about.
     pub items: u64,
@@ -58,7 +58,7 @@ impl Connection {
         Ok(Connection { reader: BufReader::with_capacity(1 << 16, stream), scratch: Vec::new() })
     }
 
-    /// Sends a batch and takes its replies while it is being sent, as a pipelining client does.
+    /// Sends a batch and reads its replies while it is being sent, as a pipelining client does.
     pub fn run(&mut self, batch: &Batch) -> io::Result<Tally> {
         let mut writer = self.reader.get_ref().try_clone()?;
         std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ impl Connection {
         })
     }
 
-    /// Sends a batch, then takes its replies: for batches that fit into a socket's buffer.
+    /// Sends a batch, then reads its replies. This is for batches that fit into a socket's buffer.
     pub fn round_trip(&mut self, batch: &Batch) -> io::Result<Tally> {
         self.reader.get_mut().write_all(&batch.bytes)?;
         let mut tally = Tally::default();
@@ -81,7 +81,7 @@ impl Connection {
     }
 
     fn skip_reply(&mut self, tally: &mut Tally) -> io::Result<()> {
-        let mut open = 1u64; // replies that are still to come, those inside arrays included
+        let mut open = 1u64; // replies that are still to come, including those inside arrays
         while open > 0 {
             open -= 1;
             self.scratch.clear();
@@ -112,7 +112,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a bulk string and its line end; gives the number of its set bits.
+    /// Reads a bulk string and its line end, and returns the number of its set bits.
     fn take_bulk(&mut self, length: usize) -> io::Result<u64> {
         let mut left = length;
         let mut ones = 0;

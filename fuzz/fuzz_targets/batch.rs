@@ -1,5 +1,5 @@
-//! Adds and tests items in groups, which are hashed and prefetched, and one by one. The answers and the bits must be
-//! the same.
+//! Adds and tests items in groups, which are hashed and prefetched together, and one by one. The answers and the bits
+//! must be the same.
 
 #![no_main]
 
@@ -49,7 +49,7 @@ fn run(input: &[u8]) -> Option<()> {
     assert!(many.dump("a") == single.dump("a"), "BF.MADD made another filter");
     assert!(bulk.dump("a") == single.dump("a"), "BF.BULKADD made another filter");
 
-    // Absent ones among them.
+    // Items to test, some of which are absent.
     let asked: Vec<_> =
         (0..=255).map(|number: u8| [made::item(number), vec![number & 128; 1]].concat()).collect();
     let asked: Vec<_> = asked.iter().chain(items).collect();

@@ -1,5 +1,5 @@
-//! Commands of arbitrary words: names, options, numbers, items in one string. Filters that they make are written and
-//! read again.
+//! Commands with arbitrary words: names, options, numbers, items in one string. Filters that they create are written
+//! and read again.
 
 #![no_main]
 

@@ -13,7 +13,7 @@ fn run(input: &[u8]) -> Option<()> {
     while let (Some(end), Some(chunk)) = (input.take(3), input.string()) {
         let _ = loader.push(u32::from_le_bytes([end[0], end[1], end[2], 0]).into(), chunk);
     }
-    // Missing fields are 0, so that most heads lead to a filter.
+    // Missing bytes are set to 0, so that most heads lead to a filter.
     if !loader.is_complete() {
         (1..=loader.body_len()).for_each(|end| loader.push(end, &[0]).expect("inside, and one byte"));
     }

@@ -1,4 +1,4 @@
-//! Filters that commands can make are written, read again in pieces of any size, and must be the same.
+//! Filters that commands can create are written, read again in pieces of any size, and must be the same as before.
 
 #![no_main]
 

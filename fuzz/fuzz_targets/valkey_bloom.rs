@@ -1,4 +1,4 @@
-//! valkey-bloom's payload of BF.LOAD, and the fields of its type.
+//! valkey-bloom's payload for BF.LOAD, and the fields of its data type.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Our own format. Checksums would stop the fuzzer, so they are corrected: the rest of the validation is tested.
+//! Our own format. Checksums would stop the fuzzer, so they are corrected, which leaves the rest of the validation to
+//! test.
 
 #![no_main]
 
@@ -7,14 +8,14 @@ use bloomery_fuzz::{Input, packed, sealed, survives};
 use libfuzzer_sys::fuzz_target;
 
 fn run(input: &[u8]) -> Option<()> {
-    // Unchanged: heads, lengths and checksums.
+    // First the input as it is: this tests heads, lengths and checksums.
     if let Ok(value) = Decoder::read(input) {
         survives(value);
     }
     if let Ok(value) = packed(input) {
         survives(value);
     }
-    // Both read bytes before any checksum.
+    // `declared` and `unpack` read bytes before any checksum is verified.
     let _ = whole::declared(input);
     let mut input = Input(input);
     if let Ok(bytes) = lzf::unpack(input.0, 100) {

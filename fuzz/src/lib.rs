@@ -1,4 +1,4 @@
-//! What the targets share: splitting the input, and everything that a filter must be able to do.
+//! What the targets share: parsing the input, and everything that a filter must be able to do.
 
 pub mod made;
 
@@ -11,7 +11,7 @@ use bloomery::{Bloom, Cuckoo, Error, Filter};
 /// Larger filters aren't fuzzed: they would be slow, and behave the same.
 pub const LARGE: u64 = 1 << 16;
 
-/// Input, read from its start. Numbers have 8 bytes, and a string follows its length.
+/// Input, read from its start. Numbers have 8 bytes, and a string is preceded by its length.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -49,7 +49,7 @@ impl Source for Input<'_> {
     }
 }
 
-/// Written fields, to be read again. Strings are kept apart from numbers.
+/// Written fields, to be read again. Strings are kept separate from numbers.
 #[derive(Default)]
 struct Fields {
     numbers: Vec<u64>,
@@ -70,7 +70,7 @@ impl Sink for Fields {
     }
 }
 
-/// The same, read from the start. A number is never read as a string, nor a string as a number.
+/// The same, read from the start. A number is never read as a string, or a string as a number.
 struct Written {
     numbers: std::vec::IntoIter<u64>,
     strings: std::vec::IntoIter<Vec<u8>>,
@@ -122,7 +122,7 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
 
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // Like LOADCHUNK: RedisBloom's number of items may be our magic.
+    // The loader is chosen as LOADCHUNK does it: RedisBloom's number of items may equal our magic number.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -130,7 +130,7 @@ fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     pushed.and_then(|()| loader.finish())
 }
 
-/// Performs every operation that a filter has.
+/// Performs every operation that a filter supports.
 pub fn survives(value: Filter) {
     if value.bytes() > LARGE {
         return;
@@ -156,7 +156,7 @@ pub fn survives(value: Filter) {
     comes_back(&value.snapshot().unwrap());
 }
 
-/// Reading gives the same filter after every way of writing it.
+/// Checks that every form in which the filter is written can be read, and gives the same filter.
 fn comes_back(value: &Filter) {
     let native = Encoder::native(value).to_vec();
     let read = Decoder::read(&native).expect("it was written");
@@ -226,11 +226,11 @@ fn used(mut filter: Bloom) -> Bloom {
     filter
 }
 
-/// Bytes before the header of a head.
+/// Bytes before the header in a head.
 const ENVELOPE: usize = 24;
 
-/// A file of our format: a header of this kind, a body of this length, and all checksums corrected. `None` if the head
-/// is refused, or the body would be large.
+/// A file in our format, with a header of this kind, a body of this length, and all checksums corrected. `None` if the
+/// head is refused, or if the body would be large.
 pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Vec<u8>> {
     let mut file = b"BLMY\x01".to_vec();
     file.extend([kind, 0, 0]);
@@ -242,7 +242,7 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
     if Decoder::new(&file).ok()?.body_len() > LARGE {
         return None;
     }
-    // Word by word: no chunk goes beyond the end of an array.
+    // Word by word, so that no chunk goes beyond the end of an array.
     let stamp = stamp(kind, &file[ENVELOPE..]).to_le_bytes();
     for (offset, i) in (0..body_len).step_by(8).zip(0..) {
         let cells = cells.chunks(8).nth(i).unwrap_or(&[]);
@@ -253,13 +253,13 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
     Some(file)
 }
 
-/// A packed filter of these bytes, with a correct checksum, from the only string of a value.
+/// Reads a packed filter with these bytes and a correct checksum, as the only string of a value.
 pub fn packed(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let string = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
     value::load(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
 }
 
-/// A chunk of our format as several, each of up to `cut` bytes of data.
+/// A chunk in our format, cut into several with up to `cut` bytes of data each.
 pub fn resealed(chunk: &[u8], cut: usize) -> Vec<Vec<u8>> {
     let (prefix, data) = chunk.split_at(20);
     let offset = u64::from_le_bytes(prefix[..8].try_into().expect("8 bytes"));
@@ -277,16 +277,17 @@ fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// CRC-32C of a header in which the numbers of items count as 0; of a filter that is being rebuilt, of both stamps.
+/// CRC-32C of a header in which the numbers of items are set to 0. For a filter that is being rebuilt, CRC-32C of both
+/// stamps.
 fn stamp(kind: u8, header: &[u8]) -> u32 {
     if let (6, Some((own, filters))) = (kind, header.split_at_checked(16)) {
         let live_len = u32::from_le_bytes(own[8..12].try_into().expect("4 bytes")) as usize;
         let (live, shadow) = filters.split_at(live_len.min(filters.len()));
-        // No rebuild is inside another; that is refused before it comes to stamps.
+        // A rebuild can't contain another one. That is refused before stamps are compared.
         let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
         return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
     }
-    // Where the first part with a number of items begins, its length, and the place of the number in it.
+    // Where the first part with a number of items begins, its length, and the position of the number in it.
     let (first, len, at) = match kind {
         4 => return crc32c::crc32c(header),
         5 => (64, 64, 32),

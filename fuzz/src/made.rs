@@ -1,4 +1,4 @@
-//! Filters of our own, of every kind, as the input chooses, and the items that are added to them.
+//! Filters of our own, of every kind that the input can choose, and the items that are added to them.
 
 use crate::{Input, LARGE};
 use bloomery::filter::Origin;
@@ -67,7 +67,7 @@ pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
     Some(Cuckoo::new(spec).expect("it is small"))
 }
 
-/// Either of them with the items that the input chooses, or a Bloom filter that is being rebuilt.
+/// Either kind with the items that the input chooses, or a Bloom filter that is being rebuilt.
 pub fn value(input: &mut Input) -> Option<Filter> {
     let kind = input.byte()?;
     if kind % 3 == 0 {
@@ -102,7 +102,7 @@ pub fn may_grow(filter: &Bloom) -> bool {
     filter.next_shape().ok().flatten().is_none_or(|shape| filter.bytes() + shape.bytes() <= LARGE)
 }
 
-/// Adds to a cuckoo filter, which may grow as long as it stays small. Returns whether the item was added.
+/// Adds an item to a cuckoo filter, which may grow as long as it stays small. Returns whether the item was added.
 pub fn insert(filter: &mut Cuckoo, item: &[u8]) -> bool {
     let hash = filter.hash(item);
     if filter.insert(hash).is_ok() {

@@ -74,8 +74,8 @@ fn a_ttl_is_a_window_that_begins_now() {
     assert!(server.take_replicated().is_empty());
 }
 
-/// An added item stays for the TTL, and is gone one step after that. Ages in milliseconds are never too low, and at
-/// most one step too high.
+/// An added item stays for the TTL, and is gone one step later. Ages in milliseconds are never too low, and at most one
+/// step too high.
 #[test]
 fn items_are_forgotten_within_a_step_after_their_ttl() {
     for steps in [1, 4, 31, 999] {
@@ -108,7 +108,7 @@ fn items_are_forgotten_within_a_step_after_their_ttl() {
 }
 
 /// Each item stays exactly until the generation of its last add is dropped. Generations begin by hand and by the clock,
-/// items are added again and deleted, and the clock jumps to where numbers of generations are reused.
+/// items are added again and deleted, and the clock jumps to where generation numbers are reused.
 #[test]
 fn deadlines_equal_a_model() {
     const EVERY: u64 = 1000;
@@ -171,7 +171,7 @@ fn deadlines_equal_a_model() {
     }
 }
 
-/// A delete uses the clock as a test does.
+/// A delete consults the clock, just as a test does.
 #[test]
 fn items_of_a_window_are_deleted_while_they_are_there() {
     let pair = Pair::new();
@@ -193,8 +193,8 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
 }
 
 /// The oldest items make room for new ones: items that leave early are older than all that stay, and those that stay
-/// keep their TTL. If the newest generation fills half of the table, the next one begins, which may cost the others a
-/// step of their TTL.
+/// keep their TTL. If the newest generation fills half of the table, the next one begins, which may shorten the others'
+/// TTL by one step.
 #[test]
 fn rotations_that_make_room_drop_the_oldest_alone() {
     const STEP: u64 = 1000;
@@ -237,9 +237,9 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
     assert!(dropped > 10_000, "{dropped}");
 }
 
-/// Items keep their TTL in whatever order they come, under two conditions. No more than the capacity come within a TTL.
-/// And no more than there is room for come within a TTL and a step, because expired items may take up room for that
-/// long.
+/// Items keep their TTL in whatever order they arrive, under two conditions: at most as many as the capacity arrive
+/// within a TTL, and at most as many as there is room for arrive within a TTL plus a step, because expired items can
+/// take up room for that long.
 #[test]
 fn items_within_the_capacity_keep_their_ttl() {
     const STEP: u64 = 1000;
@@ -271,8 +271,8 @@ fn items_within_the_capacity_keep_their_ttl() {
     }
 }
 
-/// Rotations that make room, in the middle of commands with many items, during a rebuild, and between rotations by hand
-/// and by clock: a replica, and a filter loaded from a dump, rotate at the same items.
+/// Rotations that make room happen in the middle of commands with many items, during a rebuild, and between rotations
+/// by hand and by the clock. A replica, and a filter loaded from a dump, rotate at the same items.
 #[test]
 fn full_windows_rotate_alike_everywhere() {
     let mut early = 0;
@@ -328,8 +328,8 @@ fn full_windows_rotate_alike_everywhere() {
     assert!(early > 20, "{early}");
 }
 
-/// These items share ten cells. An item of an older generation may be elsewhere, so dropping that generation makes no
-/// room for them.
+/// These items share ten cells. Items in an older generation may be in other cells, so dropping that generation makes
+/// no room for these.
 #[test]
 fn what_is_dropped_makes_room() {
     let pair = Pair::new();
@@ -363,7 +363,7 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
     server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
-    // A busy period may use the room of all quiet ones except one.
+    // A busy period can use the room of all but one of the quiet ones.
     server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
     server.line("BF.ADD k 30").unwrap();

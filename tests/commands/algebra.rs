@@ -1,5 +1,5 @@
 //! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: their results for every kind, what they refuse without
-//! changing anything, what they replicate, and whether a replica ends with the same filters.
+//! changing anything, what they replicate, and whether a replica ends up with the same filters.
 
 use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};
@@ -22,7 +22,7 @@ fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).expect("a field").1
 }
 
-/// Fingerprints of fixed size.
+/// Fingerprint tables of fixed size.
 pub(super) const TABLES: [&str; 3] = [
     "NONSCALING LAYOUT FINGERPRINT",
     "COUNTING LAYOUT FINGERPRINT",
@@ -62,11 +62,11 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
                 for prefix in prefixes.chars() {
                     assert_eq!(found(server, key, &prefix.to_string(), count), count, "{options} {key}");
                 }
-                // In chains that have grown, more absent items test positive: each layer now has up to three times the
-                // items that it is sized for.
+                // In chains that have grown, more absent items test positive: each layer now has up to three times as
+                // many items as it is sized for.
                 assert!(found(server, key, "stranger", 1000) < 5 || count > 200, "{options} {key}");
             }
-            // The sources are as they were.
+            // The sources are unchanged.
             assert!(found(server, "b", "a", count) < 3 && found(server, "c", "b", count) < 3);
             let Ok(Reply::Integer(items)) = server.line("BF.CARD new") else { panic!() };
             let all = 3 * count as i64;
@@ -109,7 +109,7 @@ fn counters_add_up_and_what_is_full_stays_full() {
     assert_eq!(dumps(&server), before);
 }
 
-/// The union of fingerprints has the counts of both, or none of it is visible, whichever way it is made.
+/// The union of two fingerprint tables has the counts of both, or has no visible effect, whichever way it is made.
 #[test]
 fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     for options in TABLES {
@@ -149,7 +149,7 @@ fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     }
 }
 
-/// BF.MERGE refuses fingerprints unless both filters have a fixed size and equal parameters.
+/// BF.MERGE refuses fingerprint tables unless both filters have a fixed size and equal parameters.
 #[test]
 fn other_fingerprints_are_not_united() {
     let server = FakeServer::default();
@@ -223,7 +223,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     for (prefix, count) in [("y", 100), ("g", 500), ("f", 300)] {
         assert_eq!(found(server, "young", prefix, count), count);
     }
-    // The layer with room gets adds until it has a thousand items, and then one of twice its capacity begins.
+    // The layer with room gets adds until it has a thousand items. Then one with twice its capacity begins.
     add(server, "young", "more", 890);
     assert_eq!(field(server, "young", "Number of filters"), Reply::Integer(layers + 2));
     add(server, "young", "even", 50);
@@ -250,7 +250,7 @@ fn windows_merge_generation_by_generation() {
             server.line(&format!("BF.ADD {key} {item}")).unwrap();
         }
     }
-    // `a` is at generation 0, and rotates first; `idle` is at 1, and is read as of 3.
+    // `a` is at generation 0, and rotates first. `idle` is at generation 1, and is read as of generation 3.
     server.now_ms.set(4_000);
     pair.follow();
     assert_eq!(server.line("BF.MERGE a b idle"), OK);
@@ -346,7 +346,7 @@ fn equal_is_what_answers_alike() {
         ("0.01 100 SEED 1", "0.01 100 SEED 1 NONSCALING", NO),
         ("0.01 100 SEED 1", "0.01 900 SEED 1", NO),
         ("0.01 100 SEED 1 WINDOW 2", "0.01 100 SEED 1 WINDOW 3", NO),
-        // They differ only in what an add does when they are full, which doesn't affect answers.
+        // They differ only in what an add does when the filter is full, which doesn't affect answers.
         ("0.01 100 SEED 1 NONSCALING", "0.01 100 SEED 1 ONFULL SATURATE", YES),
     ] {
         server.line(&format!("BF.RESERVE a {a}")).unwrap();
@@ -408,12 +408,12 @@ fn other_systems_filters_merge_with_their_like() {
         let Ok(Reply::Integer(items)) = server.line("BF.CARD a") else { panic!() };
         assert!((mine.max(theirs)..=mine + theirs).contains(&items), "{recipe}: {items}");
         pair.follow();
-        // Its wire form is validated as the original's: valkey-bloom's last link doesn't exceed its capacity.
+        // Its wire form is validated like the original's: valkey-bloom's last link doesn't exceed its capacity.
         must_survive_the_wire(server, "a");
     }
 }
 
-/// The originals would refuse to load a link with more items than its capacity, or could not grow it.
+/// The original systems would refuse to load a link with more items than its capacity, or would be unable to grow it.
 #[test]
 fn links_that_are_full_are_no_fuller_by_a_merge() {
     for recipe in ["foreign-valkey", "foreign-redisbloom"] {
@@ -580,7 +580,7 @@ fn memory_is_asked_for_before_anything_changes() {
         );
         assert_eq!((dumps(&server), server.take_replicated()), (before.clone(), Vec::new()), "{line}");
     }
-    // A merge that needs no memory doesn't ask for any, and neither does a server that obeys.
+    // A merge that needs no memory doesn't ask for any, and neither does one on an obeying server.
     server.memory.set(Some(1));
     assert_eq!(server.line("BF.MERGE chain alike"), OK);
     server.obeys.set(true);
@@ -588,7 +588,7 @@ fn memory_is_asked_for_before_anything_changes() {
     assert_eq!(found(&server, "chain", "large", 10), 10);
 }
 
-/// Stores filters of one layer each, with different capacities and an item each. Returns their keys. No chain grows to
+/// Stores single-layer filters with different capacities and one item each. Returns their keys. No chain grows to
 /// thousands of layers by itself.
 fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> String {
     let keys = capacities.map(|capacity| {
@@ -675,8 +675,8 @@ fn card(server: &FakeServer, key: &str) -> i64 {
     items
 }
 
-/// A growing source is merged again and again: its layers in the destination grow too, and aren't added twice. The same
-/// with two sources of one shape, which don't replace each other.
+/// A growing source is merged repeatedly: its layers in the destination also grow, and aren't added twice. The same is
+/// true of two sources with the same shape, which don't replace each other.
 #[test]
 fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     let pair = Pair::new();
@@ -708,7 +708,7 @@ fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     pair.follow();
 }
 
-/// An item has other cells in another layout, also if the layers have the same size and number of probes.
+/// An item has different cells in a different layout, even if the layers have the same size and number of probes.
 #[test]
 fn layers_of_other_layouts_are_not_combined() {
     let server = FakeServer::default();
@@ -725,7 +725,7 @@ fn layers_of_other_layouts_are_not_combined() {
         assert!(answer.is_err() || answer == Ok(Reply::Bool(false)), "{command}: {answer:?}");
     }
     server.line("BF.RESERVE chain 0.01 100 EXPANSION 2 LAYOUT CLASSIC SEED 7 SHARDS 16").unwrap();
-    // A chain holds layers of any layout.
+    // A chain can hold layers of any layout.
     server.line("BF.RESERVE other 0.01 100000 EXPANSION 2 LAYOUT PARTITIONED SEED 7 SHARDS 16").unwrap();
     add(&server, "other", "x", 200);
     assert_eq!(server.line("BF.MERGE chain other"), OK);

@@ -1,5 +1,5 @@
 //! Commands that work in the background, without a server: what happens to their keys, the clock and the memory between
-//! their two runs. The tests of each command run it in both ways, and compare the results.
+//! their two runs. Each command's own tests run it both ways, and compare the results.
 
 use super::doubling::lines;
 use super::pair::{Pair, add, found};
@@ -30,7 +30,7 @@ fn meanwhile(server: &FakeServer, what: impl FnOnce(&FakeServer) + 'static) {
     server.meanwhile.replace(Some(Box::new(what)));
 }
 
-/// An equal copy, but another object.
+/// An equal copy, but a different object.
 fn replace(server: &FakeServer, key: &str) {
     let copy = server.copy(key);
     server.put(key, copy);
@@ -89,7 +89,7 @@ fn the_clock_stands_still_for_a_command() {
         sent.len() == 2 && sent[0].starts_with("BF.ROTATE a AT") && sent[1] == "BF.MERGE a b",
         "{sent:?}"
     );
-    // The first items of both expire with the next write, the later ones stay.
+    // The first items of both expire with the next write. The later ones stay.
     server.line("BF.ADD a now").unwrap();
     assert_eq!(
         [("a", 50), ("b", 50), ("later", 20)].map(|(prefix, n)| found(server, "a", prefix, n)),
@@ -110,7 +110,7 @@ fn memory_is_asked_for_before_the_work_and_for_all_of_the_result() {
         refused.starts_with("ERR Insufficient memory") && refused.ends_with("in MULTI it works at once"),
         "{refused}"
     );
-    // The existing filter may be copied, but the result may not become so large.
+    // There is memory for a copy of the existing filter, but not for the larger result.
     let held = server.copy("a").bytes();
     server.memory.set(Some(held));
     assert!(matches!(server.line("BF.MERGE a b"), Err(CommandError::Memory { .. })));
@@ -192,9 +192,9 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// Every command of the table asks for the memory of its work in the background, as `Apart` demands, and does so in a
-/// way that makes the server evict no more keys than the command's own growth needs. This fails if a command works in
-/// the background and isn't listed here.
+/// Every command in the table asks for the memory of its background work, as `Apart` demands, and does so in a way that
+/// makes the server evict no more keys than the command's own growth requires. This fails if a command works in the
+/// background and isn't listed here.
 #[test]
 fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [
@@ -239,7 +239,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             let words: Vec<Vec<u8>> = words.into_iter().map(file).collect();
             let reply = run(&server, &words);
             let (grown, may_evict) = (bytes().saturating_sub(before), server.may_evict.get());
-            // Data has fields after the cells.
+            // A payload has fields after the cells.
             let is_kept = reply.is_err() || may_evict <= grown + fields;
             assert!(is_kept, "{line}: {may_evict} bytes for keys that grow by {grown}");
             if server.worked_apart.get() {

@@ -1,4 +1,4 @@
-//! Commands without a server: replies, what they replicate, and whether a replica ends with the same bits.
+//! Commands without a server: replies, what they replicate, and whether a replica ends up with the same bits.
 
 use super::pair::Pair;
 use crate::support::fake_server::{Content, FakeServer};
@@ -41,8 +41,8 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     assert_eq!(server.take_replicated(), ["BF.ADD k gil"]);
 }
 
-/// A creation is one short command, from which a replica with any configuration creates the same filter. Clients may
-/// not send it.
+/// A creation is replicated as one short command, from which a replica with any configuration creates the same filter.
+/// Clients aren't allowed to send it.
 #[test]
 fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
     for line in [
@@ -88,7 +88,7 @@ fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
         let server = FakeServer::default();
         server.line(line).unwrap();
         let words = server.replicated.take().remove(0);
-        // As in the protocol: the number of words, and before each word its length.
+        // As in the protocol: the number of words, and each word preceded by its length.
         let bytes: usize =
             words.iter().map(|word| format!("${}\r\n\r\n", word.len()).len() + word.len()).sum();
         assert!(words.len() == 4 && bytes + "*4\r\n".len() <= 80, "{bytes}");
@@ -308,7 +308,7 @@ fn an_add_renews_an_item_of_a_window_and_addnx_does_not() {
     assert_eq!(answers(server.line("BF.MTEST w renewed first")), [YES, NO]);
 }
 
-/// Fingerprints with counts grow when they are full. A replica follows bit for bit, through each delete.
+/// Fingerprint tables with counts grow when they are full. A replica follows bit for bit, through each delete.
 #[test]
 fn a_counting_filter_of_fingerprints_grows() {
     let pair = Pair::new();
@@ -345,7 +345,8 @@ fn a_counting_filter_of_fingerprints_grows() {
     }
 }
 
-/// AUTO leaves to other layouts what those can do: BF.INTERSECT, and BF.MERGE beyond the capacity.
+/// If another layout can do what is asked for, AUTO chooses it, because it also supports BF.INTERSECT, and BF.MERGE
+/// beyond the capacity.
 #[test]
 fn auto_is_fingerprint_where_no_other_layout_has_what_is_asked_for() {
     let layout = |server: &FakeServer| match server.line("BF.STATS k") {
@@ -433,7 +434,7 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     assert_eq!(server.text("BF.LOADCHUNK copy 1 BLMY"), "ERR received bad data");
 }
 
-/// A primary, or the source of a slot, can't wait until clients have finished their loads.
+/// A primary, or the source of a migrating slot, can't wait until clients have finished their loads.
 #[test]
 fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
     let server = FakeServer::default();
@@ -448,7 +449,8 @@ fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
     assert_eq!(begin("one more"), Ok(Reply::Ok));
 }
 
-/// Random commands on a primary, their effects on a replica with another configuration: equal bit for bit.
+/// Random commands on a primary, and their effects on a replica with another configuration: both stay equal bit for
+/// bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     for seed in 0..40 {
@@ -511,8 +513,8 @@ fn a_replica_that_obeys_ends_equal() {
     }
 }
 
-/// The free room is counted as it changes, not added up each time. It must be exact to the item, whatever was deleted
-/// meanwhile.
+/// The free room is updated as it changes, not added up each time. It must be exact to the item, whatever was deleted
+/// in the meantime.
 #[test]
 fn fixed_filters_are_full_at_their_capacity_to_the_item() {
     for options in

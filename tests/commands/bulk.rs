@@ -1,5 +1,5 @@
-//! BF.BULKADD and BF.BULKTEST without a server: replies, refusals, effects, and that they do what BF.MADD and
-//! BF.MEXISTS do, for every kind of filter, on one thread and on several.
+//! BF.BULKADD and BF.BULKTEST without a server: their replies, refusals and effects, and that they do the same as
+//! BF.MADD and BF.MEXISTS, for every kind of filter, on one thread and on several.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -40,7 +40,7 @@ enum Form {
 }
 
 impl Form {
-    /// An item: in one form all have the same length, in the other lengths differ, and one is 0.
+    /// An item. In one form all have the same length. In the other the lengths differ, and one of them is 0.
     fn item(self, number: usize) -> Vec<u8> {
         let digits = format!("{number:011}");
         match self {
@@ -92,7 +92,7 @@ fn server(workers: usize, kind: &str) -> FakeServer {
     server
 }
 
-/// The answers of BF.MADD and BF.MEXISTS as bits in the order of GETBIT, and how many are yes.
+/// The answers of BF.MADD and BF.MEXISTS as bits in the order of GETBIT, and the number of yes answers.
 fn bits(reply: Result<Reply, CommandError>) -> (Vec<u8>, i64) {
     let Ok(Reply::Answers(answers)) = reply else { panic!("{reply:?}") };
     let mut bytes = vec![0; answers.answers.len().div_ceil(8)];
@@ -158,7 +158,7 @@ fn adds_are_those_of_madd_and_tests_those_of_mexists() {
     }
 }
 
-/// Later blobs find a filter with content: older layers, generations, counters.
+/// Later blobs find a filter that has content: older layers, generations, counters.
 #[test]
 fn blob_after_blob() {
     for kind in KINDS {
@@ -176,8 +176,8 @@ fn blob_after_blob() {
     }
 }
 
-/// Every item twice in a row, and all of them again. A lost update, or an item that two threads add, would show as
-/// another dump or another count.
+/// Every item twice in a row, and then all of them again. A lost update, or an item that two threads add, would show as
+/// a different dump or count.
 #[test]
 fn parallel_adds_are_sequential_ones_bit_for_bit() {
     for kind in KINDS.iter().filter(|kind| kind.contains("30000") && kind.contains("SHARDS")) {
@@ -206,7 +206,8 @@ fn integer(reply: &Reply) -> i64 {
     }
 }
 
-/// In a window by the clock, both use the current time: expired generations aren't tested, and get no adds.
+/// In a window that rotates by the clock, both use the current time: expired generations aren't tested, and get no
+/// adds.
 #[test]
 fn windows_go_by_the_clock() {
     for workers in [0, 3] {
@@ -223,7 +224,7 @@ fn windows_go_by_the_clock() {
         assert_eq!(add(0, 5000), 5000);
         server.now_ms.set(1500);
         assert_eq!(test(0), 5000);
-        assert_eq!(add(3000, 5000), 3000); // 2000 of them are in the generation before
+        assert_eq!(add(3000, 5000), 3000); // 2000 of them are in the previous generation
         assert!(server.take_replicated()[1].starts_with("BF.ROTATE k AT 1"));
         server.now_ms.set(2500);
         assert_eq!(test(0), 5000, "the first generation is gone, and no write has dropped it yet");
@@ -258,7 +259,7 @@ fn filters_of_other_systems() {
                 let reply = run(&bulk, &["BF.BULKADD", "k"], &form.arguments(added));
                 match answers.error {
                     None => assert_eq!(reply, Ok(Reply::Integer(new)), "{case}"),
-                    // The last answer is the refusal.
+                    // The last answer says why the item was refused.
                     Some(why) => assert_eq!(
                         text(&reply),
                         format!("{why}; {} of {} items went in", answers.answers.len() - 1, added.len()),
@@ -328,13 +329,13 @@ fn a_missing_key_is_created_by_an_add_and_holds_nothing_for_a_test() {
     assert_eq!(sent[1..], ["BF.BULKADD k FIXED 3 adabobada"]);
     assert_eq!(server.events.take(), [c"bf.reserve", c"bf.add"]);
     assert_eq!(server.text("BF.BULKTEST k FIXED 3 bobeveada"), "Bulk([160])");
-    // Without items: a filter is created all the same, as by every add.
+    // Without items, a filter is created all the same, as with every add.
     assert_eq!(server.text("BF.BULKADD other FIXED 3 "), "Integer(0)");
     assert_eq!(server.take_replicated().len(), 1);
     assert_eq!(server.events.take(), [c"bf.reserve"]);
 }
 
-/// A client that fills a filter must get an error if the filter is replaced or deleted meanwhile.
+/// A client that fills a filter must get an error if the filter is replaced or deleted in the meantime.
 #[test]
 fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
     let server = FakeServer::default();
@@ -469,7 +470,7 @@ fn a_full_filter_says_how_many_went_in() {
             let server = server(workers, &kind);
             let items: Vec<_> = (0..8000).map(|index| form.item(index)).collect();
             let reply = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
-            // False positives find room in a full filter, so the first refusal may come a little later.
+            // A full filter still accepts false positives, so the first refusal may come a little later.
             let Err(CommandError::Stopped { done, of: Some(8000), .. }) = reply else { panic!("{reply:?}") };
             assert!((6000..6010).contains(&done), "{done}");
             assert_eq!(text(&reply), format!("ERR non scaling filter is full; {done} of 8000 items went in"));
@@ -499,7 +500,8 @@ fn a_full_filter_says_how_many_went_in() {
     }
 }
 
-/// It stops there, unlike BF.MADD, which tries later items. So a number can say how many were added.
+/// It stops at the first refused item, unlike BF.MADD, which tries later items. So a single number can say how many
+/// were added.
 #[test]
 fn growth_beyond_memory_ends_the_command() {
     let server = server(0, "0.01 10 SEED 1");
@@ -533,7 +535,7 @@ fn only_large_tests_are_left_to_the_pool() {
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
             run(&server, &["BF.BULKADD", "k"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
-            // Also for a missing key: for a string of 460 MiB, the answers alone take 50 ms.
+            // This also applies to a missing key: for a string of 460 MiB, the answers alone take 50 ms.
             run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), 2 * offloaded, "{count}");
         }
@@ -555,7 +557,8 @@ fn layers_count_as_items() {
     }
 }
 
-/// The server doesn't read the lengths in a long string, which would take 0.6 ms a MB; the worker finds their errors.
+/// The main thread doesn't read the lengths in a long string, which would take 0.6 ms a MB. The worker finds any errors
+/// in them.
 #[test]
 fn long_strings_of_short_items_are_read_by_the_pool() {
     let server = server(3, "0.01 100 SEED 1");
@@ -569,7 +572,7 @@ fn long_strings_of_short_items_are_read_by_the_pool() {
                 0 => assert!(matches!(reply, Ok(Reply::Integer(_))), "{reply:?}"),
                 _ => assert!(matches!(reply, Err(CommandError::BadBlob { .. })), "{reply:?}"),
             }
-            // One of 1 MiB is read here, and the pool tests its many items.
+            // A string of 1 MiB is read here, and the pool tests its many items.
             assert_eq!(server.offloaded.get(), offloaded);
         }
     }
@@ -578,8 +581,8 @@ fn long_strings_of_short_items_are_read_by_the_pool() {
     assert!(matches!(reply, Err(CommandError::TooManyItems { .. })), "{reply:?}");
 }
 
-/// A client that has gone gets no reply. Tests begun for it don't count, neither in the filter's usage nor for clients
-/// that stay.
+/// A client that has disconnected gets no reply. Tests begun for it don't count, neither in the filter's usage nor for
+/// clients that stay.
 #[test]
 fn a_client_that_goes_leaves_no_trace() {
     let server = server(3, "0.01 100 SEED 1");

@@ -1,5 +1,5 @@
-//! Compaction of RedisBloom's cuckoo filters: whole, as in RedisBloom, which may be the primary or the replica. So if
-//! it would block the server for long, a worker does it.
+//! Compaction of RedisBloom's cuckoo filters. It runs to the end, as in RedisBloom, which may be the primary or the
+//! replica. So if it would block the server for long, a worker does it.
 
 use super::pair::Pair;
 use crate::support::fake_server::FakeServer;
@@ -7,13 +7,13 @@ use crate::support::internals::command::{CommandError, Reply};
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::Encoder;
 
-/// A filter whose compaction takes more steps than a command has on a filter of ours, and its items.
+/// A filter whose compaction needs more steps than a command may do on a filter of ours, and its items.
 fn theirs() -> (Cuckoo, Vec<[u8; 8]>) {
     let spec = CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(2000) };
     let mut filter = Cuckoo::new(spec).unwrap();
     let mut items: Vec<[u8; 8]> = (0..60_000u64).map(u64::to_le_bytes).collect();
     items.iter().for_each(|item| filter.insert(item).unwrap());
-    // In another order, so that deletes free slots in all sub-filters.
+    // In a different order, so that deletes free slots in all sub-filters.
     items.sort_by_key(|item| u64::from_le_bytes(*item) * 7 % 60_000);
     (filter, items)
 }
@@ -70,8 +70,8 @@ fn a_compaction_is_whole() {
     }
 }
 
-/// The server renames, deletes and replaces keys that are held. The result then belongs to another filter, also if the
-/// first one is back and has changed meanwhile.
+/// The server renames, deletes and replaces keys while a worker compacts their filters. The result then belongs to
+/// another filter, even if the first one is back and has changed in the meantime.
 #[test]
 fn a_compaction_is_of_the_filter_that_is_there() {
     type Meanwhile = fn(&FakeServer);
@@ -106,12 +106,12 @@ fn a_compaction_is_of_the_filter_that_is_there() {
     }
 }
 
-/// CF.COMPACT needs memory for a copy. A delete doesn't need to compact, so without memory it waits.
+/// CF.COMPACT needs memory for a copy. A delete doesn't have to compact, so without memory the compaction waits.
 #[test]
 fn a_delete_is_never_refused_for_want_of_memory() {
     let (mut filter, items) = theirs();
     let mut deleted = 0;
-    // A tenth of the remaining items, after the next delete.
+    // With the next delete, a tenth of the remaining items will have been deleted.
     while 10 * (deleted + 1) < items.len() - deleted {
         assert!(filter.remove(items[deleted]));
         deleted += 1;

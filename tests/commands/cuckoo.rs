@@ -1,4 +1,4 @@
-//! CF.* without a server: refusals, what is replicated, and whether a replica ends with the same bytes.
+//! CF.* without a server: refusals, what is replicated, and whether a replica ends up with the same bytes.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::{Answer, CommandError, Reply};
@@ -44,7 +44,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
         placed_if_absent(&[Answer::No, Answer::Yes, Answer::No])
     );
     assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
-    // The count is doubled if the random seed makes its two buckets the same.
+    // The count is doubled if, with the random seed, the item's two buckets are the same.
     assert!(matches!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2 | 4))));
     let Ok(Reply::Answers(answers)) = server.line("CF.MEXISTS k ada nobody cid") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
@@ -118,8 +118,8 @@ fn a_refused_command_changes_and_replicates_nothing() {
     assert_eq!(server.keys.borrow().len(), 3);
 }
 
-/// RedisBloom refuses every add to a filter that has grown as often as it may, even if slots are free. Here an add
-/// fails only if there is no room for its item.
+/// RedisBloom refuses every add to a filter that has reached its maximum number of growths, even if slots are free.
+/// Here an add fails only if there is no room for its item.
 #[test]
 fn a_filter_is_full_when_it_has_no_room() {
     let server = FakeServer::default();
@@ -171,7 +171,7 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
             };
             assert!(server.line("CF.EXISTS copy 1") == NO && server.take_replicated().is_empty());
             let text = next.to_string();
-            // The other family's command accepts none of them.
+            // The other family's command accepts none of these pieces.
             assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), &piece]).is_err());
             assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), &piece]), Ok(Reply::Ok));
             (iterator, pieces) = (next, pieces + 1);
@@ -182,7 +182,8 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     }
 }
 
-/// Random commands on a primary, their effects on a replica with another configuration: equal bit for bit.
+/// Random commands on a primary, and their effects on a replica with another configuration: both stay equal bit for
+/// bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let (mut grown, mut compacted) = (0, 0);
@@ -268,7 +269,7 @@ fn an_insert_is_replicated_as_it_came_only_if_it_added_every_item() {
     assert_eq!(server.take_replicated(), ["CF.INSERT tight ITEMS a a"]);
 }
 
-/// The answers before the command pauses, if it may pause after every item.
+/// Counts the answers before the command pauses, if it is allowed to pause after every item.
 #[test]
 fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     let server = FakeServer::default();

@@ -2,8 +2,8 @@
 //! long. If the dimension doesn't concern the command, it takes no longer.
 //!
 //! A search for the worst case only covers a limited range. But quadratic time shows in any range, and a client that
-//! sends more makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each dimension. Times are
-//! processor time of the thread, the least of several. A command that needs less than 5 ms at 8s is skipped.
+//! sends more data makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each dimension. Times
+//! are the thread's processor time, the shortest of several runs. A command that needs less than 5 ms at 8s is skipped.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::TABLE;
@@ -19,21 +19,21 @@ type Words = Vec<Vec<u8>>;
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 /// A command that is faster than this at the largest size delays nobody.
 const SHORT: Duration = Duration::from_millis(5);
-/// How far above the law an exponent may be, because caches are smaller than the state. Quadratic time is 1 above.
+/// How far an exponent may exceed the law, because caches are smaller than the state. Quadratic time exceeds it by 1.
 const TOLERANCE: f64 = 0.45;
 
-/// Commands that are run in order, on servers that were prepared for a size.
+/// Commands that run in order, on servers prepared for a size.
 struct Case<'a> {
     what: String,
-    /// The least size.
+    /// The smallest size.
     first: usize,
-    /// The power of the size that the time may be proportional to.
+    /// The time may be proportional to this power of the size.
     law: f64,
     prepare: &'a dyn Fn(&FakeServer, usize) -> Vec<Words>,
 }
 
 /// Makes the allocator keep the pages of large blocks, as a server's does. Otherwise it maps some blocks again each
-/// time, which costs three times as much, and which blocks these are depends on the order of all allocations.
+/// time, which costs three times as much. Which blocks these are depends on the order of all allocations.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn keep_pages() {
     for option in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
@@ -45,7 +45,7 @@ fn keep_pages() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn keep_pages() {}
 
-/// For this thread. The system updates it when the thread yields.
+/// This thread's processor time. The system updates it when the thread yields.
 fn processor_time() -> Duration {
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -113,7 +113,7 @@ fn items(count: usize) -> impl Iterator<Item = Vec<u8>> {
 
 // ---- the state ------------------------------------------------------------------------------------------------------
 
-/// Chains with this number of layers of different shapes, in `k` and `other`.
+/// Chains with this number of layers, which have different shapes, in `k` and `other`.
 fn layers(server: &FakeServer, count: usize) {
     for (key, first) in [("k", 1), ("other", 10_000)] {
         server.put(key, Bloom::new(Spec { seed: Default::default(), ..Spec::scaling(5000, 0.01) }).unwrap());
@@ -163,8 +163,9 @@ fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     std::iter::once(load(1, &head)).chain(chunks).collect()
 }
 
-/// A RedisBloom cuckoo filter with one free slot and this limit of moves. An add makes all of these moves, and undoes
-/// them: with one fingerprint in all slots, a walk stays in four buckets, which hardly ever include the last one.
+/// A RedisBloom cuckoo filter with one free slot and this maximum number of moves. An add makes all of these moves, and
+/// undoes them: with the same fingerprint in all slots, a walk stays in four buckets, which hardly ever include the
+/// last one.
 fn moves(server: &FakeServer, most: usize) {
     let buckets = 1u64 << 14;
     let mut head: Vec<u8> =
@@ -199,15 +200,15 @@ fn reserved(server: &FakeServer, lines: &[String]) {
     }
 }
 
-/// A state with a dimension: its least size, the power of it that a command's time may be proportional to, and how it
-/// is made. The filter is in `k`, and a similar one may be in `other`.
+/// A state with a dimension: the dimension's smallest size, the power of the size that a command's time may be
+/// proportional to, and how the state is made. The filter is in `k`, and there may be a similar one in `other`.
 type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 
 const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
-    // The caches contain a few thousand of them, but not the maximum: a command that visits all takes three times as
-    // long for each if there are many.
+    // A few thousand of them fit in the caches, but the maximum number doesn't: a command that visits all of them then
+    // takes three times as long for each.
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
         let spec = Spec::fixed(1000, 0.01);
@@ -229,7 +230,7 @@ const STATES: [State; 10] = [
     ("bytes of slots", 1 << 20, 1.0, |server, count| reserved(server, &[format!("CF.RESERVE k {count}")])),
     ("moves of an add", 8191, 1.0, moves),
     ("keys beside it", 4096, 0.0, keys_beside),
-    // A load may bring as many sub-filters as the limit allows.
+    // A load can bring as many sub-filters as the limit allows.
     ("loads that wait", 7, 0.0, |server, count| {
         for load in 0..count {
             run_all(server, &tables_in_chunks(&format!("load{load}"), 65_535)[..2]);
@@ -299,10 +300,11 @@ pub(super) fn lines(command: &str) -> &'static [&'static str] {
 #[test]
 fn commands_on_states_of_twice_the_size() {
     let mut commands: Vec<&str> = TABLE.iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
-    // Commands that end the state come last.
+    // Commands that destroy the state come last.
     commands.sort_by_key(|line| ["BF.CLEAR k", "BF.ROTATE k", "BF.REBUILD k BEGIN"].contains(line));
     for (dimension, first, law, make) in STATES {
-        // All at once on one server, because it takes long to make. If they are too slow together, each by itself.
+        // All at once on one server, because preparing it takes long. If they are too slow together, each runs by
+        // itself.
         let whole = |server: &FakeServer, size: usize| {
             make(server, size);
             commands.iter().copied().map(words).collect()
@@ -321,14 +323,14 @@ fn commands_on_states_of_twice_the_size() {
     }
 }
 
-/// A state together with the items of a command. If the time is proportional to both, it may grow with the product, but
-/// no faster.
+/// A state together with the items of a command. If the time is proportional to each of the two, it may grow with their
+/// product, but no faster.
 #[test]
 fn twice_the_items_on_states_of_twice_the_size() {
     let [bloom, cuckoo] = [BLOOM, CUCKOO].map(|lines| lines.iter().filter(|line| !line.contains("missing")));
     let commands: Vec<&str> = bloom.chain(cuckoo).copied().collect();
     for (dimension, first, law, make) in STATES {
-        // An add takes long enough with the smallest number of moves.
+        // An add takes long enough even with the smallest number of moves.
         let (first, items) = (first / 4, if dimension == "moves of an add" { 2 } else { 500 });
         let prepare = |server: &FakeServer, size: usize, commands: &[&str]| {
             make(server, size);
@@ -348,7 +350,7 @@ fn twice_the_items_on_states_of_twice_the_size() {
     }
 }
 
-/// Heads of a load, beside waiting loads: each of those was examined once, when its head came.
+/// Heads of a load while other loads wait: each of those was examined once, when its head arrived.
 #[test]
 fn a_head_beside_the_heads_of_others() {
     let prepare = |server: &FakeServer, count: usize| {
@@ -397,7 +399,7 @@ fn twice_as_many_names() {
     }
 }
 
-/// Filters as bytes: more of them, which go together or don't, and longer ones.
+/// Filters as bytes: more of them, which can be merged or can't, and longer ones.
 #[test]
 fn twice_as_many_blobs_and_twice_as_long() {
     let of = |server: &FakeServer, key: &str, blob: Vec<u8>, count: usize| {
@@ -411,7 +413,7 @@ fn twice_as_many_blobs_and_twice_as_long() {
     };
     let small = file("BF.RESERVE k 0.01 10 SEED 1 NONSCALING", "k");
     let strange = file("BF.RESERVE k 0.01 10 SEED 2 NONSCALING", "k");
-    // The head that takes longest to read: it has 80 bytes, and stands for as many sub-filters as there may be.
+    // The head that takes longest to read: it has 80 bytes, and describes the maximum number of sub-filters.
     let cuckoo = || {
         let maker = FakeServer::default();
         run_all(&maker, &tables_in_chunks("k", 65_535));
@@ -515,7 +517,7 @@ fn options_that_are_repeated() {
     }
 }
 
-/// Up to 64 MiB. It isn't an option, whatever its length, so there is no need to read all of it.
+/// The word has up to 64 MiB. It isn't an option, whatever its length, so there is no need to read all of it.
 #[test]
 fn a_word_of_twice_the_length_for_an_option() {
     for (command, rest) in [
@@ -573,7 +575,7 @@ fn an_item_of_twice_the_length() {
     }
 }
 
-/// A long item is read once, whatever the number of its probes.
+/// A long item is read once, however many probes it has.
 #[test]
 fn a_long_item_with_twice_as_many_probes() {
     for command in ["BF.EXISTS", "BF.ADD"] {
@@ -587,7 +589,7 @@ fn a_long_item_with_twice_as_many_probes() {
     }
 }
 
-/// All chunks of a load together, also from a primary, in order and backwards.
+/// All chunks of a load together, from a client and from a primary, in order and backwards.
 #[test]
 fn a_load_of_twice_as_many_chunks() {
     for (is_obeyed, is_backwards) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -626,7 +628,7 @@ fn imports_of_twice_the_bytes() {
     }
 }
 
-/// Each state has the kind that it says.
+/// Each state is of the kind that its name says.
 #[test]
 fn states_have_their_size() {
     let server = FakeServer::default();

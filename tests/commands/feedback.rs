@@ -1,5 +1,5 @@
-//! What BF.INFO FULL says about the use of a filter: tests by their answer, adds, deletes, what BF.FEEDBACK reported,
-//! and the resulting advice.
+//! What BF.INFO FULL says about the use of a filter: tests by answer, adds, deletes, what BF.FEEDBACK reported, and the
+//! resulting advice.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::golden;
@@ -16,12 +16,12 @@ fn number(server: &FakeServer, key: &str, name: &str) -> i64 {
     number
 }
 
-/// Tests answered yes and no, adds, deletes.
+/// The numbers of tests answered yes, tests answered no, adds and deletes.
 fn usage(server: &FakeServer, key: &str) -> [i64; 4] {
     ["Tests answered yes", "Tests answered no", "Adds", "Deletes"].map(|name| number(server, key, name))
 }
 
-/// Checked, false, share of false answers and error rate, over a minute, an hour and life.
+/// Checked answers, false answers, their share and the error rate, over a minute, an hour and the filter's lifetime.
 fn feedback(server: &FakeServer, key: &str) -> [Vec<Reply>; 3] {
     let Reply::Map(spans) = field(server, key, "Feedback") else { panic!() };
     assert_eq!(spans.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["Minute", "Hour", "Life"]);
@@ -95,7 +95,7 @@ fn adds_count_the_items_that_were_not_refused() {
     lines(&server, &["BF.INSERT k ITEMS c d", "BF.MADD k c d e"]);
     run(&server, &[b"BF.BULKADD", b"k", b"FIXED", b"1", b"fgh"]);
     assert_eq!(usage(&server, "k"), [0, 0, 12, 0]);
-    // Among threads, by shard.
+    // Divided among threads, by shard.
     let blob: Vec<u8> = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
     lines(&server, &["BF.RESERVE large 0.01 20000 SHARDS 4"]);
     run(&server, &[b"BF.BULKADD", b"large", b"FIXED", b"4", &blob]);
@@ -150,7 +150,7 @@ fn feedback_gives_the_error_rate_over_a_minute_an_hour_and_life() {
             .iter()
             .all(|span| { *span == [Reply::Integer(0), Reply::Integer(0), Reply::Null, Reply::Null] })
     );
-    // Ten present items and ninety absent ones: say that half of the yes answers were false.
+    // Ten present items and ninety absent ones. Report half of the yes answers as false.
     lines(&server, &["BF.MADD k 0 1 2 3 4 5 6 7 8 9"]);
     let test = || (0..100).for_each(|item| lines(&server, &[&format!("BF.EXISTS k {item}")]));
     test();
@@ -162,7 +162,7 @@ fn feedback_gives_the_error_rate_over_a_minute_an_hour_and_life() {
         assert_eq!(span[..3], [Reply::Integer(10), Reply::Integer(5), Reply::Double(0.5)]);
         assert!(close(&span[3], rate), "{:?}", span[3]);
     }
-    // Two minutes later none is false.
+    // Two minutes later, no answers are reported as false.
     server.now_ms.set(server.now_ms.get() + 120_000);
     test();
     lines(&server, &["BF.FEEDBACK k 10 0"]);
@@ -243,7 +243,7 @@ fn advice_on_what_is_wrong() {
     ] {
         let server = FakeServer::default();
         lines(&server, &[&format!("BF.RESERVE k 0.01 10000 {options}")]);
-        // Some of the first items test positive before they are added.
+        // A few items test positive before they are added.
         for from in (0..items * 11 / 10).step_by(1000) {
             let blob: Vec<u8> = (from..from + 1000).flat_map(|item| (item as u64).to_le_bytes()).collect();
             let _ = server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"8", &blob]);
@@ -285,17 +285,17 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
         run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"8", &blob]);
     };
     test(2000);
-    // 6% of the absent items, according to the reports; but a handful of reports prove nothing.
+    // According to the reports, 6% of the absent items test positive, but a handful of reports prove nothing.
     lines(&server, &["BF.FEEDBACK k 160 10"]);
     assert!(advice(&server, "k").is_empty());
     lines(&server, &["BF.FEEDBACK k 840 55"]);
     assert_eq!(advice(&server, "k"), ["observed error rate far above the promise"]);
-    // An hour later it no longer counts.
+    // After more than an hour, the reports no longer count.
     server.now_ms.set(server.now_ms.get() + 2 * 3_600_000);
     assert!(advice(&server, "k").is_empty());
 }
 
-/// Three times as many false answers as 6,000 of 10,000 items explain, but fewer than promised.
+/// Three times as many false answers as 6,000 items in a filter for 10,000 explain, but fewer than promised.
 #[test]
 fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     let server = FakeServer::default();
@@ -313,7 +313,7 @@ fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     assert!(advice(&server, "k").is_empty(), "an accident");
     lines(&server, &[&format!("BF.FEEDBACK k 200 {}", wrong(2.0))]);
     assert_eq!(advice(&server, "k"), ["observed error rate above what the cells explain"]);
-    // A window may have been fuller, up to its promise, earlier in the hour.
+    // Earlier in the hour, a window may have been fuller, up to its promised error rate.
     lines(&server, &[&format!("BF.FEEDBACK window 6060 {}", wrong(3.0))]);
     assert!(advice(&server, "window").is_empty());
 }

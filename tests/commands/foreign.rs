@@ -1,5 +1,5 @@
-//! BF.IMPORT, BF.LOAD and what the other commands do with filters of other systems, without a server: replies,
-//! refusals, effects, and whether a replica ends with the same filters.
+//! BF.IMPORT, BF.LOAD and what the other commands do with other systems' filters, without a server: replies, refusals,
+//! effects, and whether a replica ends up with the same filters.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -20,14 +20,14 @@ const NOT_NATIVE: &str =
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
-/// Guava's file, and that of bits-and-blooms, that contain `user:42`.
+/// Files of Guava and of bits-and-blooms that contain `user:42`.
 const GUAVA: &str = "0103000000010000010400000020";
 const BLOOM_V3: &str = "0000000000000030 0000000000000004 0000000000000030 0000000109020000";
-/// SCANDUMP of RedisBloom's filter that contains `user:42`.
+/// SCANDUMP of a RedisBloom filter that contains `user:42`.
 const REDISBLOOM: &str = "0100000000000000 01000000 05000000 02000000 0800000000000000 4000000000000000 \
     0100000000000000 9a9999999999b93f 88168ac58c2b1340 04000000 0300000000000000 00";
 
-/// The string that SETBIT makes of these bits.
+/// The string that SETBIT makes from these bits.
 fn bitmap(bits: &[usize]) -> Content {
     let mut bytes = vec![0; bits.iter().max().map_or(0, |most| most / 8 + 1)];
     bits.iter().for_each(|bit| bytes[bit / 8] |= 0x80 >> (bit % 8));
@@ -81,8 +81,8 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(1)));
         assert_eq!(server.events.take(), [c"bf.import"]);
 
-        // A replica gets the filter itself, whatever it has in the keys that were read here; or the command with the
-        // data.
+        // A replica gets either the filter itself, whatever it has in the keys that were read here, or the command with
+        // the data.
         let replica = FakeServer::default();
         replica.obeys.set(true);
         replica.memory.set(Some(1));
@@ -154,7 +154,7 @@ fn an_export_is_what_was_imported() {
     assert!(before.is_ok() && server.line("BF.EXPORT {live}") == before);
 }
 
-/// BF.RESERVE … SCHEME creates what BF.IMPORT creates from the original's empty file, also on a replica.
+/// BF.RESERVE … SCHEME creates the same filter as BF.IMPORT from the original's empty file, including on a replica.
 #[test]
 fn other_systems_filters_are_reserved() {
     let server = sources();
@@ -309,7 +309,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     assert_eq!((server.line("CF.EXISTS foreign 1"), server.keys.borrow().len()), (NO, keys));
     assert_eq!(server.events.take().len(), 0);
 
-    // A size is a number that somebody wrote: the server is asked for the memory before any is allocated.
+    // The user chooses the size, so the server is asked for the memory before any is allocated.
     for line in [
         "BF.IMPORT n GOZERO bitmap BITS 8796093022208",
         "BF.IMPORT n REDISSON text {vast}:config",
@@ -419,7 +419,7 @@ fn info_of_redisblooms_filter_is_its_own() {
             line("bytes:8 bits:64 hashes:4 hashwidth:64 capacity:3 size:1 ratio:0.1")
         ]))
     );
-    // SCANDUMP gives back what LOADCHUNK took.
+    // SCANDUMP gives back what LOADCHUNK was given.
     assert_eq!(server.line("BF.SCANDUMP k 0"), Ok(Reply::Piece(1, Some(head.clone()))));
     assert_eq!(server.line("BF.SCANDUMP k 1"), Ok(Reply::Piece(9, Some(hex("0020008010004000")))));
     assert_eq!(server.line("BF.SCANDUMP k 9"), Ok(Reply::Piece(0, Some(vec![]))));
@@ -455,7 +455,7 @@ fn info_of_redisblooms_filter_is_its_own() {
     assert_eq!(server.dump("n"), server.dump("k"));
 }
 
-/// All that BF.INFO FULL says is about bits that a probe can reach, though a file may have others after them.
+/// BF.INFO FULL covers only bits that a probe can reach, though a file may have others after them.
 #[test]
 fn a_fill_is_at_most_1() {
     let server = FakeServer::default();
@@ -521,7 +521,7 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", None)");
 }
 
-/// Every kind of filter can be moved in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last one.
+/// Every kind of filter can be moved in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last piece.
 #[test]
 fn filters_move_in_pieces() {
     for (recipe, _) in golden::FOREIGN {
@@ -550,8 +550,8 @@ fn filters_move_in_pieces() {
     }
 }
 
-/// Random commands on a primary, their effects on a replica with another configuration and no memory: equal bit for
-/// bit.
+/// Random commands on a primary, and their effects on a replica with another configuration and no memory: both stay
+/// equal bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let mut grown = 0;
@@ -596,7 +596,7 @@ fn a_replica_that_obeys_ends_equal() {
             }
             for _ in 0..count {
                 let number: u16 = random.random_range(0..2000);
-                // Some are no text.
+                // Some words aren't valid text.
                 words.push(if random.random_bool(0.1) {
                     vec![0xFF; 3]
                 } else {

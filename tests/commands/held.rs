@@ -1,5 +1,5 @@
 //! What prevents a command from blocking the server: work that is done once for many items, and bounds that don't
-//! depend on what a client sends. These tests count; a suite measures times on real servers.
+//! depend on what a client sends. These tests count steps. A suite measures times on real servers.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -17,8 +17,8 @@ fn number(server: &FakeServer, key: &str, field: &str) -> i64 {
     }
 }
 
-/// A command asks for growth once, however many of its items find the filter full. Asking solves for the size of a
-/// layer and asks the server for its memory, which costs more than adding a thousand items.
+/// A command asks for growth once, however many of its items find the filter full. To ask, it computes the size of a
+/// layer and requests that memory from the server, which costs more than adding a thousand items.
 #[test]
 fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
     let chain = |server: &FakeServer| drop(server.line("BF.RESERVE k 0.01 100").unwrap());
@@ -55,7 +55,7 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
             server.asked.set(0);
             let second = add(&server, command, 1 << 32);
             assert_eq!(server.asked.get(), 1, "{kind}: {command}");
-            // All are refused, and say why.
+            // All are refused, and the replies say why.
             for reply in [first, second] {
                 match reply {
                     Ok(Reply::Answers(answers)) => {
@@ -71,7 +71,7 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
                     Ok(other) => panic!("{other:?}"),
                 }
             }
-            // The next command asks again, and grows if it may.
+            // The next command asks again, and grows the filter if memory is granted.
             server.memory.set(None);
             let cells = server.copy("k").summary(0).bytes;
             add(&server, command, 2 << 32).unwrap();
@@ -80,8 +80,8 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
     }
 }
 
-/// The number of layers grows with the logarithm of the items, whatever EXPANSION is, and a replica has the same
-/// number.
+/// The number of layers grows with the logarithm of the number of items, whatever EXPANSION is, and a replica has the
+/// same number of layers.
 #[test]
 fn a_filter_that_began_small_has_few_layers() {
     for (options, most) in [("EXPANSION 1", 80), ("EXPANSION 1 TIGHTENING 0.9", 80), ("EXPANSION 2", 16)] {
@@ -185,7 +185,7 @@ fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
     assert!(server.keys.borrow().is_empty() && server.replicated.take().is_empty());
 }
 
-/// A compaction visits a limited number of sub-filters, and the next one continues: it moves the same fingerprints on
+/// A compaction visits a limited number of sub-filters, and the next one continues. It moves the same fingerprints on
 /// the replica, and in the end nothing is left to do.
 #[test]
 fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {

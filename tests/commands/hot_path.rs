@@ -1,10 +1,10 @@
-//! Commands that add, test and delete allocate nothing per item: counted by the allocator itself.
+//! Commands that add, test and delete allocate nothing per item, as counted by the allocator itself.
 
 use crate::support::alloc_counter::requests;
 use crate::support::fake_server::FakeServer;
 use bloomery::{Bloom, Cuckoo, CuckooSpec, Filter, Spec};
 
-/// Allocations of one run of a command. The server's own are the same for any number of items.
+/// Allocations in one run of a command. The server's own are the same for any number of items.
 fn allocations(server: &FakeServer, words: &[&[u8]]) -> u64 {
     server.replicated.borrow_mut().reserve(10);
     server.events.borrow_mut().reserve(10);
@@ -50,7 +50,7 @@ fn no_allocation_per_item() {
                 "{verb} {key}: {few} for 10 items, {many} for 10,000: one for all the answers"
             );
         }
-        // Present items change nothing, except if the filter counts every add.
+        // Present items change nothing, unless the filter counts every add.
         server.run(&with("BF.MADD", items)).unwrap();
         server.replicated.take();
         if key == "scaling" || key == "classic" {
@@ -84,7 +84,7 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
     assert_eq!(run("CF.ADDNX cuckoo", &items[1..2]), floor, "it is present");
     assert_eq!(run("CF.DEL cuckoo", &items[..1]), floor + replicated(3) + 1, "the number of deletes");
     assert_eq!(run("CF.DEL cuckoo", &items[..1]), floor, "it is absent");
-    // A third of the slots stays free, so a search for room ends before it needs memory.
+    // A third of the slots stay free, so a search for room ends before it needs memory.
     let words = |items: &[String]| replicated(items.len() as u64 + 3);
     let (few, many) = (&items[10..10 + FEW], &items[100..7_000]);
     assert_eq!(run("CF.INSERT cuckoo ITEMS", few), floor + words(few));
@@ -126,7 +126,7 @@ fn creation_allocates_the_filter_alone() {
 fn creating_a_bloom_filter_allocates_the_filter_alone() {
     let server = FakeServer::default();
     server.is_unheard.set(true);
-    server.line("BF.RESERVE first 0.01 100").unwrap(); // which makes the list of keys
+    server.line("BF.RESERVE first 0.01 100").unwrap(); // this creates the list of keys
     let floor = allocations(&server, &[b"BF.CARD", b"none"]);
     let items: Vec<String> = (0..64).map(|i| format!("item:{i}")).collect();
     for (line, count) in [
@@ -158,12 +158,12 @@ fn a_small_bloom_filter_is_one_allocation_and_its_value() {
         (0..5u32).for_each(|item| assert!(bloom.insert(item.to_le_bytes()).unwrap()));
         assert_eq!(requests() - before, 1, "adding");
     }
-    // The value, as the server keeps it, and the layer.
+    // The value that the server keeps, and the layer.
     let default = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
     assert_eq!((size_of::<Filter>(), default.allocated() - size_of::<Filter>()), (56, 168));
 }
 
-/// A filter that only gets adds has no usage counters except one of its own.
+/// A filter that only gets adds has no usage counters except its own counter of adds.
 #[test]
 fn the_adds_of_a_bloom_filter_are_counted_without_an_allocation() {
     let server = FakeServer::default();

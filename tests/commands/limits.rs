@@ -47,7 +47,7 @@ fn every_command_with_items_is_limited() {
         assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
         assert!(run(&server, 1000).is_ok(), "{command}");
 
-        // The primary allowed its commands, and without a limit all are allowed.
+        // A replica obeys what its primary allowed, and without a limit everything is allowed.
         let replica = FakeServer::default();
         replica.settings.set(limited);
         replica.obeys.set(true);
@@ -56,7 +56,7 @@ fn every_command_with_items_is_limited() {
     }
 }
 
-/// For commands with several keys, the keys are limited.
+/// For commands with several keys, the number of keys is limited.
 #[test]
 fn sources_count_as_items() {
     for command in ["BF.MERGE", "BF.INTERSECT"] {
@@ -78,7 +78,7 @@ fn sources_count_as_items() {
     }
 }
 
-/// So do filters as bytes.
+/// Filters given as bytes count in the same way.
 #[test]
 fn blobs_count_as_items() {
     let server = FakeServer::default();

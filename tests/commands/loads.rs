@@ -15,7 +15,8 @@ use std::rc::Rc;
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// A filter as a RedisBloom would send it: the family, and the pieces with their iterators, each chunk cut in three.
+/// A filter as a RedisBloom server would send it: the family, and the pieces with their iterators, each chunk cut in
+/// three.
 fn sent_by_redisbloom(name: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
     let (_, filter) = golden::all().into_iter().find(|(known, _)| *known == name).unwrap();
     let encoder = Encoder::new(&filter);
@@ -70,8 +71,8 @@ fn synced(server: &FakeServer) -> FakeServer {
     replica
 }
 
-/// RedisBloom forwards each piece when it comes, and has the filter from its head on. A full sync between any two
-/// pieces brings what it has by then, and the rest follows.
+/// RedisBloom forwards each piece when it arrives, and has the filter as soon as the head has arrived. A full sync
+/// between any two pieces transfers what it has by then, and the rest follows.
 #[test]
 fn a_full_sync_between_two_pieces_loses_nothing() {
     for name in REDISBLOOMS {
@@ -85,7 +86,7 @@ fn a_full_sync_between_two_pieces_loses_nothing() {
             pieces[first..].iter().for_each(|piece| drop(load(&late, family, piece).unwrap()));
             assert!(late.dump("k") == source.dump("k"), "{name}, synchronized before piece {first}");
         }
-        // This server's own AOF and replicas get what it got.
+        // This server's own AOF and replicas get the same pieces.
         let server = replica();
         pieces.iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
         let sent = server.replicated.take();
@@ -121,8 +122,8 @@ fn an_add_between_two_pieces_goes_into_the_filter() {
     }
 }
 
-/// Pieces that RedisBloom refuses can't come. If they did, nothing would change, and no other client's filter would be
-/// written to.
+/// A RedisBloom primary never sends pieces that it refuses. If they arrived all the same, nothing would change, and no
+/// other client's filter would be written to.
 #[test]
 fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     let (family, pieces) = sent_by_redisbloom("foreign-redisbloom");
@@ -165,7 +166,7 @@ fn a_load_can_be_ended_without_memory() {
         assert_eq!(end(), Err(none.to_owned()), "it is gone");
         server.is_out_of_memory.set(true);
         assert!(server.keys.borrow().is_empty() && server.replicated.borrow().is_empty());
-        // A server that evicts is above its limit now and then. Small loads continue, like other writes.
+        // A server that evicts keys exceeds its limit now and then. Small loads continue, like other writes.
         server.evicts.set(true);
         load(&server, family, &pieces[0]).unwrap();
         let mut large = vec![0; 1 << 20];
@@ -175,7 +176,7 @@ fn a_load_can_be_ended_without_memory() {
     }
 }
 
-/// An array is allocated when half of it has come. At that moment it must fit in memory together with the waiting
+/// An array is allocated when half of it has arrived. At that moment it must fit in memory together with the waiting
 /// pieces.
 #[test]
 fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
@@ -200,7 +201,8 @@ fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
 }
 
 /// A filter in a thousand pieces: some come twice or overlap, in any order, and another thread places some of them.
-/// Between the two runs of such a command, the load may have been ended, by its client or otherwise, and begun again.
+/// Between the two runs of a command that does this, the load may have been ended, by its client or otherwise, and
+/// started again.
 #[test]
 fn chunks_that_another_thread_places_become_the_same_filter() {
     for name in REDISBLOOMS {
@@ -249,8 +251,8 @@ fn chunks_that_another_thread_places_become_the_same_filter() {
     }
 }
 
-/// No client returns to a load if it disconnected while another thread placed its chunk. The load's memory is counted
-/// by then, and the chunk can come again.
+/// A client that disconnects while another thread places its chunk doesn't return to the load. The load's memory is
+/// counted by then, and the chunk can be sent again.
 #[test]
 fn a_chunk_that_nobody_comes_back_to_is_counted() {
     let size = 1u64 << 20;
@@ -270,9 +272,9 @@ fn a_chunk_that_nobody_comes_back_to_is_counted() {
     }
 }
 
-/// Pieces in RedisBloom's format that come again with other bytes, before and after the array is allocated: the last
-/// ones count, as in RedisBloom and on an obeying server. If both sets of fingerprints were ORed, the filter would have
-/// items that nobody added.
+/// Pieces in RedisBloom's format that come again with different bytes, before and after the array is allocated: the
+/// most recent ones count, as in RedisBloom and on an obeying server. If both sets of fingerprints were ORed, the
+/// filter would have items that nobody added.
 #[test]
 fn of_a_piece_that_comes_again_the_last_counts() {
     let size = 1u64 << 16;
@@ -302,7 +304,8 @@ fn of_a_piece_that_comes_again_the_last_counts() {
     }
 }
 
-/// Placing one of 16 MiB would block the server for 50 ms. If a primary or an append-only file sends it, it is obeyed.
+/// Placing a 16 MiB piece would block the server for 50 ms. If it comes from a primary or an append-only file, it is
+/// accepted.
 #[test]
 fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     let source = FakeServer::default();
@@ -358,7 +361,8 @@ fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
 const OURS: [&str; 3] =
     ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
 
-/// Two clients load into one key. A chunk of ours has another filter's cells, which must not get into RedisBloom's.
+/// Two clients load into one key. A chunk in our format has another filter's cells, which must not get into
+/// RedisBloom's filter.
 #[test]
 fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
     let (_, ours) = sent_by_us(OURS[1]);
@@ -380,8 +384,8 @@ fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
 }
 
 /// Between two pieces of its dump, a key gets another filter with the same parameters, seed and shape. An item that
-/// both have may be in different parts of the two, and missing in a mixture. So the mixture must not load. Adds and
-/// merges don't matter.
+/// both have may be in different parts of the two, and missing from a mixture of them. So the mixture must not load.
+/// Adds and merges don't matter.
 #[test]
 fn a_dump_of_two_filters_is_refused() {
     let windows = |rotated_first: bool| {
@@ -472,8 +476,8 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
         let is_yes = |server: &FakeServer, command: &str, item: usize| {
             server.line(&format!("{family}.{command} k {item}")) == Ok(Reply::Bool(true))
         };
-        // For a cuckoo filter, how often each item was added: it may be found because of another one, which is deleted
-        // later.
+        // For a cuckoo filter, the number of times that each item was added. A test isn't enough: an item may be found
+        // only because of another one, which is deleted later.
         let mut added: [u32; 40] = std::array::from_fn(|item| is_yes(&server, "ADD", item).into());
         for _ in 0..20 {
             let is_in = |added: &[u32], item| match family {
@@ -545,7 +549,7 @@ fn follow(server: &FakeServer, replica: &FakeServer) {
     }
 }
 
-/// Each piece is replicated as it came, when it came, and a replica does the same.
+/// Each piece is replicated unchanged when it arrives, and a replica does the same.
 #[test]
 fn each_piece_is_replicated_when_it_comes() {
     for reserve in OURS {
@@ -566,8 +570,8 @@ fn each_piece_is_replicated_when_it_comes() {
     }
 }
 
-/// A snapshot has enough of the loads to continue them, after any piece. If it doesn't have them, all pieces follow at
-/// the end, and replicas that had some begin again with these.
+/// A snapshot taken after any piece has enough of the loads to continue them. If it doesn't have them, all pieces are
+/// sent at the end, and replicas that had some of them start again.
 #[test]
 fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
     for reserve in OURS {
@@ -638,12 +642,12 @@ fn make(
     (server, last.map_err(|why| why.to_string()))
 }
 
-/// What the last of them sends in pieces, and the number of pieces.
+/// The number of pieces that the last of these commands sends.
 fn count(commands: &[Vec<Vec<u8>>]) -> usize {
     make(commands, |_| ()).0.replicated.take().len()
 }
 
-/// A filter that is created whole is a load on other servers before it is a key anywhere.
+/// A filter that is created as a whole is a load on other servers before it is a key anywhere.
 #[test]
 fn a_filter_that_was_made_goes_in_pieces() {
     for commands in making() {
@@ -662,7 +666,7 @@ fn a_filter_that_was_made_goes_in_pieces() {
     }
 }
 
-/// Nothing is sent if nobody receives it, and everything at once if the client may not wait.
+/// Nothing is sent if nobody receives it, and everything is sent at once if the client isn't allowed to wait.
 #[test]
 fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
     for commands in making().split_off(2) {
@@ -678,7 +682,8 @@ fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
     }
 }
 
-/// A snapshot after any piece contains what was sent. After one that doesn't, and after a flush, it is sent again.
+/// A snapshot after any piece contains the pieces that were sent. After a snapshot that doesn't, and after a flush,
+/// they are sent again.
 #[test]
 fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     for commands in making() {
@@ -728,7 +733,7 @@ fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     }
 }
 
-/// Another value is in the key: the load ends, also on the servers that have its pieces.
+/// If another value appears in the key, the load ends, here and on the servers that have its pieces.
 #[test]
 fn a_key_that_appears_while_its_filter_is_sent_stays() {
     for commands in making() {
@@ -740,8 +745,8 @@ fn a_key_that_appears_while_its_filter_is_sent_stays() {
     }
 }
 
-/// A server that reads its own snapshot keeps the load if its file may contain one; a replica's snapshot has the load
-/// in any case.
+/// A server that reads its own snapshot replicates the remaining pieces, unless the load was missing from a snapshot
+/// before.
 #[test]
 fn a_snapshot_says_whether_the_following_pieces_are_sent() {
     let (family, pieces) = sent_by_us(OURS[1]);
@@ -780,6 +785,6 @@ fn a_load_that_ends_is_ended_elsewhere() {
         end(&server);
         assert_eq!(server.take_replicated(), ["BF.LOADCHUNK k 0 "]);
     }
-    // On an obeying server, a load may end twice without an error.
+    // On an obeying server, a load can end twice without an error.
     assert_eq!(load(&replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
 }

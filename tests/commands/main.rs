@@ -1,4 +1,4 @@
-//! Commands without a server: replies, refusals, what they replicate, and whether a replica ends with the same keys.
+//! Commands without a server: replies, refusals, what they replicate, and whether a replica ends up with the same keys.
 
 #[path = "../support/mod.rs"]
 mod support;

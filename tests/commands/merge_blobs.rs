@@ -22,7 +22,7 @@ fn dump(filter: &Filter) -> Vec<u8> {
     Dump { name: "bloomery1".to_owned(), encoding: 1, fields }.write(12)
 }
 
-/// The same by a server that compresses strings.
+/// The same from a server that compresses strings.
 fn packed_dump(filter: &Filter) -> Vec<u8> {
     let strings: Vec<Vec<u8>> = wire::saved(filter).0.into();
     rdb::packed("bloomery1", 1, &strings, 80)
@@ -49,7 +49,7 @@ fn filled(server: &FakeServer, options: &str) {
     ["a", "b", "c"].iter().for_each(|key| add(server, key, key, items_for(options)));
 }
 
-/// The same keys, bit for bit, events and replicas as by the sources' names.
+/// Merging bytes gives the same keys bit for bit, events and replicas as merging the sources by name.
 #[test]
 fn a_union_with_blobs_is_that_with_keys() {
     let others = RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("FINGERPRINT"));
@@ -88,7 +88,7 @@ fn a_union_with_blobs_is_that_with_keys() {
     }
 }
 
-/// A filter that is being rebuilt, and every other system's filter.
+/// Refuses a filter that is being rebuilt, and every other system's filter.
 #[test]
 fn blobs_of_all_kinds_are_merged() {
     for form in FORMS {
@@ -138,14 +138,14 @@ fn a_blob_that_does_not_go_together_is_named() {
     }
 }
 
-/// No byte can be changed, be missing, or be too many.
+/// A blob with a changed, missing or additional byte is refused.
 #[test]
 fn damaged_blobs_change_nothing() {
     for (form, apart) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
         for options in ["NONSCALING", "COUNTING CAPACITY 3000"] {
             let server = FakeServer::default();
             server.goes_apart.set(apart);
-            // With more than 2048 bytes of cells it isn't one string.
+            // With more than 2048 bytes of cells, the filter isn't saved as one string.
             let (kind, capacity) = options.split_once(" CAPACITY ").unwrap_or((options, "60"));
             server.line(&format!("BF.RESERVE a 0.01 {capacity} {kind}")).unwrap();
             server.line(&format!("BF.RESERVE b 0.01 {capacity} LIKE a")).unwrap();
@@ -175,7 +175,7 @@ fn damaged_blobs_change_nothing() {
     }
 }
 
-/// What a client may have mixed up.
+/// Blobs that a client may have sent by mistake.
 #[test]
 fn a_refusal_says_what_the_bytes_are() {
     let server = FakeServer::default();
@@ -219,7 +219,7 @@ fn a_key_named_blob_is_a_key() {
     }
 }
 
-/// Memory for the cells is asked for before they are read, and that of the result before it is made.
+/// Memory for the cells is requested before they are read, and memory for the result before it is created.
 #[test]
 fn memory_is_asked_for_before_it_is_used() {
     for (form, apart) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {

@@ -13,7 +13,7 @@ impl Pair {
     pub(crate) fn new() -> Pair {
         let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
         pair.replica.obeys.set(true);
-        // A replica checks neither memory nor its limits.
+        // A replica checks neither its memory nor its limits.
         pair.replica.memory.set(Some(1));
         pair.replica.is_out_of_memory.set(true);
         pair
@@ -44,7 +44,7 @@ pub(crate) fn dumps(server: &FakeServer) -> Vec<(String, Vec<u8>)> {
     names.map(|key| (key.clone(), server.dump(&key))).collect()
 }
 
-/// The content of the key is the same after it was written and read.
+/// Checks that the content of the key is the same after it is written and read again.
 pub(crate) fn must_survive_the_wire(server: &FakeServer, key: &str) {
     let filter = server.copy(key);
     let bytes = Encoder::native(&filter).to_vec();
@@ -60,7 +60,7 @@ pub(crate) fn add(server: &FakeServer, key: &str, prefix: &str, count: usize) {
     }
 }
 
-/// How many of these items test positive.
+/// The number of these items that test positive.
 pub(crate) fn found(server: &FakeServer, key: &str, prefix: &str, count: usize) -> usize {
     let yes = |item: &usize| server.line(&format!("BF.EXISTS {key} {prefix}{item}")) == Ok(Reply::Bool(true));
     (0..count).filter(yes).count()

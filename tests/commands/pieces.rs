@@ -9,7 +9,7 @@ use crate::support::internals::config::Settings;
 
 type Words = Vec<Vec<u8>>;
 
-/// Items after which a command pauses: it reads the clock after every 32.
+/// Numbers of items after which a command pauses. It reads the clock after every 32.
 const PAUSES: [usize; 4] = [1, 33, 64, 500];
 
 const KINDS: &[&str] = &[
@@ -30,7 +30,7 @@ fn words(line: &str, items: &[Vec<u8>]) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).chain(items.iter().cloned()).collect()
 }
 
-/// Some are there twice.
+/// Some items occur twice.
 fn items(count: usize) -> Words {
     (0..count).map(|index| format!("{:05}", index - index % 3 / 2).into_bytes()).collect()
 }
@@ -66,8 +66,9 @@ fn commands(family: &str, items: &[Vec<u8>]) -> Vec<Words> {
     ]
 }
 
-/// A command in pieces of at most this many items, and those up to the next look at the clock, with the number of its
-/// pieces. The answers of all pieces are in one reply. After a refusal in the middle, the error is at its end.
+/// Runs a command that pauses after this many items, or at its next look at the clock. Returns its reply and the number
+/// of its pieces. The answers of all pieces are in one reply. After a refusal in the middle, the error is at the end of
+/// the reply.
 fn run_in_pieces(server: &FakeServer, words: &[Vec<u8>], pause: usize) -> (String, usize) {
     server.pauses_after.set(Some(pause));
     let run = |words: &[&[u8]]| {
@@ -132,7 +133,7 @@ fn run_whole(server: &FakeServer, words: &[Vec<u8>]) -> String {
     outcome.map_or_else(|why| why.to_string(), |reply| shown(vec![reply]))
 }
 
-/// All commands on a filter, whole and in pieces, one after the other, on equal filters.
+/// Runs all commands whole and in pieces, one after the other, on equal filters.
 fn compare(case: &str, family: &str, items: &[Vec<u8>], make: impl Fn(&FakeServer)) {
     for pause in PAUSES {
         let (whole, pair) = (FakeServer::default(), Pair::new());
@@ -206,7 +207,7 @@ fn rebuilds() {
     }
 }
 
-/// With several threads, each part of a blob is added by shard.
+/// With several threads, each piece of a blob is added by shard.
 #[test]
 fn adds_by_shard() {
     for (blob, form) in [(items(90_000).concat(), "FIXED 5"), (prefixed(&items(150_000)), "PREFIXED")] {
@@ -226,7 +227,7 @@ fn adds_by_shard() {
     }
 }
 
-/// They read the clock early, and then each time the number of added items has doubled.
+/// Commands read the clock early, and then each time the number of added items has doubled.
 #[test]
 fn adds_by_shard_begin_with_few_items() {
     let server = FakeServer::default();
@@ -295,8 +296,8 @@ fn a_key_that_changes_between_pieces() {
     }
 }
 
-/// A blob of one part is checked before anything changes. A larger blob of length-prefixed items is checked part by
-/// part, so earlier items have already been added by the time an item that is cut off is found.
+/// A blob that fits in one part is checked before anything changes. A larger blob of length-prefixed items is checked
+/// part by part. So by the time a truncated item is found, earlier items have already been added.
 #[test]
 fn a_blob_that_ends_in_the_middle_of_an_item() {
     let server = FakeServer::default();
@@ -334,13 +335,13 @@ fn the_limit_of_items() {
     assert!(server.keys.borrow().is_empty());
 }
 
-/// Reading the clock is 4% of a test of ten items in a small filter. In a chain of hundreds of layers the same items
-/// may take a millisecond, which LATENCY reports.
+/// Reading the clock accounts for 4% of a test of ten items in a small filter. In a chain of hundreds of layers the
+/// same items may take a millisecond, which LATENCY reports.
 #[test]
 fn few_items_are_timed_if_each_has_many_probes() {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 1 EXPANSION 1").unwrap();
-    // Growing may be long.
+    // Growing can take long.
     server.line("BF.MADD k 0 1").unwrap();
     let timed = |line: &str| {
         server.is_timed.set(false);

@@ -1,5 +1,5 @@
 //! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, that a replica
-//! ends equal bit for bit in every phase, that both filters survive saving and loading, and what is refused without
+//! is equal bit for bit after every phase, that both filters survive saving and loading, and what is refused without
 //! changing anything.
 
 use super::pair::{Pair, add, found};
@@ -25,7 +25,8 @@ fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 
-/// A replica copies what a BEGIN leaves out from the live filter, so the default of BF.RESERVE has to be sent.
+/// If a BEGIN omits an option, a replica copies it from the live filter, so even the defaults of BF.RESERVE have to be
+/// sent.
 #[test]
 fn a_replica_rebuilds_with_the_same_options() {
     let pair = Pair::new();
@@ -54,7 +55,7 @@ fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
         assert_eq!(found(server, "k", "old", 50), 50);
         assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(0));
         assert_eq!(status(server, "k", "Kind"), full(server, "k", "Kind"));
-        // Adds go to both, including those of items that the live filter has.
+        // Adds go to both filters, including adds of items that the live filter already has.
         add(server, "k", "new", 30);
         server.line("BF.MADD k new30 new31 old0").unwrap();
         server.line("BF.INSERT k ITEMS new32 old1").unwrap();
@@ -77,7 +78,7 @@ fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
         assert_eq!(server.events.take().last(), Some(&c"bf.rebuild.commit"));
         assert_eq!(pair.follow(), ["BF.REBUILD k COMMIT"]);
         assert!(server.retired.get() > 0);
-        // All that was added or backfilled, and nothing else.
+        // The filter has everything that was added or backfilled, and nothing else.
         assert_eq!(found(server, "k", "old", 50), 50, "{options}");
         assert_eq!(found(server, "k", "new", 34), 34);
         assert_eq!(found(server, "k", "back", 2), 1);
@@ -112,7 +113,7 @@ fn an_abort_leaves_the_live_filter_as_it_is() {
 fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     let pair = Pair::new();
     let server = &pair.primary;
-    // A filter that refuses no items, with three times as many as its capacity.
+    // A filter that refuses no items, with three times as many items as its capacity.
     server.line("BF.RESERVE k 0.01 100 ONFULL SATURATE LAYOUT CLASSIC").unwrap();
     add(server, "k", "a", 300);
     server.line("BF.REBUILD k BEGIN").unwrap();
@@ -170,10 +171,10 @@ fn what_the_live_filter_refuses_the_shadow_never_sees() {
     assert!(server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"1", b"abx"]).is_err());
     assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(2));
     assert_eq!(pair.follow().pop().unwrap(), "BF.BULKADD k FIXED 1 ab");
-    // It changed only the shadow, and is replicated for that reason.
+    // This add changes only the shadow, and is replicated for that reason.
     assert_eq!(server.line("BF.ADD k c"), NO);
     assert_eq!(pair.follow(), ["BF.ADD k c"]);
-    // Now it changes neither.
+    // Now it changes neither filter.
     assert_eq!(server.line("BF.ADD k c"), NO);
     assert!(pair.follow().is_empty());
 }
@@ -213,7 +214,7 @@ fn deletes_go_to_the_live_filter_and_are_counted() {
     assert_eq!(found(server, "k", "a", 20), 16);
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
-    // Items deleted meanwhile stay; no other item is lost.
+    // Items that were deleted in the meantime stay. No other item is lost.
     assert_eq!(found(server, "k", "a", 20), 19);
 }
 
@@ -249,15 +250,16 @@ fn a_live_add_never_fails_because_of_the_shadow() {
         );
         assert_eq!(status(server, "k", "Status"), Reply::from("none"));
         assert_eq!(status(server, "k", "Ended because"), Reply::from("non scaling filter is full"));
-        // The next rebuild starts without the counts of the last.
+        // The next rebuild starts without the counts of the previous one.
         server.line("BF.REBUILD k BEGIN").unwrap();
         server.line("BF.REBUILD k ABORT").unwrap();
         assert_eq!(server.text("BF.REBUILD k ABORT"), NONE);
     }
 }
 
-/// A replica's shadow can refuse what the primary's accepted only if memory is short: the primary would have sent an
-/// ABORT first. The add is in, and the reply to the primary is an error, so that the server logs and counts it.
+/// A replica's shadow can only refuse what the primary's shadow accepted if memory is short. Otherwise the primary
+/// would have sent an ABORT first. The item is added to the live filter, and the reply to the primary is an error, so
+/// that the server logs and counts it.
 #[test]
 fn a_replica_whose_shadow_cannot_follow_says_so() {
     for line in ["BF.ADD k i4", "BF.MADD k i4 i5", "BF.INSERT k ITEMS i4 i5", "BF.BULKADD k FIXED 2 i4i5"] {
@@ -278,7 +280,7 @@ fn a_replica_whose_shadow_cannot_follow_says_so() {
     }
 }
 
-/// Whatever becomes of the key, no client is told about a rebuild of another filter, and nothing is left behind.
+/// Whatever happens to the key, no client is told about a rebuild of another filter, and nothing is left behind.
 #[test]
 fn why_a_rebuild_ended_goes_with_the_filter() {
     let ended = |server: &FakeServer| {
@@ -289,7 +291,7 @@ fn why_a_rebuild_ended_goes_with_the_filter() {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 100").unwrap();
     ended(&server);
-    // DEL and a new filter of the same name.
+    // DEL, and a new filter with the same name.
     server.keys.borrow_mut().clear();
     server.line("BF.RESERVE k 0.01 100").unwrap();
     assert_eq!(status(&server, "k", "Ended because"), Reply::Null);
@@ -329,7 +331,7 @@ fn memory_is_asked_for_both_filters_together() {
     );
     let Reply::Integer(items) = status(&server, "k", "Number of items inserted") else { panic!() };
     assert!((900..=1000).contains(&items));
-    // An add ends it, and isn't refused.
+    // An add ends the rebuild, and isn't refused.
     assert_eq!(server.line("BF.ADD k new"), YES);
     assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
     server.is_out_of_memory.set(true);
@@ -349,7 +351,7 @@ fn windows_rotate_together() {
     server.now_ms.set(1000);
     server.line("BF.RESERVE k 0.001 100 WINDOW 3 EVERY 1000").unwrap();
     server.now_ms.set(4500);
-    // The clock has moved since: the rotation comes first.
+    // The clock has moved on, so the rotation comes first.
     server.line("BF.REBUILD k BEGIN WINDOW 5").unwrap();
     let sent = pair.follow();
     assert_eq!(sent[1], "BF.ROTATE k AT 3");
@@ -369,7 +371,7 @@ fn windows_rotate_together() {
     pair.follow();
     assert_eq!([age(server, "a"), age(server, "b"), age(server, "c")], [3, 2, 0].map(Reply::Integer));
     assert_eq!(full(server, "k", "Generation"), Reply::Integer(6));
-    // The shadow can't have another schedule than the live filter.
+    // The shadow can't have a different schedule from the live filter's.
     for options in ["WINDOW 3 EVERY 2000", "WINDOW 3 EVERY 1000 SINCE 5"] {
         let text = server.text(&format!("BF.REBUILD k BEGIN {options}"));
         assert!(text.contains("a window and its shadow rotate together"), "{text}");
@@ -401,7 +403,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     assert_eq!(server.text("BF.IMPORT k BLOOMV3 x"), server.text("BF.IMPORT like BLOOMV3 x"));
     assert!(server.text("BF.LOADCHUNK k 1 x").starts_with("ERR received bad data"));
     assert!(server.replicated.take().is_empty() && server.events.take().last() == Some(&c"bf.rebuild.add"));
-    // As a source, and for readers, it is the live filter.
+    // As a source, and for readers, the key is the live filter.
     assert_eq!(server.line("BF.EQUAL k like"), YES);
     assert_eq!(server.line("BF.EQUAL like k"), YES);
     assert_eq!(server.line("BF.SCANDUMP k 0"), server.line("BF.SCANDUMP like 0"));
@@ -436,7 +438,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
         server.put("k", make());
         pair.replica.put("k", make());
         let origin = full(server, "k", "Origin");
-        // Each of them can have a number as an item.
+        // Each of these systems accepts a number as an item.
         let before = server.line("BF.EXISTS k 1234567");
         assert_eq!(server.line("BF.REBUILD k BEGIN"), OK, "{name}");
         let sent = pair.follow().pop().unwrap();
@@ -457,7 +459,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
         {
             assert_eq!(server.line(&format!("BF.EXISTS k {item}")), YES, "{name}: {item}");
         }
-        // And back, if it is aborted.
+        // If the rebuild is aborted, the old filter is back.
         server.put("k", make());
         let dump = server.dump("k");
         server.line("BF.REBUILD k BEGIN COUNTING").unwrap();
@@ -529,7 +531,7 @@ fn bulk_adds_in_parallel_reach_both() {
     assert!(dumps[0] == dumps[1]);
 }
 
-/// Commands that fill a filter learn whether it was replaced. That must not reveal the seed.
+/// Commands that fill a filter find out whether it was replaced. That must not reveal the seed.
 #[test]
 fn an_identity_tells_filters_apart() {
     let server = FakeServer::default();
@@ -557,7 +559,7 @@ fn an_identity_tells_filters_apart() {
     assert!(aborted != committed && aborted != first && committed != first);
     server.line("BF.REBUILD k COMMIT").unwrap();
     assert_eq!(of("k"), committed);
-    // A cuckoo filter's, and a Bloom filter's of the same seed.
+    // A cuckoo filter and a Bloom filter with the same seed.
     server.line("CF.RESERVE c 100 SEED 7").unwrap();
     let Ok(Reply::Map(fields)) = server.line("CF.INFO c FULL") else { panic!() };
     assert_eq!(fields.last(), Some(&("Identity", first)));
@@ -567,7 +569,7 @@ fn an_identity_tells_filters_apart() {
 }
 
 /// If all cells of a filter are set, they don't show how many items it has. The filter that BEGIN creates then has room
-/// for a multiple of the old capacity, but not for every possible number.
+/// for a multiple of the old capacity, but not for every possible number of items.
 #[test]
 fn a_saturated_filter_can_be_rebuilt() {
     for options in
@@ -591,7 +593,7 @@ fn a_saturated_filter_can_be_rebuilt() {
     }
 }
 
-/// All items come into one generation of the new window, which therefore may have all of the table.
+/// All items go into one generation of the new window, which can therefore use the whole table.
 #[test]
 fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
     for generations in [2, 3, 5] {

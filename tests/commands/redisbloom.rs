@@ -1,8 +1,8 @@
-//! What a RedisBloom primary sends: understood as RedisBloom does, however its client spelled it, and with the same
-//! bytes.
+//! What a RedisBloom primary sends is understood as RedisBloom understands it, however the client spelled it, and
+//! results in the same bytes.
 //!
-//! tests/fixtures/redisbloom/commands.json contains 2,000 random commands as RedisBloom 2.8.2 accepted them, and after
-//! every 50 the resulting filters. `scripts/redisbloom` does the same with the real one.
+//! tests/fixtures/redisbloom/commands.json contains 2,000 random commands that RedisBloom 2.8.2 accepted, and the
+//! resulting filters after every 50 commands. `scripts/redisbloom` does the same with the real one.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::config::Settings;
@@ -32,7 +32,7 @@ fn what_redisbloom_accepted_makes_the_same_filters() {
     let recorded =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/redisbloom/commands.json"));
     let Json::Array(batches) = serde_json::from_slice(&recorded.unwrap()).unwrap() else { panic!() };
-    // A replica, and what it reads from its own append-only file.
+    // A replica, and one that reads the first one's append-only file.
     let (server, file) = (obeying(), obeying());
     file.settings.set(Settings { initial_size: 7, expansion: 0, cuckoo_bucket_size: 5, ..Settings::DEFAULT });
     let (mut commands, mut compared, mut lossy) = (0, 0, 0);

@@ -8,14 +8,14 @@ use crate::support::rdb::hex;
 use bloomery::filter::foreign::{Growth, Scheme};
 use bloomery::{Filter, Foreign};
 
-/// The seed of valkey-bloom filters without a random one.
+/// The seed of valkey-bloom filters that don't have a random one.
 const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";
-/// Its filter for 10 items, with that seed and the item `hello`, as it writes it into an append-only file.
+/// A filter for 10 items with that seed and the item `hello`, as valkey-bloom writes it into an append-only file.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
 
-/// Words separated by blanks. `SEED` stands for these 32 bytes and the word before them.
+/// Words separated by blanks. `SEED` stands for that word followed by these 32 bytes.
 fn run(server: &FakeServer, line: &str, seed: &[u8]) -> Result<Reply, CommandError> {
     let words = line.split(' ').flat_map(|word| match word {
         "SEED" => vec![word.as_bytes(), seed],
@@ -33,7 +33,7 @@ fn info(server: &FakeServer, key: &str, field: &str) -> Result<Reply, String> {
     server.line(&format!("BF.INFO {key} {field}")).map_err(|why| why.to_string())
 }
 
-/// Both forms: for a new filter with its items, and for an empty one.
+/// Both forms of the command: for a new filter with its items, and for an empty one.
 #[test]
 fn what_valkey_bloom_sends_makes_its_filters() {
     let server = FakeServer::default();
@@ -56,10 +56,10 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     assert!(foreign(&server, "items").links().len() > 3);
     assert_eq!(server.dump("items"), server.dump("loaded"));
     assert_eq!(server.dump("empty"), server.dump("loaded"));
-    // A client's insert comes as it was written, and finds the filter.
+    // A client's insert is replicated as the client wrote it, and finds the filter.
     run(&server, "BF.INSERT items SEED TIGHTENING 0.9 VALIDATESCALETO 1000 ITEMS more", &seed).unwrap();
     assert_eq!(server.line("BF.EXISTS items more"), Ok(Reply::Bool(true)));
-    // Fixed, with another seed, and with an expansion that RedisBloom doesn't have.
+    // Filters of fixed size, with another seed, and with an expansion that RedisBloom doesn't have.
     let other: Vec<u8> = (0..32).collect();
     let fixed = "CAPACITY 3 ERROR 0.2 TIGHTENING 0.25 SEED NONSCALING";
     run(&server, &format!("BF.INSERT fixed {fixed}"), &other).unwrap();
@@ -111,7 +111,7 @@ fn a_clients_seed_makes_a_filter_of_valkey_blooms() {
     assert!(sent[0].starts_with("BF.INSERT k CAPACITY 2 ERROR 0.02 TIGHTENING 0.5 SEED "), "{sent:?}");
     assert!(sent[0].ends_with(" EXPANSION 2"));
     assert_eq!(sent[1], "BF.MADD k a b c");
-    // Without items the result is an empty filter, and an empty reply, also the second time.
+    // Without items the result is an empty filter and an empty reply, even the second time.
     for expected in [1, 0] {
         let replied = run(&pair.primary, "BF.INSERT e SEED TIGHTENING 0.25 NONSCALING", &seed).unwrap();
         assert_eq!(replied, Reply::Answers(Answers::default()));
@@ -180,7 +180,7 @@ fn refusals_are_valkey_blooms() {
     assert!(server.keys.borrow().is_empty() && server.replicated.borrow().is_empty());
 }
 
-/// Whether a filter can grow that far is checked for the filter that is created, ours or theirs.
+/// VALIDATESCALETO is checked for the kind of filter that is created, ours or valkey-bloom's.
 #[test]
 fn a_filter_is_created_if_it_can_grow_so_far() {
     const MEMORY: &str = "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit";
@@ -207,11 +207,11 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
     server.keys.borrow_mut().clear();
     let refused = run(&server, &format!("{line} 301 SEED"), &[7; 32]).map_err(|why| why.to_string());
     assert_eq!(refused, Err(ERROR_RATE.to_owned()));
-    // Ours stays above it.
+    // The error rate of our filters stays above that.
     assert!(server.line(&format!("{line} 3000000")).is_ok());
 }
 
-/// As valkey-bloom replies: only the value, without the array or map that RedisBloom puts its fields in.
+/// The reply is valkey-bloom's: only the value, without the array or map that RedisBloom puts its fields in.
 #[test]
 fn fields_that_only_valkey_bloom_has() {
     let server = FakeServer::default();
@@ -244,7 +244,7 @@ fn fields_that_only_valkey_bloom_has() {
             continue;
         }
         let Ok(Reply::Integer(most)) = most else { panic!("{key}: {most:?}") };
-        // 2^23 bits, some of which a layer may leave unused. A filter can reach that.
+        // 2^23 bits, some of which a layer may leave unused. A filter can grow that far.
         assert!((200_000..2_000_000).contains(&most), "{key}: {most}");
         let mut item = 0;
         while server.line(&format!("BF.ADD {key} {item}")).is_ok() {

@@ -1,7 +1,7 @@
 //! Windows and their clock: merges in every relative state of two windows, and clocks that jump.
 //!
-//! The model has neither numbers of generations nor schedules: a window is sets of items by age, and the time of its
-//! next rotation by the clock. At this error rate nothing is a false positive, so ages are compared exactly.
+//! The model has neither generation numbers nor schedules: a window consists of sets of items by age, and the time of
+//! its next rotation by the clock. At this error rate there are no false positives, so ages are compared exactly.
 
 use super::pair::Pair;
 use crate::support::env;
@@ -43,7 +43,7 @@ impl Model {
         self.sets.len()
     }
 
-    /// Rotations by the clock that no write has made yet.
+    /// Rotations that are due by the clock, but that no write has performed yet.
     fn overdue(&self, now: u64) -> u64 {
         self.next.and_then(|next| now.checked_sub(next)).map_or(0, |late| 1 + late / EVERY)
     }
@@ -81,11 +81,11 @@ impl Model {
         self.sets[..self.span() - behind].to_vec()
     }
 
-    /// Where each of the other's generations goes so that it ends no earlier than there: its age here, which may be too
-    /// old.
+    /// The age here of one of the other window's generations, chosen so that it ends no earlier than there. The age may
+    /// exceed this window's span.
     fn age_here(&self, age: usize, other: &Model) -> u64 {
         let Some((mine, theirs)) = self.next.zip(other.next) else { return age as u64 };
-        // A source whose clock was ahead by more than a period has the state that a write would leave.
+        // A source whose clock was ahead by more than a period counts as if a write had corrected it.
         let theirs = theirs.min(mine + EVERY);
         assert_eq!(mine % EVERY, theirs % EVERY);
         if mine >= theirs {
@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    /// Whether items of the other would be missing here.
+    /// Whether items in the other window would be missing here.
     fn loses(&self, other: &Model, now: u64) -> bool {
         let seen = other.alive(now);
         (0..seen.len()).any(|age| !seen[age].is_empty() && self.age_here(age, other) >= self.span() as u64)
@@ -119,7 +119,7 @@ struct World {
     /// Whether a window may be ahead of the clock.
     has_jumped: bool,
     items: u32,
-    /// Merges that were done, and that were refused because of the clock.
+    /// Numbers of merges that were done, and that were refused because of the clock.
     merges: [u32; 2],
 }
 
@@ -179,7 +179,7 @@ impl World {
         self.model(key).rotate(1);
     }
 
-    /// Merges, because the model says that the merge is possible.
+    /// Merges, and checks that the result is what the model says.
     fn merge(&mut self, to: &str, sources: &[&str]) {
         let now = self.now;
         let made = self.models.get(to).cloned();
@@ -209,7 +209,7 @@ impl World {
             self.merges[0] += 1;
             // The model of a missing destination began as a copy of the first source.
             sources.iter().skip(usize::from(!exists)).for_each(|source| merged.merge(&self.models[*source]));
-            // The law in plain words: an item that tests positive in a source does so here, and isn't older.
+            // The law in plain words: an item that tests positive in a source also does so here, and isn't older.
             for source in &sources {
                 for item in self.models[*source].sets.iter().flatten() {
                     let age = |key: &str| self.server().line(&format!("BF.AGE {key} {item}"));
@@ -324,7 +324,7 @@ fn walk(seed: u64, timed: bool, may_jump: bool, steps: usize) -> [u32; 2] {
     world.merges
 }
 
-/// Random adds, rotations, merges, rebuilds and clocks. BLOOMERY_SEQUENCES and BLOOMERY_SEED choose others.
+/// Random adds, rotations, merges, rebuilds and clocks. BLOOMERY_SEQUENCES and BLOOMERY_SEED choose other sequences.
 #[test]
 fn windows_equal_a_model_of_sets() {
     let (first, count) = (env("BLOOMERY_SEED", 1), env("BLOOMERY_SEQUENCES", 80));
@@ -359,7 +359,7 @@ fn a_clock_that_is_set_back_takes_nothing_away_early() {
             really += passed;
             world.set_clock(world.now + passed);
             if random.random_range(0..8) == 0 {
-                // Often by little, so that the clock wavers around the time of a rotation.
+                // Often by only a little, so that the clock wavers around the time of a rotation.
                 let back = [1, 5, 40, EVERY / 2, EVERY, 5 * EVERY, DAY, 2 * YEAR][random.random_range(0..8)];
                 world.set_clock(world.now - back);
             }
@@ -473,7 +473,7 @@ fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
             assert_eq!(corrected, usize::from(was_behind), "{ahead} {way} {sent:?}");
             assert!((1..=2 * EVERY as i64).contains(&next_rotation(world.server(), "a")));
             assert!(!advice(world.server(), "a").contains("clock behind"));
-            // It still rotates at the same time as its sisters, so that they can be merged.
+            // It still rotates at the same time as the other windows, so that they can be merged.
             world.server().line("BF.ADD b now").unwrap();
             if way == "REBUILD" {
                 world.ok("BF.REBUILD a COMMIT");
@@ -510,14 +510,14 @@ fn merged_items_keep_their_age() {
     ok("BF.MERGE c d");
     let ages = |key: &str| ["x", "y", "z"].map(|item| server.text(&format!("BF.AGE {key} {item}")));
     assert_eq!(ages("c"), ["Integer(0)"; 3]);
-    // A young destination has no generation yet that is as old as these items.
+    // A new destination doesn't have a generation as old as these items yet.
     ok("BF.ROTATE d");
     ok("BF.RESERVE young 1e-6 100 LIKE c");
     ok("BF.MERGE young d");
     assert_eq!(ages("young"), ["Integer(1)"; 3]);
     ok("BF.MERGE new d c");
     assert_eq!(ages("new"), ["Integer(0)"; 3]);
-    // The numbers of generations don't affect answers.
+    // Generation numbers don't affect answers.
     ok("BF.RESERVE twin 1e-6 100 LIKE c");
     ok("BF.MERGE twin c");
     assert_eq!(server.text("BF.EQUAL twin c"), "Bool(true)");

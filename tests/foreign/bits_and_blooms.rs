@@ -1,4 +1,4 @@
-//! Files of bits-and-blooms.
+//! bits-and-blooms' files.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
 use crate::support::internals::alone;
@@ -53,7 +53,7 @@ fn bits_and_blooms_files_are_read_in_either_byte_order() {
     assert_eq!(of_json(&json), hex(big));
 }
 
-/// The binary form of a JSON file. Its bitset is base64 of the end of the binary form.
+/// The binary form of a JSON file. Its bitset is the end of the binary form in base64.
 fn of_json(json: &Json) -> Vec<u8> {
     let bitset = URL_SAFE.decode(json["b"].as_str().unwrap()).unwrap();
     [&number(&json["m"]).to_be_bytes()[..], &number(&json["k"]).to_be_bytes(), &bitset].concat()
@@ -79,7 +79,8 @@ fn bits_and_blooms_files_answer_as_it_does() {
     assert_eq!(wire::body(&made), wire::body(&filter));
 }
 
-/// `From` and `FromWithM` create bitsets that are shorter or longer than the filter; after its end no bit is set.
+/// `From` and `FromWithM` create bitsets that are shorter or longer than the filter. Beyond the filter's end no bit is
+/// set.
 #[test]
 fn a_bitset_may_have_another_length_than_the_filter() {
     let blob = |bits: u64, probes: u64, length: u64, words: &[u64]| {

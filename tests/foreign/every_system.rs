@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashSet;
 
-/// One of each kind, small.
+/// One small filter of each kind.
 fn kinds() -> Vec<(&'static str, Foreign)> {
     let link = || Link::empty(10, 0.05, 5, 128);
     let rounded = |n2| Link::empty(10, 0.05, 5, 0).rounded(n2);
@@ -59,7 +59,7 @@ fn restarted(filter: &Foreign) -> Foreign {
     }
 }
 
-/// Random items, through growth, restarts and copies: added items are found, and what an add reports is true.
+/// Random items, through growth, restarts and copies: added items are found, and what an add reports is correct.
 #[test]
 fn nothing_that_went_in_is_missing() {
     for (name, filter) in kinds() {
@@ -97,7 +97,7 @@ fn nothing_that_went_in_is_missing() {
     }
 }
 
-/// The same for cuckoo filters by both rules, with deletes.
+/// The same for cuckoo filters with RedisBloom's old and new rules, and with deletes.
 #[test]
 fn nothing_that_went_into_a_cuckoo_filter_is_missing() {
     let old = Fields::from([unsigned(1), unsigned(16), unsigned(0), Field::String(vec![0; 32])]);

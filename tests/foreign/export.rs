@@ -1,4 +1,4 @@
-//! Exported bytes are what the original writes, and can be imported again.
+//! Exported bytes are the ones that the original system writes, and can be imported again.
 
 use super::recorded::{fixture, json, number};
 use crate::support::internals::alone;
@@ -33,7 +33,7 @@ pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeEr
     }
 }
 
-/// The filter without what no file contains: the number of items that a bitmap was declared to have.
+/// The filter without the only thing that no file contains: the number of items that a bitmap was declared to have.
 fn essence(filter: Foreign) -> (Scheme, Encoding, Vec<u8>) {
     (*filter.scheme(), filter.encoding(), crate::support::wire::body(&filter))
 }
@@ -60,7 +60,7 @@ fn filters_of_every_system_come_back() {
     assert_eq!(systems.len(), 6, "{systems:?}");
 }
 
-/// Pieces of any length, from any offset.
+/// Exports in pieces of any length, from any offset.
 #[test]
 fn pieces_are_those_of_the_whole() {
     for (name, recipe) in golden::FOREIGN {

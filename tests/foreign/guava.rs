@@ -1,4 +1,4 @@
-//! Files of Guava.
+//! Guava's files.
 
 use super::recorded::{lies_at, positions};
 use crate::support::internals::alone;

@@ -1,5 +1,5 @@
-//! Data of other systems that was damaged or invented: it is refused, or loads as a filter that keeps every promise.
-//! None of it causes a panic, needs more memory than its own length justifies, or takes long.
+//! Other systems' data, damaged or invented: it is refused, or loads as a filter that keeps every promise. None of it
+//! causes a panic, needs more memory than its own length justifies, or takes long to process.
 //!
 //! MUTATIONS sets the number of payloads per importer (10,000).
 
@@ -44,10 +44,10 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     }
 }
 
-/// The same for the pieces that go to replicas and into a rewritten AOF.
+/// The same for the pieces that are sent to replicas and written to a rewritten AOF.
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // As LOADCHUNK does: RedisBloom's number of items may look like our magic.
+    // The loader is chosen as LOADCHUNK does it: RedisBloom's number of items may look like our magic number.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -55,7 +55,7 @@ fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     pushed.and_then(|()| loader.finish())
 }
 
-/// Items to test and add. They are numbers, so every encoding has them.
+/// Items to test and add. They are numbers, so every encoding can express them.
 fn item(i: u32) -> Vec<u8> {
     i.to_string().into_bytes()
 }
@@ -94,8 +94,8 @@ fn survives(value: Filter, name: &str) {
     }
 }
 
-/// Every form in which the filter can be written can be read again: our format, its system's, the pieces. Returns the
-/// filter after a restart.
+/// Every form in which the filter can be written can be read again: our format, its system's format, the pieces.
+/// Returns the filter after a restart.
 fn comes_back(value: &Filter, name: &str) -> Filter {
     let refused = |why| panic!("{name}: written, refused: {why}");
     let native = Encoder::native(value).to_vec();
@@ -179,7 +179,7 @@ fn inserted(mut filter: Cuckoo, name: &str) -> (Cuckoo, Vec<Vec<u8>>) {
 // ---- mutations
 // -------------------------------------------------------------------------------------------------------
 
-/// Where programs break.
+/// A number at which programs typically break.
 fn edge(random: &mut SmallRng) -> u64 {
     let power = 1u64 << random.random_range(0..64);
     match random.random_range(0..8) {
@@ -215,7 +215,7 @@ fn odd_double(random: &mut SmallRng) -> f64 {
     if random.random() { ODD[random.random_range(0..ODD.len())] } else { f64::from_bits(random.random()) }
 }
 
-/// The field at all limits of its kind.
+/// The field with all extreme values of its type.
 fn edges_of(field: &Field) -> Vec<Field> {
     let powers = (0..64).map(|power| 1u64 << power);
     let numbers = powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX - 1, u64::MAX]);
@@ -229,10 +229,10 @@ fn edges_of(field: &Field) -> Vec<Field> {
     }
 }
 
-/// Flips bits, writes critical numbers in either byte order, cuts, lengthens.
+/// Flips bits, writes extreme numbers in either byte order, truncates, and appends.
 fn mutate_bytes(bytes: &mut Vec<u8>, random: &mut SmallRng) {
     for _ in 0..random.random_range(1..4) {
-        // Most of the decisive bytes are at the front.
+        // Most of the bytes that matter are at the front.
         let len = bytes.len().max(1);
         let most = if random.random() { len } else { len.min(64) };
         let at = random.random_range(0..most);
@@ -302,7 +302,7 @@ fn throw<T: Clone>(
     mutate: impl Fn(&mut T, &mut SmallRng),
     read: impl Fn(T) -> Result<Filter, DecodeError>,
 ) {
-    // The control: without it the rest proves nothing.
+    // This is the control, without which the rest proves nothing.
     for sample in samples {
         survives(read(sample.clone()).unwrap_or_else(|why| panic!("{name}: {why}")), name);
     }
@@ -344,7 +344,7 @@ fn throw_fields(
     read: impl Fn(&mut Fields) -> Result<Filter, DecodeError>,
 ) {
     throw(name, samples, overhead, len_of, mutate_fields, |mut fields| read(&mut fields));
-    // Each field at every limit, while the others are correct.
+    // Each field with every extreme value, while the others are correct.
     for (sample, index) in
         samples.iter().flat_map(|sample| (0..sample.0.len()).map(move |index| (sample, index)))
     {
@@ -380,11 +380,11 @@ fn saved_chains() -> Vec<Fields> {
     CHAINS.iter().map(save).collect()
 }
 
-/// The fields as an earlier version of the encoding has them.
+/// The fields as an earlier version of the encoding wrote them.
 fn narrowed(fields: &Fields, encoding: u32) -> Fields {
     let mut fields: Vec<_> = fields.0.iter().cloned().collect();
     if encoding == 0 {
-        // Neither bits nor n2 of any link; the number of bits follows from capacity and density.
+        // No link has fields for bits and n2. The number of bits follows from capacity and density.
         for link in (4..fields.len()).step_by(8).rev() {
             if let [Field::Unsigned(capacity), _, _, Field::Double(density), Field::Unsigned(bits), ..] =
                 &mut fields[link..link + 8]
@@ -416,7 +416,7 @@ fn redisblooms_earlier_fields() {
     }
 }
 
-/// The list of sub-filters depends only on their number, which is bounded.
+/// The size of the list of sub-filters depends only on their number, which is bounded.
 const SUB_FILTERS: i64 = 4 << 20;
 
 #[test]
@@ -428,7 +428,7 @@ fn redisblooms_cuckoo_fields() {
     };
     let samples = [save("cuckoo-redisbloom"), save("cuckoo-redisbloom-1")];
     throw_fields("redisbloom cuckoo 4", &samples, SUB_FILTERS, |fields| redisbloom::load_cuckoo(fields, 4));
-    // Earlier: no parameters, and only the slots of each sub-filter.
+    // Earlier encodings had no parameters, and only the slots of each sub-filter.
     let mut old: Vec<_> = samples[1].0.iter().cloned().collect();
     old.drain(3..7);
     for at in (3..3 + (old.len() - 3) / 2).rev() {
@@ -476,7 +476,7 @@ fn load_pieces(
     if loader.body_len() > 2 * bytes as u64 {
         return Err(DecodeError::Length("body"));
     }
-    // A refused chunk leaves nothing behind; the others continue.
+    // A refused chunk leaves nothing behind, and loading continues with the others.
     let refused = chunks.iter().filter_map(|(end, chunk)| loader.push(*end, chunk).err()).last();
     refused.map_or_else(|| loader.finish(), Err)
 }
@@ -503,7 +503,7 @@ fn valkeys_fields() {
     throw_fields("valkey fields", &[fields], 4096, |fields| import::load_valkey_bloom(fields, 1).map(boxed));
 }
 
-/// The payload of BF.LOAD of a filter.
+/// A filter's payload for BF.LOAD.
 fn valkey_payload(filter: &Foreign) -> Vec<u8> {
     let mut fields = Fields::default();
     import::save_valkey_bloom(&mut fields, filter);
@@ -566,7 +566,7 @@ fn guavas_files() {
 #[test]
 fn parquets_bitsets() {
     let bitset = wire::body(&golden::foreign("foreign-sbbf"));
-    // 352 bytes, as zigzag 704, as a varint.
+    // 352 bytes: 704 in zigzag form, written as a varint.
     let header = [&[0x15, 0xc0, 0x05][..], &[0x1c, 0x1c, 0, 0].repeat(3), &[0]].concat();
     let samples = [[&header[..], &bitset].concat(), bitset];
     for encoding in [Encoding::Bytes, Encoding::Long, Encoding::Int] {
@@ -576,7 +576,7 @@ fn parquets_bitsets() {
     }
 }
 
-/// A bitmap, and two numbers that come from elsewhere. An operator may write any number, and they decide how large the
+/// A bitmap, and two numbers that come from elsewhere. An operator may give any numbers, and they decide how large the
 /// filter is. A server asks for that memory before it creates the filter.
 #[test]
 fn bitmaps() {
@@ -617,8 +617,8 @@ fn seal(bytes: &mut [u8]) {
     wire::seal(bytes, &pieces);
 }
 
-/// A filter in our format with wrong values in its header, under correct checksums. The values must be possible in its
-/// system's encoding as well, because a server may write it in that at any time.
+/// A filter in our format with wrong values in its header, under correct checksums. The values must also be possible in
+/// its system's encoding, because a server may write the filter in that at any time.
 #[test]
 fn headers_of_our_own_format() {
     for (name, recipe) in golden::FOREIGN {
@@ -668,7 +668,7 @@ fn headers_of_our_own_format() {
 }
 
 /// Every encoding with every system: only possible combinations are accepted. RedisBloom's own format has no field for
-/// the encoding of items: another one would be lost, and no item would be found.
+/// the encoding of items, so any other encoding would be lost, and no item would be found.
 #[test]
 fn items_are_encoded_as_their_system_could_have() {
     for (name, recipe) in golden::FOREIGN {

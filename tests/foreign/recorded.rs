@@ -1,5 +1,5 @@
-//! What the originals wrote and answered, as vectors and in tests/fixtures: an imported filter gives the same answers,
-//! including false positives.
+//! What the original systems wrote and answered, as vectors and in tests/fixtures: an imported filter gives the same
+//! answers, including false positives.
 
 use crate::support::rdb::numbered;
 use crate::support::wire;
@@ -52,7 +52,7 @@ pub(super) fn numbers(json: &Json) -> Vec<u64> {
     json.as_array().unwrap().iter().map(number).collect()
 }
 
-/// Every member is found, and of the absent items those that the original found.
+/// Checks that every member is found, and of the absent items only those that the original found.
 pub(super) fn answers_alike(
     contains: impl Fn(&[u8]) -> bool,
     prefix: &str,

@@ -1,7 +1,7 @@
 //! RedisBloom's chains of Bloom filters: whole objects as it wrote them, read and written again, and growth by its
 //! rules.
 //!
-//! Vectors were recorded from the original in all named versions.
+//! Vectors were recorded from the original, in every version that is named.
 
 use super::redisbloom_cuckoo::CUCKOO_DUMP;
 use crate::support::rdb::{Dump, Field, Fields, hex};
@@ -11,7 +11,7 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Encoder};
 use bloomery::{Error, limits};
 
-/// Options of a chain since 2.2.0, of one from 1.1.1 to 2.0.3, and of one before that.
+/// Options of a chain since 2.2.0, from 1.1.1 to 2.0.3, and before that.
 pub(super) const TODAY: u64 = 5;
 pub(super) const ROUNDED: u64 = 4;
 pub(super) const NARROW: u64 = 0;
@@ -37,7 +37,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Without items, as 2.2.5 and later make it.
+    /// A link without items, as 2.2.5 and later create it.
     pub(super) fn empty(capacity: u64, error_rate: f64, hashes: u64, bits: u64) -> Link {
         let bits_per_item = (error_rate.ln() / 0.480_453_013_918_201).abs();
         let bitmap = vec![0; bits as usize / 8];
@@ -57,7 +57,8 @@ impl Link {
     }
 }
 
-/// The fields of a chain with these links. Encoding 0 has no number of bits; 0 and 1 have no options; 4 has a growth.
+/// The fields of a chain with these links. Encoding 0 has no number of bits, encodings 0 and 1 have no options, and
+/// encoding 4 has a growth factor.
 pub(super) fn chain(encoding: u32, options: u64, growth: u64, links: &[Link]) -> Fields {
     let mut fields = vec![unsigned(links.iter().map(|link| link.items).sum()), unsigned(links.len() as u64)];
     if encoding >= 3 {
@@ -158,7 +159,7 @@ fn the_chain_of_2_0_1_is_read_and_written_as_today() {
     assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::FullOrCut));
     assert_eq!(positions(&filter, 0), [0, 1, 15]);
     assert!(filter.contains(b"user:42") && !filter.contains(b"user:43"));
-    // The number of bits was missing, which today's RedisBloom refuses; the rest is unchanged.
+    // The number of bits was missing, which today's RedisBloom refuses. The rest is unchanged.
     let link = Link { bits: 16, ..Link::empty(4, 0.2, 3, 16).rounded(4).with(&[0, 1, 15]) };
     assert_eq!(save(&filter), chain(4, ROUNDED, 2, std::slice::from_ref(&link)));
     // Added items go where today's RedisBloom looks for them, and existing bits stay.
@@ -167,7 +168,7 @@ fn the_chain_of_2_0_1_is_read_and_written_as_today() {
     assert!(filter.contains(b"user:42") && filter.contains(b"hello") && !seen_by_today.contains(b"hello"));
 }
 
-/// A head with its links as 2.2.0 wrote it: capacities of 32 bits.
+/// A head with its links as 2.2.0 wrote it, with capacities of 32 bits.
 fn head_of_2_2_0(head: &[u8]) -> Vec<u8> {
     let (fixed, links) = head.split_at(20);
     let narrowed = links.chunks(53).flat_map(|link| [&link[..48], &link[52..]].concat());
@@ -193,7 +194,7 @@ fn heads_of_all_generations_are_read() {
     loader.push(8, &hex("0020008010004000")).unwrap();
     assert_eq!(Encoder::new(&loader.finish().unwrap()).head(), hex(TODAYS_HEAD));
     for head in [hex(TODAYS_HEAD), hex(OLD_HEAD), of_2_2_0] {
-        // All lengths except those of the other generations.
+        // All lengths except those that a head has in one of the versions.
         for len in (0..80).filter(|len| ![16 + 49, 20 + 49, 20 + 53].contains(len)) {
             let mut cut = head.clone();
             cut.resize(len, 0);
@@ -202,7 +203,7 @@ fn heads_of_all_generations_are_read() {
     }
 }
 
-/// An impossible head is refused at once, and not only with the last piece.
+/// An impossible head is refused at once, not only when the last piece arrives.
 #[test]
 fn a_head_has_no_more_links_than_a_filter() {
     let (fixed, link) = {
@@ -247,7 +248,7 @@ fn items_lie_where_todays_redisbloom_puts_them() {
     }
 }
 
-/// Filters of 2.0.1 on Linux and of 2.0.3: the same version of the encoding, other bits.
+/// Filters of 2.0.1 on Linux and of 2.0.3 have the same encoding version, but different bits.
 #[test]
 fn items_are_found_whatever_their_seeds_were() {
     let of_100 = Link::empty(106, 0.01, 7, 0).rounded(10);
@@ -264,7 +265,7 @@ fn items_are_found_whatever_their_seeds_were() {
         for set in of_version {
             let filter = load(3, chain(3, ROUNDED, 0, &[link.clone().with(set)]));
             assert!(filter.contains(item));
-            // A later version saved it; half of a variant isn't one.
+            // An item is also found if a later version saved the filter. Only part of a variant's bits isn't enough.
             assert!(load(4, save(&filter)).contains(item));
             assert!(!load(3, chain(3, ROUNDED, 0, &[link.clone().with(&set[1..])])).contains(item));
         }
@@ -276,7 +277,7 @@ fn items_are_found_whatever_their_seeds_were() {
     }
 }
 
-/// Up to 1.1.0: 32-bit hashes, and if the modulus isn't a power of two, a sum that wraps at 32 bits.
+/// Versions up to 1.1.0 had 32-bit hashes, and if the modulus isn't a power of two, a sum that wraps at 32 bits.
 #[test]
 fn items_of_the_first_versions_are_found() {
     let narrow: [usize; 7] = [113, 234, 414, 535, 715, 836, 957];
@@ -328,8 +329,8 @@ fn a_chain_grows_as_the_original() {
     assert_eq!((filter.items(), filter.capacity(), filter.links().len()), (3, 6, 2));
 }
 
-/// Links have the sizes that RedisBloom gives them. Each is tested as the next link of a chain that is loaded, because
-/// a load can have any options.
+/// Links have the sizes that RedisBloom gives them. Each is tested as the next link of a loaded chain, because a load
+/// can have any options.
 #[test]
 fn links_have_the_originals_size() {
     let next = |options: u64, growth: u64, capacity: u64, error_rate: f64| {
@@ -353,7 +354,7 @@ fn links_have_the_originals_size() {
     assert_eq!(fixed.next_link(), Ok(None));
 }
 
-/// A link for no items, which no version creates, must not be followed by ever more of them.
+/// A link for no items, which no version creates, must not be followed by more and more of the same.
 #[test]
 fn a_chain_without_capacity_grows_once() {
     let mut filter = load(4, chain(4, TODAY, 2, &[Link::empty(0, 0.01, 7, 64)]));
@@ -362,12 +363,12 @@ fn a_chain_without_capacity_grows_once() {
     assert!(load(4, save(&filter)).contains(b"a"));
 }
 
-/// If tests of a chain already cost the maximum, it doesn't grow, since it couldn't be loaded again.
+/// A chain in which a test already costs the maximum doesn't grow, because it couldn't be loaded again.
 #[test]
 fn a_chain_that_asks_too_much_is_refused_and_does_not_come_to_be() {
     let hashes = 1024;
     let most = limits::MAX_FOREIGN_WORK / hashes;
-    // Of capacity 0: full.
+    // A link with capacity 0 is full.
     let link = Link::empty(0, 0.5, hashes, 64);
     let links = vec![link; most as usize + 1];
     let mut fields = chain(4, TODAY, 2, &links);
@@ -379,7 +380,7 @@ fn a_chain_that_asks_too_much_is_refused_and_does_not_come_to_be() {
     assert!(redisbloom::load_bloom(&mut save(&filter), 4).is_ok());
 }
 
-/// RedisBloom can grow a chain until its error rate is 0. The limit for the cost of a test allows all of that.
+/// RedisBloom can grow a chain until its error rate is 0. The limit for the cost of a test allows all of these links.
 #[test]
 fn every_chain_that_redisbloom_can_make_is_allowed() {
     let mut filter = load(4, chain(4, TODAY, 1, &[Link::empty(1, 0.5, 1, 64)]));
@@ -401,7 +402,7 @@ fn encodings_that_are_not_known_are_refused() {
     }
 }
 
-/// Each field at an impossible value, and at odd ones that have been seen.
+/// Each field with an impossible value, and with odd values that have been seen in practice.
 #[test]
 fn fields_are_refused_by_name() {
     // Offsets in the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.

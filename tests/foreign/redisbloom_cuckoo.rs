@@ -1,6 +1,6 @@
 //! RedisBloom's cuckoo filters: whole objects as it wrote them, read and written again, and growth by its rules.
 //!
-//! Vectors were recorded from the original in all named versions.
+//! Vectors were recorded from the original, in every version that is named.
 
 use super::redisbloom::unsigned;
 use crate::support::rdb::{Dump, Field, Fields, hex};
@@ -130,7 +130,8 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     }
 }
 
-/// Before 2.2.0: another fingerprint and another second bucket. Filters that need them keep them through all encodings.
+/// Before 2.2.0, items had another fingerprint and another second bucket. Filters that need these keep them in all
+/// encodings.
 #[test]
 fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
     for slot in [918, 919, 772, 773] {
@@ -154,7 +155,7 @@ fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
             let native = Decoder::read(&Encoder::native(&filter).to_vec()).unwrap().into_cuckoo().unwrap();
             assert!(holds(&native, b"hello") && native.spec() == spec);
         }
-        // By today's rule it belongs to another item.
+        // By today's rule the fingerprint belongs to another item.
         let mut fields = cuckoo_fields(512, 2, 20, 1);
         fields.0[8] = Field::String(bytes);
         assert!(!holds(&load_cuckoo(4, fields), b"hello"));

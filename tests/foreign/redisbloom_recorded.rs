@@ -11,7 +11,7 @@ use bloomery::wire::{DecodeError, Decoder, Encoder};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
-/// All filters of the fixtures: those of the RDB file, and the same as DUMP payloads, if there are any.
+/// All filters in the fixtures: those in the RDB file, and the same as DUMP payloads, if there are any.
 fn redisblooms() -> Vec<(Json, Vec<Dump>)> {
     let file: HashMap<_, _> = rdb::read_file(&fixture("redisbloom/dump.rdb")).into_iter().collect();
     let Json::Array(manifest) = json("redisbloom/manifest.json") else { panic!() };
@@ -95,12 +95,12 @@ fn redisblooms_filters_answer_as_it_does() {
     }
 }
 
-/// Filters that BF.ADD made on RedisBloom, made here: the same adds give the same bytes.
+/// Filters that BF.ADD created in RedisBloom are created here: the same adds give the same bytes.
 #[test]
 fn adds_end_in_redisblooms_bytes() {
     for (manifest, of_key) in redisblooms() {
         let Filter::Foreign(recorded) = load(&of_key[0]) else { continue };
-        // Its first link, emptied.
+        // The filter's first link, emptied.
         let mut fields = of_key[0].fields.clone();
         fields.0[0] = rdb::Field::Unsigned(0);
         fields.0[1] = rdb::Field::Unsigned(1);
@@ -152,7 +152,7 @@ fn redisblooms_pieces_are_its_own() {
             assert!(loader.is_complete());
             assert!(save(&loader.finish().unwrap()) == of_key[0].fields, "{}", manifest["key"]);
         }
-        // Half of the chunks don't make a filter.
+        // Without the first chunk, the filter isn't complete.
         let mut loader = loader().unwrap();
         for (iterator, chunk) in chunks.iter().skip(1) {
             loader.push(iterator - 1, chunk).unwrap();
@@ -163,7 +163,8 @@ fn redisblooms_pieces_are_its_own() {
     assert_eq!(dumped, 6);
 }
 
-/// Chunks as a client may cut them: at any byte, overlapping; but not across the end of a link, nor after the last.
+/// Chunks as a client may cut them: at any byte, and overlapping, but not across the end of a link, nor beyond the last
+/// link.
 #[test]
 fn chunks_may_be_cut_anywhere_within_a_link() {
     let (_, of_key) = redisblooms().remove(0);
@@ -183,7 +184,7 @@ fn chunks_may_be_cut_anywhere_within_a_link() {
         for link in &links {
             for from in (0..*link).step_by(step) {
                 assert!(!loader.is_complete());
-                // Some of it comes twice.
+                // Some bytes come twice.
                 let (from, to) = (from.saturating_sub(2), (from + step).min(*link));
                 let (from, to) = (start + from, start + to);
                 loader.push(to as u64, &body[from..to]).unwrap();
@@ -205,7 +206,7 @@ fn chunks_may_be_cut_anywhere_within_a_link() {
     assert!(save(&loader.finish().unwrap()) == of_key[0].fields, "a refused chunk leaves nothing");
 }
 
-/// Also in our own format, and from there to RedisBloom's again.
+/// Filters are also written in our own format, and from there in RedisBloom's again.
 #[test]
 fn redisblooms_filters_pass_through_our_format() {
     for (manifest, of_key) in redisblooms() {

@@ -18,7 +18,7 @@ fn redissons_items_are_where_it_puts_them() {
         b"user:42",
         [280_914_879, 122_049_333, 42_751_052, 285_299_752, 206_001_471],
     );
-    // The codec is given once, at the import, and items come as text.
+    // The codec is given once, in the import command, and items come as text.
     lies_at(empty(958, 7, Encoding::Kryo5), b"hello", [634, 655, 369, 390, 104, 125, 797]);
     lies_at(text(958, 7), b"\x03hell\xef", [634, 655, 369, 390, 104, 125, 797]);
     let mut json = empty(958, 7, Encoding::Json).unwrap();

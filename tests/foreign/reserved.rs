@@ -1,4 +1,4 @@
-//! Empty filters of other systems, created here: as large as the originals make them, and equal to an original that got
+//! Empty filters of other systems, created here: they are as large as the originals, and equal to an original that got
 //! the same items.
 
 use super::export::exported;
@@ -19,8 +19,8 @@ fn size(scheme: Scheme, error_rate: f64, capacity: u64) -> (u64, u32) {
     (spec.modulus, spec.probes)
 }
 
-/// Recorded from the originals: bits-and-blooms 3, Guava 31.1, Redisson 3. go-zero's authors advise 20 bits an item for
-/// an error rate of 0.000067.
+/// Recorded from the originals: bits-and-blooms 3, Guava 31.1, Redisson 3. go-zero's authors recommend 20 bits an item
+/// for an error rate of 0.000067.
 #[test]
 fn sizes_are_those_of_the_originals() {
     for (rate, capacity, bloom_v3, guava, redisson) in [
@@ -35,7 +35,7 @@ fn sizes_are_those_of_the_originals() {
     assert_eq!(size(Scheme::Redisson, 0.03, 55_000_000), (401_414_246, 5));
     let (bits, probes) = size(Scheme::GoZero, 0.000_067, 1_000_000);
     assert!((bits as f64 / 20e6 - 1.0).abs() < 0.001 && probes == 14, "{bits}");
-    // No original makes these.
+    // No original creates these.
     for (scheme, rate, capacity) in [
         (Scheme::Redisson, 0.01, 1 << 40),
         (Scheme::GuavaMitz64, 1e-12, 1 << 40),
@@ -72,7 +72,7 @@ fn parquets_filter_has_the_size_and_the_bits_of_the_original() {
     assert!(exported(&filter).unwrap() == bytes);
 }
 
-/// The recorded file of bits-and-blooms, made again from its parameters.
+/// The recorded file of bits-and-blooms, recreated from its parameters.
 #[test]
 fn a_recorded_filter_comes_out_of_the_same_items() {
     let manifest = json("bits-and-blooms/manifest.json");

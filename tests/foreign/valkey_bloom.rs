@@ -12,7 +12,7 @@ use bloomery::wire::{DecodeError, Encoder, import};
 
 pub(super) const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";
 
-/// Expansion 2, error rate 0.01, tightening 0.5, the fixed seed, one filter of 10 that holds `hello`.
+/// Expansion 2, error rate 0.01, tightening 0.5, the fixed seed, one filter for 10 items that contains `hello`.
 fn payload() -> Vec<u8> {
     hex(&format!(
         "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 0c00000000000000 07000000 \
@@ -66,13 +66,13 @@ fn valkeys_payload_is_read() {
     assert!(read.contains(b"hello") && !read.contains(b"foo"));
     assert_eq!((read.items(), read.capacity(), read.cells(), read.ones()), (1, 10, 96, 7));
     assert_eq!(read.origin(), "valkey-bloom");
-    // Bytes after it are ignored, as in the original.
+    // Bytes after the payload are ignored, as in the original.
     let more = import::valkey_bloom_payload(&[&payload()[..], b"more"].concat(), &alone).unwrap();
     assert_eq!(save_valkey(&more), save_valkey(&read));
     for len in 0..111 {
         assert!(import::valkey_bloom_payload(&payload()[..len], &alone).is_err(), "{len}");
     }
-    // The same filter by its fields, from nothing.
+    // The same filter, created empty from its fields.
     let mut made = load_valkey(valkey_fields(2, 0.01, 0.5, &hex(FIXED_SEED), 10, 7, 96));
     assert!(add(&mut made, b"hello") && !add(&mut made, b"hello"));
     assert_eq!(save_valkey(&made), save_valkey(&read));
@@ -123,7 +123,7 @@ fn valkeys_filters_grow_as_the_original() {
     assert_eq!(large.grow(), Err(Error::TooManyLayers));
 }
 
-/// A filter that grew has the same bits after saving and loading, and its links the same error rates.
+/// After saving and loading, a filter that grew has the same bits, and its links have the same error rates.
 #[test]
 fn a_filter_that_grew_is_the_same_after_a_restart() {
     for tightening in [0.5, 0.3, 0.7, 0.85, 0.999] {

@@ -1,9 +1,9 @@
 //! Refused memory, and memory that isn't requested.
 //!
 //! The cells of a filter come from `alloc_zeroed`, and for them the crate promises an error instead of an abort. The
-//! tests' allocator refuses the Nth such request, for every N, in each operation that makes or grows a filter: the
-//! answer must be an error, the filter unchanged, and nothing leaked. Lists, heads and pieces come from `alloc` and
-//! `realloc` through `Vec` and `Box`, which abort. These are counted and bounded here instead.
+//! tests' allocator refuses the Nth such request, for every N, in each operation that creates or grows a filter: the
+//! operation must return an error, leave the filter unchanged, and leak nothing. Lists, heads and pieces come from
+//! `alloc` and `realloc` through `Vec` and `Box`, which abort. These requests are counted and bounded here instead.
 
 use crate::support::alloc_counter::{
     forget_largest_infallible, granting, largest_infallible, live, requests,
@@ -19,7 +19,7 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec};
 /// Runs `work` on copies of the same state, refusing the first, the second … request, until none is refused. `work`
-/// says whether it got an error; then nothing may have changed, and in no case may anything leak.
+/// says whether it got an error. If it did, nothing may have changed. Nothing may ever leak.
 fn refuse_each<T>(name: &str, make: impl Fn() -> T, work: impl Fn(&mut T) -> Result<(), Error>)
 where
     for<'a> &'a T: Into<FilterRef<'a>>,
@@ -34,7 +34,7 @@ where
         if refused {
             assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{name}: {result:?}");
             assert!(state(&filter) == before, "{name}: changed by a refusal");
-            // And it continues as if nothing had happened.
+            // The filter continues to work as if nothing had happened.
             assert_eq!(work(&mut filter), Ok(()), "{name}");
         } else {
             assert_eq!(result, Ok(()), "{name}");
@@ -90,7 +90,7 @@ fn nested(spec: CuckooSpec) -> Cuckoo {
     filter
 }
 
-/// What a constructor does if memory is refused.
+/// Checks what a constructor does if memory is refused.
 fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
     for granted in 0.. {
         let at_first = live();
@@ -187,7 +187,7 @@ fn clearing_and_copying() {
     }
 }
 
-/// Set algebra: the copy that it works on, the intersection, and layers that come from another chain.
+/// Set algebra: its working copy, the intersection, and layers that come from another chain.
 #[test]
 fn combining() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -198,7 +198,7 @@ fn combining() {
             refuse_each(name, || filled(kind()), |filter| filter.intersection(&[&other], &alone).map(drop));
         }
     }
-    // Layers from another chain, of shapes that this one doesn't have.
+    // Layers from another chain, with shapes that this one doesn't have.
     let (mine, theirs) = (kinds::scaling_classic, || Spec { capacity: 700, ..kinds::scaling_classic() });
     let larger = Filter::Bloom(filled(theirs()));
     refuse_each(
@@ -214,7 +214,7 @@ fn combining() {
     );
 }
 
-/// Commands that create a filter or may grow one, each after the commands that prepare it.
+/// Commands that create a filter or can grow one, each preceded by the commands that prepare it.
 #[rustfmt::skip] // a table
 const COMMANDS: &[(&[&str], &str)] = &[
     (&[], "BF.RESERVE key 0.01 100 SHARDS 2 SEED 1"),
@@ -240,8 +240,8 @@ const CHAIN: &str = "BF.RESERVE key 0.1 10 EXPANSION 2 SEED 1";
 const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
 const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
 
-/// Every command reports the refusal, in its reply or for an item, and has added the earlier items. When repeated, it
-/// succeeds as if nothing had happened. Commands that do a single thing have done nothing.
+/// Every command reports the refusal, for the whole command or for an item, and has added the earlier items. When
+/// repeated, it succeeds as if nothing had happened. Commands that do only one thing have done nothing.
 #[test]
 fn commands() {
     let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();
@@ -301,7 +301,7 @@ fn decoding() {
     }
 }
 
-/// What a reader does if memory is refused. `is_right` checks what it reads if nothing is refused.
+/// Checks what a reader does if memory is refused. `is_right` checks what it reads if nothing is refused.
 fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_right: impl Fn(&T) -> bool) {
     for granted in 0.. {
         let at_first = live();
@@ -436,8 +436,8 @@ fn a_head_alone_allocates_nothing() {
     assert!(largest_infallible() < 1024, "{} bytes", largest_infallible());
 }
 
-/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes, and a list of them is all the memory it
-/// needs.
+/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes. Reading it needs no memory except for a list
+/// of these.
 #[test]
 fn a_head_of_many_sub_filters_allocates_their_list() {
     let mut head = Encoder::new(&Cuckoo::new(CuckooSpec { expansion: 1, ..CUCKOO }).unwrap()).head().to_vec();
@@ -457,8 +457,8 @@ fn a_head_of_many_sub_filters_allocates_their_list() {
     assert_eq!(live(), at_first);
 }
 
-/// Operations on one item allocate nothing, whatever the kind: adding a present or a new one, testing, counting,
-/// deleting.
+/// Operations on one item allocate nothing, whatever the kind of filter: adding a present or a new item, testing,
+/// counting, deleting.
 #[test]
 fn items_allocate_nothing() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -502,7 +502,7 @@ fn items_allocate_nothing() {
     }
 }
 
-/// The same for other systems' filters, in which the item's bytes are hashed differently.
+/// The same for other systems' filters, which hash an item's bytes differently.
 #[test]
 fn items_of_other_systems_allocate_nothing() {
     for (name, recipe) in golden::FOREIGN {

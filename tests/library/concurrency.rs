@@ -1,4 +1,4 @@
-//! Threads on one filter: the promises about lost items, tallies, readers and copies during concurrent adds.
+//! Several threads on one filter: the promises about lost items, tallies, readers and copies during concurrent adds.
 
 use crate::support::env;
 use crate::support::naive::cells_of;
@@ -24,7 +24,7 @@ fn item(hasher: &Hasher, thread: u32, i: u32) -> ItemHash {
     hasher.hash(&[thread.to_le_bytes(), i.to_le_bytes()].concat())
 }
 
-/// Layers that many threads write to: so small that they often write to the same words.
+/// Layers that many threads write to. They are so small that the threads often write to the same words.
 fn layers() -> impl Iterator<Item = Layer> {
     let cells = [Cell::Bit, Cell::Counter4, Cell::Counter8, Cell::Counter16];
     let layouts = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
@@ -89,7 +89,7 @@ fn threads_that_add_lose_nothing() {
             (0..items() / 10).map(move |i| item(&hasher, if i % 2 == 0 { thread } else { 99 }, i))
         });
         assert_cells(&layer, all);
-        // Every add that was reported as new is counted, and no other.
+        // Every add that was reported as new is counted, and no others are.
         assert_eq!(layer.items(), u64::from(added.into_inner()));
     }
 }
@@ -144,8 +144,8 @@ fn an_item_is_deleted_once_whoever_else_deletes_it() {
     }
 }
 
-/// One writer, and readers that get every item after it was added: none may find it absent, not even while a chain
-/// grows or a window rotates and they use a reader that was made before.
+/// One writer, and threads that are given every item after it was added. None of them may find it absent, not even
+/// while a chain grows or a window rotates and they use a reader created before that.
 #[test]
 fn readers_never_miss_what_they_were_handed() {
     let specs = [
@@ -208,7 +208,7 @@ fn copies_under_adds_hold_all_that_came_before() {
     }
 }
 
-/// The same for the layers of a filter and the wire: a BGSAVE without a fork.
+/// The same for a filter's layers and the wire format: a BGSAVE without a fork.
 #[test]
 fn dumps_under_adds_hold_all_that_came_before() {
     let filter = Bloom::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
@@ -249,7 +249,7 @@ fn union_of_layers_filled_apart_is_the_layer_filled_together() {
     }
 }
 
-/// Operations of each thread below; under a race detector, use a million, or ten.
+/// Operations of each thread below. Under a race detector, use one million or ten million.
 fn operations() -> u32 {
     env("BLOOMERY_OPERATIONS", 10_000) as u32
 }
@@ -257,8 +257,8 @@ fn operations() -> u32 {
 /// Threads below: more than there are cores, so that they are interrupted anywhere.
 const MANY: u32 = 8;
 
-/// Eight threads add, test, delete and count at random in each kind of layer, in any order. What each added and didn't
-/// delete is present at the end, and the tallies match the cells.
+/// Eight threads add, test, delete and count at random in each kind of layer, in any order. Everything that a thread
+/// added and didn't delete is present at the end, and the tallies match the cells.
 #[test]
 fn eight_threads_do_anything_at_once() {
     const OWN: u32 = 500;
@@ -291,8 +291,8 @@ fn eight_threads_do_anything_at_once() {
     }
 }
 
-/// One thread adds, rotates and clears, as the server's does. Seven use readers of the filter, which they get now and
-/// then. A reader keeps the items it had when it was made until it is dropped.
+/// One thread adds, rotates and clears, as the server's main thread does. Seven use readers of the filter, and get a
+/// new one now and then. A reader keeps the items it had when it was made until it is dropped.
 #[test]
 fn seven_readers_beside_one_writer() {
     let specs = [
@@ -333,7 +333,7 @@ fn seven_readers_beside_one_writer() {
                 for reader in readers.iter().filter(|_| i % 100 == 0) {
                     reader.send((filter.reader(), i)).unwrap();
                 }
-                // After the hand-over: readers keep layers that are dropped here.
+                // After the handover, so that readers keep layers that are dropped here.
                 if filter.window().is_some() && i % 64 == 0 {
                     drop(filter.advance(u64::from(i / 64)).unwrap());
                 }

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// Number of sequences by default; BLOOMERY_SEQUENCES sets another number, BLOOMERY_SEED repeats one.
+/// Default number of sequences. BLOOMERY_SEQUENCES sets another number, BLOOMERY_SEED repeats one sequence.
 const SEQUENCES: u64 = 2_000;
 
 const STEPS: u32 = 300;
@@ -79,7 +79,7 @@ fn random_operations_against_a_multiset() {
             assert!(filter.contains(item) || *count == 0, "seed {seed}: {name} is missing");
         }
     }
-    // It would show little if nothing had grown or shrunk.
+    // The test would show little if nothing had grown or shrunk.
     assert!(grown > 100 && compacted > 100, "{grown} {compacted}");
 }
 
@@ -108,7 +108,7 @@ fn growth_ends_where_it_may_not_go_on() {
         "beyond every limit of memory"
     );
 
-    // Every filter that can be made can be saved and loaded, however often it has grown.
+    // Every filter that can be created can be saved and loaded, however often it has grown.
     let spec = CuckooSpec { expansion: 1, ..spec };
     let mut filter = Cuckoo::new(spec).unwrap();
     while filter.grow().is_ok() {}

@@ -64,7 +64,8 @@ impl Measured {
         let hits = self.hits.iter().sum::<u64>() as f64;
         let asked = self.asked as f64;
         let over = (hits - asked * promise) / self.sigma(promise);
-        // A filter much too large for its items, such as 512 bits for one item, has no rate worth measuring.
+        // If a filter is much too large for its items, with 512 bits for one item for example, its rate isn't worth
+        // measuring.
         let under = (hits - asked * self.predicted) / self.sigma(self.predicted).max(1.0);
         let passed = over <= 5.0 && under >= -5.0;
         println!(
@@ -96,7 +97,7 @@ impl Gates {
 }
 
 /// The shape of each layer, and how many different items were added to it. A layer's own count excludes items that
-/// tested positive when they came, so it is used only if nothing else is known.
+/// tested positive when they were added, so it is used only if nothing else is known.
 fn loads(filter: &Bloom, added: u64) -> Vec<(Shape, u64)> {
     let items = |layer: &Layer| match filter.spec().family {
         Family::Fixed(_) => added,
@@ -220,7 +221,7 @@ fn small_filters() {
     gates.verdict();
 }
 
-/// Shards, counters of every width, the other hash.
+/// Shards, counters of every width, and the other hash.
 #[test]
 fn the_other_kinds() {
     let mut gates = Gates::default();
@@ -266,7 +267,7 @@ fn the_model_holds_at_every_fill() {
                 // Many filters, each small enough that every term of the model matters.
                 let measured =
                     measure(fixed(2000, rate, layout), Keys::Sequential, 300, questions(rate), fill);
-                // Within 1 % above, too.
+                // It isn't more than 1 % too high either.
                 gates.check(&format!("{layout:?} at {percent} %"), measured.predicted * 1.01, &measured);
             }
         }
@@ -316,7 +317,7 @@ fn chains_after_ten_growths() {
     gates.verdict();
 }
 
-/// Every generation full of different items.
+/// Every generation is full of different items.
 #[test]
 fn windows_with_all_generations_full() {
     let mut gates = Gates::default();
@@ -344,9 +345,9 @@ fn windows_with_all_generations_full() {
 }
 
 /// A filter that refuses items when it is full counts only items that were new. So it accepts a few more, which tested
-/// positive when they came. At 1% and below the difference isn't measurable. At 10% it accepts 3% more items than its
-/// capacity, which raises its rate by 6–8% over the promise: there the gate uses the model's rate for the items that it
-/// accepted.
+/// positive when they were added. At 1% and below the difference isn't measurable. At 10% it accepts 3% more items than
+/// its capacity, which raises its rate by 6–8% over the promise. There the gate uses the model's rate for the items
+/// that it accepted.
 #[test]
 fn filters_that_refuse_when_full() {
     let mut gates = Gates::default();
@@ -435,7 +436,7 @@ fn blocks_and_shards_are_hit_evenly() {
     spreads("blocks", 4096, |item| Some(block(item, 4096)));
     spreads("an odd number of blocks", 3001, |item| Some(block(item, 3001)));
     spreads("shards", 1024, |item| Some(item.shard(1024) as usize));
-    // Both together: a shard that used only a part of its cells would show here.
+    // Both together: a shard that used only a part of its cells would be noticed here.
     spreads("shards × blocks", 64 * 63, |item| Some(item.shard(64) as usize * 63 + block(item, 63)));
     spreads("blocks of shard 5 of 8", 512, |item| (item.shard(8) == 5).then(|| block(item, 512)));
     spreads("blocks of shard 1023", 16, |item| (item.shard(1024) == 1023).then(|| block(item, 16)));

@@ -1,5 +1,4 @@
-//! Tables of fingerprints: what only they promise. The laws, the oracle and the gates of the error rate also cover
-//! them.
+//! What only fingerprint tables promise. The laws, the oracle and the error-rate gates also cover them.
 
 use crate::support::{env, seeded};
 use bloomery::{Bloom, Cell, Error, Family, LayoutChoice, Overflow, Spec, Tightening};
@@ -21,7 +20,7 @@ fn fill(filter: &mut Bloom, mut next: u64) -> u64 {
 }
 
 /// Tables of all sizes accept as many items as their capacity, whatever the width of a fingerprint. Then they refuse
-/// new ones and still have all.
+/// new items, and still have all the old ones.
 #[test]
 fn no_add_below_the_capacity_is_refused() {
     let scale = env("BLOOMERY_SCALE", 1);
@@ -47,7 +46,7 @@ fn no_add_below_the_capacity_is_refused() {
     }
 }
 
-/// In a full table, items are replaced by ten times its number of items: none is refused, none is lost, and counts are
+/// In a full table, items are replaced ten times as often as it has items: none is refused or lost, and counts are
 /// never below those of a multiset.
 #[test]
 fn a_full_table_goes_on_for_ever() {
@@ -103,8 +102,8 @@ fn a_full_table_goes_on_for_ever() {
     }
 }
 
-/// The same commands leave the same cells, including moves: a replica equals its primary bit for bit. A different order
-/// leaves other cells with the same items.
+/// The same commands lead to the same cells, even if fingerprints are moved: a replica equals its primary bit for bit.
+/// A different order leads to different cells with the same items.
 #[test]
 fn tables_with_the_same_history_are_equal_to_the_bit() {
     let spec = seeded(&spec(500, 0.001, Cell::Counter4), 1);
@@ -182,8 +181,8 @@ fn window(capacity: u64, error_rate: f64, generations: u16, overflow: Overflow) 
     Spec { family, ..spec(capacity, error_rate, Cell::Bit) }
 }
 
-/// All generations are filled to their capacity, a hundred times over: no add is refused, no item leaves early or stays
-/// late, and expired items need no room. Numbers of generations are reused after 2^t rotations, which is 4 to 16 here.
+/// All generations are filled to their capacity, a hundred times over: no add is refused, no item expires early or
+/// late, and expired items need no room. Generation numbers are reused after 2^t rotations, which is 4 to 16 here.
 #[test]
 fn a_full_window_goes_on_for_ever() {
     for (capacity, generations, error_rate, turnovers) in [
@@ -196,7 +195,7 @@ fn a_full_window_goes_on_for_ever() {
         let spec = window(capacity, error_rate, generations, Overflow::Error);
         let mut filter = Bloom::new(seeded(&spec, capacity)).unwrap();
         let span = u64::from(generations);
-        // Items of a generation: those whose number divided by this is the generation.
+        // An item's number divided by this gives its generation.
         const EACH: u64 = 1 << 32;
         for number in 0..turnovers * span {
             filter.advance(number).unwrap();
@@ -253,7 +252,8 @@ fn a_clock_that_jumps_forgets_everything_at_once() {
     }
 }
 
-/// A full window that rotates drops its oldest generation, and keeps the newest items: at least those of a generation.
+/// A full window that rotates drops its oldest generation, and keeps the newest items: at least as many as a
+/// generation's capacity.
 #[test]
 fn a_full_window_drops_the_oldest() {
     for generations in [2, 8, 100] {
@@ -269,7 +269,8 @@ fn a_full_window_drops_the_oldest() {
     }
 }
 
-/// A reader in another thread never misses an item that is refreshed, moved, or in a sector that is cleaned.
+/// A reader in another thread never misses an item that is being refreshed or moved, or is in a sector that is being
+/// cleaned.
 #[test]
 fn a_reader_never_misses_an_item_of_a_window() {
     let spec = window(700, 0.01, 3, Overflow::Rotate);
@@ -301,9 +302,9 @@ fn a_reader_never_misses_an_item_of_a_window() {
     });
 }
 
-/// A filter that counts and grows, against a multiset, in which every tenth item shares a fingerprint with another:
-/// items that weren't deleted are never absent, and when all are deleted, all layers are empty. Items come and go in
-/// waves, so that fingerprints of older layers vanish while items that share them stay.
+/// A filter that counts and grows, compared with a multiset, in which every tenth item shares a fingerprint with
+/// another: items that weren't deleted are never absent, and when all are deleted, all layers are empty. Items come and
+/// go in waves, so that fingerprints vanish from older layers while items that share them stay.
 #[test]
 fn a_chain_that_counts_loses_nothing() {
     for (capacity, expansion) in [(8, 1), (20, 2), (300, 1), (1000, 3)] {
@@ -317,7 +318,7 @@ fn a_chain_that_counts_loses_nothing() {
             let mut counts: HashMap<u64, u64> = HashMap::new();
             for wave in 0..12 {
                 for _ in 0..random.random_range(0..4 * capacity) {
-                    // Few enough different items that they come again while others still use their cells.
+                    // So few different items that they come again while others still use their cells.
                     let item = random.random_range(0..8 * capacity);
                     let count = counts.entry(item).or_default();
                     wrong += usize::from(*count == 0 && filter.contains(item.to_le_bytes()));

@@ -1,5 +1,5 @@
 //! The memory of filters: bits per item at the promised rate, the overhead of a small one, the cost of growth, and the
-//! cost of deletes, by counters or by fingerprints.
+//! cost of supporting deletes, with counters or with fingerprints.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec};
@@ -24,7 +24,7 @@ fn bits_per_item_at_the_promised_rate() {
             let bits = bits_per_item(capacity, error_rate, layout);
             println!("{layout:?} {capacity} at {error_rate}: {bits:.3} bits an item, at most {target}");
             assert!(bits <= target);
-            // Below the information limit, the computation would be wrong.
+            // If this were below the information limit, the computation would be wrong.
             assert!(bits > -error_rate.log2() / std::f64::consts::LN_2);
         }
     }
@@ -40,7 +40,8 @@ fn counters_cost_their_width() {
     }
 }
 
-/// The filter with default options, without its cells. A server with a million small keys needs this a million times.
+/// The size of a filter with default options, without its cells. A server with a million small keys needs this a
+/// million times.
 #[test]
 fn an_empty_default_filter() {
     let filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
@@ -48,8 +49,8 @@ fn an_empty_default_filter() {
     assert!(filter.allocated() <= filter.bytes() as usize + 88, "{}", filter.allocated());
 }
 
-/// Bytes of a RedisBloom filter of one link at 1%: 96 for chain and link, and `capacity · ln(1/rate) / ln² 2` bits, in
-/// whole words. A chain that may grow gives its first link half of the rate.
+/// Bytes of a RedisBloom filter with one link at 1%: 96 for chain and link, and `capacity · ln(1/rate) / ln² 2` bits,
+/// rounded up to whole words. A chain that can grow gives its first link half of the rate.
 fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
     let rate: f64 = if may_grow { 0.005 } else { 0.01 };
     let bits = (capacity as f64 * -rate.ln() / 0.480_453_013_918_201) as u64;
@@ -57,8 +58,8 @@ fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
 }
 
 /// MEMORY USAGE of a filter, compared with RedisBloom's, for every capacity of small filters. Both include the 32 bytes
-/// that the server counts for a short key. A filter that can't grow has some more cells, since RedisBloom exceeds its
-/// rate by about 5%.
+/// that the server counts for a short key. A filter that can't grow has a few more cells than RedisBloom's, which
+/// exceeds its error rate by about 5%.
 #[test]
 fn small_filters_beside_redisblooms() {
     for (may_grow, most) in [(true, 8), (false, 16)] {
@@ -76,9 +77,9 @@ fn small_filters_beside_redisblooms() {
     }
 }
 
-/// The same for cuckoo filters of two and four slots a bucket. RedisBloom needs 56 bytes besides the slots, whose
-/// number is the same here. Only the smallest of all, with 4 slots, has 4 bytes more, which every allocator adds to
-/// RedisBloom's.
+/// The same for cuckoo filters with two and four slots per bucket. RedisBloom needs 56 bytes in addition to the slots,
+/// whose number is the same here. Only the smallest filter, with 4 slots, has 4 more bytes, which every allocator adds
+/// to RedisBloom's.
 #[test]
 fn small_cuckoo_filters_beside_redisblooms() {
     for bucket_size in [2, 4] {
@@ -94,7 +95,7 @@ fn small_cuckoo_filters_beside_redisblooms() {
     }
 }
 
-/// What the first delete, move or growth costs, once.
+/// The one-time cost of the first delete, move or growth.
 #[test]
 fn a_cuckoo_filter_that_was_used() {
     let mut filter = Cuckoo::new(cuckoo(1024, 2)).unwrap();
@@ -161,7 +162,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
     print!("{table}");
 }
 
-/// `allocated` is the size of the cells and little more, for large filters of every kind.
+/// For large filters of every kind, `allocated` is little more than the size of the cells.
 #[test]
 fn large_filters_have_no_overhead_to_speak_of() {
     let specs = [Spec::fixed(100_000, 0.01), Spec::counting(100_000, 0.01), Spec::window(100_000, 0.01, 8)];

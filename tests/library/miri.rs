@@ -1,5 +1,5 @@
-//! Everything that the library does with memory, once and at a small scale: for scripts/miri, which interprets it ten
-//! thousand times slower. Other tests check answers and numbers.
+//! Everything that the library does with memory, once and on a small scale: for scripts/miri, which interprets the code
+//! ten thousand times more slowly. Other tests check answers and numbers.
 
 use crate::support::internals::alone;
 use crate::support::internals::pool::Pool;
@@ -36,7 +36,7 @@ fn every_kind_of_filter() {
         let mut value = Filter::Bloom(copy);
         let source = Filter::Bloom(filter);
         let sources = [source.live().unwrap()];
-        // Filters of fingerprints have a union only if their size is fixed.
+        // Fingerprint tables support union only if their size is fixed.
         if kind().layout != LayoutChoice::Fingerprint || matches!(kind().family, Family::Fixed(_)) {
             let mut union = Union::plan(value.live(), &sources, None).unwrap();
             union.join(value.live().unwrap(), &alone).unwrap();
@@ -49,7 +49,7 @@ fn every_kind_of_filter() {
     }
 }
 
-/// Fingerprints that move, within a table and from one to another.
+/// Fingerprints that move, within a table and from one table to another.
 #[test]
 fn cuckoo_filters() {
     let spec = CuckooSpec {

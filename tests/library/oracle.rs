@@ -1,8 +1,8 @@
-//! Random sequences of operations against two models at once: the truth (which items were added, how often, in which
-//! generation), of which a filter must not miss anything, and the simplest filter ([`crate::support::naive`]), which it
-//! has to equal in every answer and every number.
+//! Random sequences of operations against two models at once: the truth (which items were added, how often, and in
+//! which generation), from which a filter must not miss anything, and the simplest filter ([`crate::support::naive`]),
+//! which it has to match in every answer and every number.
 //!
-//! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it: `BLOOMERY_SEED=…
+//! BLOOMERY_SEQUENCES=1000000 runs more sequences. A failure prints the seed that repeats it: `BLOOMERY_SEED=…
 //! BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.
 
 use crate::support::kinds::Kind;
@@ -20,7 +20,7 @@ const STEPS: u32 = 200;
 /// Items that a sequence draws from.
 const UNIVERSE: u16 = 240;
 
-/// What a filter must remember: how many adds of each item remain, and the generation of the last.
+/// What a filter must remember about an item: how many of its adds remain, and the generation of the last one.
 #[derive(Clone, Copy, Default)]
 struct Truth {
     count: u64,
@@ -126,7 +126,7 @@ impl Run {
         identity(item) == identity(other)
     }
 
-    /// Any way to continue with an equal copy of the filter.
+    /// Continues with an equal copy of the filter, made in one of several ways.
     fn replace(&mut self, how: u32) {
         let before = summary(&self.filter);
         let copy = match how {
@@ -147,13 +147,13 @@ impl Run {
         let items = self.filter.items();
         assert!(items <= self.truth.values().map(held).sum(), "{items} items");
         assert_eq!(items == 0, self.filter.ones() == 0);
-        // For fingerprints the number is exact: see `differs`.
+        // For fingerprints the number is exact (see `differs`).
         let is_estimated = |layer: &&Layer| layer.shape().layout != Layout::Fingerprint;
         if let [layer] = self.filter.layers()
             && is_estimated(&layer)
         {
             let (least, most) = layer.shape().items_between(layer.fill());
-            // A bit is counted when it is set, and never again. A counting filter also deletes.
+            // A bit is counted when it is set, and never again. Only counting filters support deletes.
             assert!(
                 items <= most && (items >= least || !self.counts()),
                 "{items} of {least} to {most} in {:?}",

@@ -1,6 +1,6 @@
-//! The worker pool: it runs every task and every job exactly once, whatever the workers do, and leaves no thread after
-//! shutdown. The models in src/pool try what no test can: every interleaving. All atomics here are relaxed: the pool
-//! must make their values visible in time.
+//! The worker pool: it runs every task and every job exactly once, whatever the workers do, and leaves no thread
+//! running after shutdown. The models in src/pool try what no test can: every interleaving. All atomics here are
+//! relaxed, because the pool itself must make their values visible in time.
 
 use crate::support::internals::pool::{Figures, Job, MAX_WORKERS, Pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +38,7 @@ fn submit(pool: &Pool, job: impl FnOnce() + Send + 'static) {
     assert!(pool.submit(Box::new(|_| job())).is_ok());
 }
 
-/// Occupies a worker until the sender is dropped; returns when it has one.
+/// Occupies a worker until the sender is dropped. Returns as soon as a worker is occupied.
 fn occupy(pool: &Pool) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel::<()>();
     let (begin, begun) = mpsc::channel();
@@ -84,7 +84,7 @@ fn workers_help() {
     for _ in 0..1000 {
         let all = Barrier::new(4);
         pool.fork_join(4, &|_| _ = all.wait());
-        // Now and then with workers that sleep.
+        // Now and then the workers are asleep.
         if rand::random_ratio(1, 20) {
             thread::sleep(Duration::from_micros(200));
         }
@@ -129,7 +129,7 @@ fn forks_go_before_jobs() {
     let (busy, both) = (std::sync::Mutex::new(Some(busy)), Barrier::new(2));
     pool.fork_join(2, &|_| {
         drop(busy.lock().unwrap().take());
-        both.wait(); // the other task is the worker's
+        both.wait(); // the worker runs the other task
         assert!(!job_ran.load(Relaxed));
         both.wait();
     });
@@ -197,7 +197,7 @@ fn without_workers_jobs_come_back_and_run_here() {
     }
 }
 
-/// Every accepted job has run when shutdown returns, and every other one was returned.
+/// When shutdown returns, every accepted job has run, and every other job was given back.
 #[test]
 fn jobs_submitted_during_shutdown_run_or_come_back() {
     for round in 0..200 {
@@ -233,7 +233,7 @@ fn jobs_submitted_during_shutdown_run_or_come_back() {
     }
 }
 
-/// The workers run queued jobs before they end; a second shutdown has nothing to do.
+/// The workers run queued jobs before they end. A second shutdown has nothing to do.
 #[test]
 fn shutdown_runs_what_is_queued_and_may_be_repeated() {
     let pool = pool(2);
@@ -272,7 +272,7 @@ fn many_forks_from_two_threads_at_once() {
     assert_eq!(pool.figures(), Figures { workers: 2, forks: 20_000, ..Figures::default() });
 }
 
-/// Jobs, forks and changes of size at the same time: no job is lost or forgotten by sleeping workers.
+/// Jobs, forks and changes of the pool's size at the same time: no job is lost, or forgotten because workers sleep.
 #[test]
 fn sizes_change_under_load() {
     let pool = pool(1);
@@ -291,7 +291,7 @@ fn sizes_change_under_load() {
     eventually("all jobs ran", || ran.load(Relaxed) == 5000);
     pool.resize(3);
     pool.fork_join(2, &|_| ());
-    thread::sleep(Duration::from_millis(5)); // asleep, they have to be told
+    thread::sleep(Duration::from_millis(5)); // while asleep, they have to be woken
     pool.resize(1);
     eventually("the others left", || pool.figures().workers == 1);
     pool.shutdown();
@@ -334,8 +334,8 @@ fn a_short_job_does_not_wait_for_long_ones() {
     }
 }
 
-/// A paused job keeps a thread. So if there are very many jobs, not all begin: the last ones get their turn when others
-/// have ended.
+/// A paused job keeps its thread. So if there are very many jobs, not all begin at once: the last ones get their turn
+/// when others have ended.
 #[test]
 fn the_threads_of_paused_jobs_are_bounded() {
     const JOBS: usize = 100;
@@ -356,7 +356,7 @@ fn the_threads_of_paused_jobs_are_bounded() {
     }
 }
 
-/// A caller that waits for a job that has begun doesn't wait for the turns of others.
+/// If a caller waits for a job that has begun, other jobs no longer take turns with it.
 #[test]
 fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {
     let pool = pool(1);
@@ -373,7 +373,7 @@ fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {
     eventually("one worker is left", || pool.figures().workers == 1);
 }
 
-/// Short and long jobs, some of which are withdrawn, forks, and constant changes of the number of workers.
+/// Short and long jobs, some of which are withdrawn, forks, and constant changes in the number of workers.
 #[test]
 fn turns_under_load() {
     let pool = pool(2);
@@ -413,7 +413,7 @@ fn turns_under_load() {
     assert_eq!(pool.figures().workers, 0);
 }
 
-/// A job that no worker has begun can be withdrawn, wherever it is in the queue; one that has begun can't.
+/// A job that no worker has started can be withdrawn, wherever it is in the queue. A job that has been started can't.
 #[test]
 fn a_job_is_withdrawn_until_a_worker_begins_it() {
     let pool = pool(1);
@@ -474,7 +474,7 @@ fn jobs_are_withdrawn_under_load() {
     assert!(withdrawn.load(Relaxed) > 0);
 }
 
-/// Fewer workers: even if a pool has none left, its queue is still run.
+/// Even if the number of workers is reduced to none, the queued jobs still run.
 #[test]
 fn the_last_workers_empty_the_queue() {
     let pool = pool(1);
@@ -513,7 +513,7 @@ fn pools_start_and_stop() {
     }
 }
 
-/// The server's signal handlers run on its own threads; the server still reports a worker's fault.
+/// The server's signal handlers run on its own threads. The server still reports a fault in a worker.
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_are_named_block_signals_use_no_cpu_and_end() {

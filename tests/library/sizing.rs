@@ -1,5 +1,5 @@
 //! Sizing is part of the format: a primary, its replica and a later version each compute the layers of a growing
-//! filter, and must get the same. Changing a row here changes the format.
+//! filter, and must get the same result. Changing a row here changes the format.
 //!
 //! `cargo test --test library sizing:: -- --nocapture` prints the table as it is now.
 

@@ -1,4 +1,4 @@
-//! Static filters: what only they promise.
+//! What only static filters promise.
 
 use crate::support::env;
 use bloomery::internals::alone;
@@ -18,7 +18,7 @@ fn built<I: AsRef<[u8]>>(spec: Spec, items: impl IntoIterator<Item = I>) -> Bloo
     builder.build().unwrap()
 }
 
-/// How many numbers from `from` on test positive.
+/// How many of the numbers starting at `from` test positive.
 fn hits(filter: &Bloom, from: u64, questions: u64) -> u64 {
     (from..from + questions).filter(|item| filter.contains(item.to_le_bytes())).count() as u64
 }
@@ -30,7 +30,7 @@ fn every_item_of_a_set_of_any_size_is_found() {
     let large = [1000, 4095, 4096, 10_000, 65_537, 200_000, 1_000_000].map(|items| (items, items));
     for ((items, seed), layout) in small.chain(large).flat_map(|sizes| LAYOUTS.map(|layout| (sizes, layout)))
     {
-        // Whole numbers of bits, and for RIBBON also others.
+        // Whole numbers of bits, and for RIBBON also fractional ones.
         let bits = 4 + (seed + items) % 29;
         let rate =
             0.5f64.powi(bits as i32) * if seed % 2 == 0 { 1.0 } else { 1.0 + (items % 97) as f64 / 97.0 };
@@ -72,9 +72,9 @@ fn the_error_rate_is_that_of_the_fingerprint() {
     }
 }
 
-/// A ribbon filter keeps any error rate, and is no better than that from a few hundred items on: within 5 standard
-/// deviations, whatever share of its blocks has one column more, and as precisely as a million tests of each filter can
-/// tell.
+/// A ribbon filter keeps any error rate, and with more than a few hundred items it isn't better than promised: within 5
+/// standard deviations, whatever share of its blocks has one more column, and as precisely as a million tests of each
+/// filter can tell.
 #[test]
 fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);
@@ -100,8 +100,8 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     }
 }
 
-/// Every item is found, and the error rate within 5 standard deviations, also of the largest sets. Takes minutes and 4
-/// GB, so only with `BLOOMERY_SCALE` from 100 on.
+/// Even in the largest sets, every item is found, and the error rate is within 5 standard deviations. Needs minutes and
+/// 4 GB, so it runs only if `BLOOMERY_SCALE` is at least 100.
 #[test]
 fn a_hundred_million_items() {
     if env("BLOOMERY_SCALE", 1) < 100 {
@@ -172,8 +172,8 @@ fn item(number: u64) -> [u8; 32] {
     std::array::from_fn(|at| number.to_be_bytes()[at % 8])
 }
 
-/// Whatever items come, in whatever order and however often, the filter has each of them and no more false positives
-/// than it may.
+/// Whatever items come, in whatever order and however often, the filter has each of them, and no more false positives
+/// than promised.
 #[test]
 fn every_stream_makes_the_filter_of_its_set() {
     fn flipped(bit: u64) -> [u8; 32] {
@@ -216,7 +216,7 @@ fn every_stream_makes_the_filter_of_its_set() {
     }
 }
 
-/// The builder keeps only different items, so a long stream of few different items needs little memory.
+/// The builder keeps only different items, so a long stream with few different items needs little memory.
 #[test]
 fn repetitions_take_no_memory() {
     for layout in LAYOUTS {

@@ -1,4 +1,5 @@
-//! An allocator that counts, and that can refuse zeroed memory: for each thread, since tests run side by side.
+//! An allocator that counts, and that can refuse zeroed memory. It does so for each thread separately, since tests run
+//! in parallel.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +12,7 @@ static ALLOCATOR: AllocCounter = AllocCounter;
 thread_local! {
     /// Bytes allocated and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
-    /// The most that `LIVE` has been, since the start or since a measurement began.
+    /// The maximum of `LIVE` since the start, or since a measurement began.
     static MOST: Cell<i64> = const { Cell::new(0) };
     static REQUESTS: Cell<u64> = const { Cell::new(0) };
     static LARGEST_INFALLIBLE: Cell<usize> = const { Cell::new(0) };
@@ -76,12 +77,12 @@ pub(crate) fn live() -> i64 {
     LIVE.get()
 }
 
-/// Allocations and reallocations of this thread until now.
+/// Allocations and reallocations of this thread so far.
 pub(crate) fn requests() -> u64 {
     REQUESTS.get()
 }
 
-/// Runs `work`. Returns its result, and the most bytes that it held at any time.
+/// Runs `work`. Returns its result, and the largest number of bytes that it held at any time.
 pub(crate) fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
     let before = LIVE.get();
     MOST.set(before);

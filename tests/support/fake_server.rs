@@ -1,5 +1,5 @@
-//! A fake server in one file, to run commands without a real one: keys in a map, effects and events in lists, a clock
-//! that stands still until it is set.
+//! A fake server in one file, to run commands without a real one: keys in a map, effects and events in lists, and a
+//! clock that stands still until it is set.
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
@@ -58,7 +58,7 @@ pub(crate) struct FakeServer {
     pub(crate) obeys: Cell<bool>,
     /// Bytes that may still be granted.
     pub(crate) memory: Cell<Option<u64>>,
-    /// How often a command asked for memory.
+    /// The number of times that a command asked for memory.
     pub(crate) asked: Cell<usize>,
     /// Bytes that were granted to commands, for which keys may be evicted.
     pub(crate) may_evict: Cell<u64>,
@@ -68,7 +68,7 @@ pub(crate) struct FakeServer {
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
     pub(crate) retired: Cell<usize>,
-    /// Threads besides this one.
+    /// Threads in addition to this one.
     pub(crate) workers: Cell<usize>,
     /// Commands that were about to wait for the pool.
     pub(crate) offloaded: Cell<usize>,
@@ -93,7 +93,7 @@ pub(crate) struct FakeServer {
     pub(crate) evicts: Cell<bool>,
     /// Whether a command has said that it may be long.
     pub(crate) is_timed: Cell<bool>,
-    /// The number of items after which a command continues later, if it may.
+    /// The number of items after which a command pauses and continues later, if it is allowed to.
     pub(crate) pauses_after: Cell<Option<usize>>,
     /// The rest of the last command.
     pub(crate) rest: Cell<Option<Rest>>,
@@ -309,7 +309,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 }
             }
         };
-        // In another thread, where nothing of this thread can be used.
+        // This runs in another thread, where nothing of this thread can be used.
         let reply =
             std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
         assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
@@ -404,7 +404,7 @@ impl FakeServer {
         }
     }
 
-    /// Runs a command given as words; the server's own arity check comes first.
+    /// Runs a command given as words. The server's own arity check comes first.
     pub(crate) fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
         let (prefix, verb) = name.split_once('.').expect("one of our commands");
@@ -483,7 +483,7 @@ impl FakeServer {
             .collect()
     }
 
-    /// The wire form of a key, which equals that of another server when the filters are equal bit for bit.
+    /// The wire form of a key. It equals another server's if the filters are equal bit for bit.
     pub(crate) fn dump(&self, key: &str) -> Vec<u8> {
         let keys = self.keys.borrow();
         let value = keys.get(key.as_bytes()).expect("the key exists").borrow();

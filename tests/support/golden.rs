@@ -39,7 +39,7 @@ pub(crate) fn item(i: u32) -> Vec<u8> {
     item
 }
 
-/// Items that are tested in every golden filter: members and absent ones.
+/// The number of items that are tested in every golden filter: members and absent ones.
 const ASKED: u32 = 600;
 
 /// Adds items by number.
@@ -55,7 +55,7 @@ fn with(spec: Spec, items: u32) -> Bloom {
     filter
 }
 
-/// Counts of 1 to 20 for the first items, some deleted again; 4-bit counters saturate at 15.
+/// The first items get counts of 1 to 20, and some are deleted again. 4-bit counters saturate at 15.
 fn counted(spec: Spec) -> Bloom {
     counted_in(make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec }))
 }
@@ -72,7 +72,7 @@ fn counted_in(mut filter: Bloom) -> Bloom {
     filter
 }
 
-/// A chain of layers, the last of them just begun.
+/// A chain of layers, the last of which has just begun.
 fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Bloom {
     with(Spec { family: Family::Scaling { expansion, tightening }, ..spec }, items)
 }
@@ -84,7 +84,7 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     let spec = Spec { family, seed: Seed::from(SEED), ..spec };
     let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
     for number in [0, 1, 2, 3, 5, 6] {
-        // By the clock or by hand: the generation's number isn't the number of rotations by hand.
+        // Rotations are by the clock or by hand, so that the generation's number isn't the number of rotations by hand.
         let by_clock = number % 5 == 0;
         if by_clock { filter.advance(number) } else { filter.rotate(number) }.unwrap();
         add(&mut filter, number as u32 * 30..number as u32 * 30 + 40);
@@ -92,7 +92,7 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     filter
 }
 
-/// Sixty items in each of several generations that share a table; numbers of generations are reused.
+/// Sixty items in each of several generations that share a table. Generation numbers are reused.
 fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
     let family = Family::Window { generations, overflow, every_ms };
     let spec = Spec { layout: LayoutChoice::Fingerprint, family, seed: Seed::from(SEED), ..spec };
@@ -106,7 +106,7 @@ fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloo
     filter
 }
 
-/// A cuckoo filter with the items, which has grown as often as it needed to.
+/// A cuckoo filter with these items, which has grown as often as necessary.
 fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
     for i in items {
@@ -135,13 +135,13 @@ fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// Slots of a bucket and growth; the other options are the defaults.
+/// Sets capacity, slots per bucket and growth. The other options have their defaults.
 fn cuckoo_spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
     let (hash, seed) = (HashKind::Xxh3, Seed::default());
     CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, origin: Origin::Bloomery, hash, seed }
 }
 
-/// With RedisBloom's hash, or the one from before 2.2.0.
+/// Options with RedisBloom's hash, or with its hash from before 2.2.0.
 fn redisbloom_cuckoo(origin: Origin, bucket_size: u8, expansion: u16) -> CuckooSpec {
     // Without a key, and with a capacity that its own encoding can express.
     CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo_spec(0, bucket_size, expansion) }
@@ -158,8 +158,8 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// A filter of RedisBloom whose fingerprints are where our search for room puts them. Filters from before we searched
-/// as RedisBloom does look like this; a fingerprint may be in any of its slots.
+/// A RedisBloom filter whose fingerprints are where our own search for room puts them. Filters from before we searched
+/// as RedisBloom does look like this. A fingerprint may be in any of its slots.
 fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     const HASH: usize = wire::ENVELOPE + 40;
     let its = Cuckoo::new(spec).unwrap();
@@ -176,7 +176,7 @@ fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     Decoder::read(&bytes).unwrap().into_cuckoo().unwrap()
 }
 
-/// Another system's filter, empty at first, to which the items are added that it can have.
+/// Another system's filter, initially empty, to which those of the items are added that it can have.
 fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
     let mut filter = filter.unwrap();
     let encoding = filter.encoding();
@@ -378,7 +378,7 @@ pub(crate) fn all() -> Vec<(&'static str, Filter)> {
     bloom.chain(cuckoo).chain(foreign).chain(rebuild).collect()
 }
 
-/// The names of all.
+/// The names of all golden files.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let ours = RECIPES.iter().map(|(name, _)| *name).chain(CUCKOOS.iter().map(|(name, _)| *name));
     let ours = ours.chain(FOREIGN.iter().map(|(name, _)| *name));
@@ -395,16 +395,16 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(path(name, "bin")).unwrap_or_else(|why| panic!("{name}: {why}; BLOOMERY_BLESS=1 writes it"))
 }
 
-/// The items of the answers, as JSON: hexadecimal, in order.
+/// The items that the answers are about, as JSON: hexadecimal, in order.
 pub(crate) fn items() -> String {
     let hex = |item: Vec<u8>| item.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let items: Vec<_> = (0..ASKED).map(|i| format!("\"{}\"", hex(item(i)))).collect();
     format!("[\n{}\n]\n", items.join(",\n"))
 }
 
-/// A filter's answers for those items, as JSON for other readers: a 1 or 0 for each, its count if the filter counts,
-/// and in a window its age as of the newest generation, −1 for none. For a filter that is being rebuilt, the live
-/// filter's answers, and its shadow's beside them.
+/// A filter's answers for those items, as JSON for other readers: a 1 or 0 for each item, its count if the filter
+/// counts, and in a window its age as of the newest generation, or −1 if it is absent. For a filter that is being
+/// rebuilt, the live filter's answers, followed by its shadow's.
 pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
     match filter.into() {
         FilterRef::Bloom(filter) => {

@@ -7,7 +7,7 @@ pub(crate) enum Keys {
     Sequential,
     /// 36 characters, random except for the marks of the version.
     Uuid,
-    /// 80 bytes in common, then a number.
+    /// 80 bytes that all keys have in common, then a number.
     Url,
     /// One byte: at most 256 keys.
     Byte,

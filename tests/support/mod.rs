@@ -1,4 +1,4 @@
-//! What the test crates share. Each of them compiles all of it and uses a part.
+//! What the test crates share. Each of them compiles all of it and uses only a part.
 
 #![allow(dead_code, reason = "each crate uses its part")]
 
@@ -25,7 +25,7 @@ pub(crate) fn env(name: &str, default: u64) -> u64 {
     }
 }
 
-/// The spec with a seed made of this number.
+/// The spec with a seed made from this number.
 pub(crate) fn seeded(spec: &Spec, seed: u64) -> Spec {
     let seed = u128::from(seed) << 64 | u128::from(seed.rotate_left(32));
     Spec { seed: Seed::from(seed), ..*spec }
@@ -61,7 +61,7 @@ pub(crate) fn refuses(spec: &Spec) -> bool {
     }
 }
 
-/// All that a Bloom filter says about itself, to compare two.
+/// Everything that a Bloom filter says about itself, to compare two filters.
 pub(crate) fn summary(filter: &Bloom) -> impl PartialEq + std::fmt::Debug + use<> {
     let layers = filter.layers();
     let of_layers: Vec<_> = layers.iter().map(|l| (l.shape(), l.items(), l.ones(), l.saturated())).collect();
@@ -70,7 +70,7 @@ pub(crate) fn summary(filter: &Bloom) -> impl PartialEq + std::fmt::Debug + use<
     (filter.spec(), counts, filter.estimate(), filter.rate_now(), of_layers, window)
 }
 
-/// All that a filter of any kind says about itself, to compare two.
+/// Everything that a filter of any kind says about itself, to compare two filters.
 pub(crate) fn describe<'a>(filter: impl Into<FilterRef<'a>>) -> String {
     match filter.into() {
         FilterRef::Bloom(filter) => format!("{:?}", summary(filter)),

@@ -26,7 +26,7 @@ pub(crate) fn scale(random: u64, n: u64) -> u64 {
     (u128::from(random) * u128::from(n) / (1 << 64)) as u64
 }
 
-/// Indices of the item's cells in a layer of this shape, in the order of its probes.
+/// Indices of the item's cells in a layer with this shape, in the order of the probes.
 pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
     let per_shard = shape.cells / u64::from(shape.shards);
     let shard = item.low % u64::from(shape.shards);
@@ -121,7 +121,7 @@ impl NaiveLayer {
         (true, changed)
     }
 
-    /// Within the range that the cells allow.
+    /// Moves the number of items into the range that the cells allow.
     fn correct_items(&mut self, is_uncertain: bool) {
         if is_uncertain {
             let (least, most) = self.shape.items_between(self.cells.len() as f64 / self.shape.cells as f64);
@@ -169,12 +169,13 @@ impl Naive {
         self.newest
     }
 
-    /// Whether the generations share a table. Here each has a layer all the same, and no identity is in two of them.
+    /// Whether the generations share a table. In this model each still has a layer of its own, and no identity is in
+    /// two of them.
     fn is_table(&self) -> bool {
         self.is_window() && self.layers[0].shape.layout == Layout::Fingerprint
     }
 
-    /// Makes room in a table. Returns whether there is some.
+    /// Makes room in a table. Returns whether there is any.
     fn make_room(&mut self, overflow: Overflow) -> bool {
         let span = self.layers.len() as u64;
         loop {
@@ -254,7 +255,7 @@ impl Naive {
         Some(Added { added: done.added && !(present && self.is_window()), changed })
     }
 
-    /// The oldest layer that has the item; the first if none has.
+    /// The oldest layer that has the item, or the first if none has it.
     fn counting_layer(&mut self, item: ItemHash) -> &mut NaiveLayer {
         let oldest = self.layers.iter().position(|layer| layer.contains(item)).unwrap_or(0);
         &mut self.layers[oldest]
@@ -300,7 +301,7 @@ impl Naive {
     }
 
     pub(crate) fn advance(&mut self, number: u64) {
-        // All between are over.
+        // All generations in between are over.
         self.newest = self.newest.max(number.saturating_sub(self.layers.len() as u64));
         while self.newest < number {
             self.newest += 1;
@@ -309,7 +310,7 @@ impl Naive {
         }
     }
 
-    /// Describes how the filter differs, in everything that can be asked of it without an item.
+    /// Describes how the filter differs from this one, in everything that can be queried without an item.
     pub(crate) fn differs(&self, filter: &Bloom) -> Option<String> {
         let layers = filter.layers();
         if layers.len() != self.layers.len() && !self.is_table() {

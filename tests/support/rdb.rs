@@ -1,5 +1,5 @@
 //! Module values as RDB files and DUMP payloads contain them, read and written without a server: an id, then fields,
-//! each with its type before it.
+//! each preceded by its type.
 
 use bloomery::wire::{Sink, Source};
 use std::collections::VecDeque;
@@ -123,7 +123,7 @@ impl Dump {
     }
 }
 
-/// A payload of strings that the server has compressed: into plain bytes, and references for repeated bytes.
+/// A payload whose strings the server has compressed: plain bytes, and references in place of repeated bytes.
 pub(crate) fn packed(name: &str, encoding: u32, strings: &[Vec<u8>], version: u16) -> Vec<u8> {
     let empty = Dump { name: name.to_owned(), encoding, fields: Fields::default() }.write(version);
     let mut bytes = empty[..empty.len() - 11].to_vec();
@@ -289,7 +289,7 @@ fn write_len(bytes: &mut Vec<u8>, len: u64) {
     }
 }
 
-/// As a server without compression does: the text of an integer is stored as an integer.
+/// Writes a string as a server without compression does: the text of an integer is stored as an integer.
 fn write_string(bytes: &mut Vec<u8>, text: &[u8]) {
     let integer = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
     match integer.filter(|value| value.to_string().as_bytes() == text) {
@@ -309,7 +309,7 @@ fn write_string(bytes: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// CRC-64 of Jones, bits reflected.
+/// The Jones CRC-64, with bits reflected.
 fn crc64(bytes: &[u8]) -> u64 {
     const POLYNOMIAL: u64 = 0x95AC_9329_AC4B_C9B5;
     bytes.iter().fold(0, |crc, byte| {

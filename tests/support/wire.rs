@@ -14,24 +14,24 @@ pub(crate) const ENVELOPE: usize = 24;
 pub(crate) const FILTER_HEADER: usize = 96;
 /// Bytes of each layer's header.
 pub(crate) const LAYER_HEADER: usize = 40;
-/// Number of the kind of cuckoo filters.
+/// The number of the cuckoo filter kind.
 pub(crate) const CUCKOO: u8 = 4;
-/// Number of the kind of other systems' filters.
+/// The number of the kind for other systems' filters.
 pub(crate) const FOREIGN: u8 = 5;
 /// Bytes of such a filter's header.
 pub(crate) const FOREIGN_HEADER: usize = 64;
 /// Bytes of each link's header.
 pub(crate) const LINK_HEADER: usize = 64;
-/// The number of the kind of a filter that is being rebuilt.
+/// The number of the kind for filters that are being rebuilt.
 pub(crate) const REBUILD: u8 = 6;
 /// Bytes of such a filter's own header, before those of the two filters.
 pub(crate) const REBUILD_HEADER: usize = 16;
-/// Bytes of a chunk before its data.
+/// Bytes before the data of a chunk.
 pub(crate) const CHUNK_PREFIX: usize = 20;
-/// The most bytes of cells of a packed filter.
+/// The maximum number of cell bytes in a packed filter.
 pub(crate) const MOST_PACKED: u64 = 2048;
 
-/// The file of a filter.
+/// A filter's file.
 pub(crate) fn encode<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     Encoder::native(filter).to_vec()
 }
@@ -87,7 +87,7 @@ pub(crate) fn pack<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     strings.remove(0).unwrap()
 }
 
-/// The reverse.
+/// The reverse of [`pack`].
 pub(crate) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     value::load(&mut Strings([bytes.to_vec()].into()), VERSION.into())
 }
@@ -98,8 +98,8 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
 
-/// The cells of a filter that aren't 0, each with its layer and its number. For fingerprints, the identities in order:
-/// the first window and the fingerprint, and the count, or for those that are alive the age.
+/// A filter's cells that aren't 0, each with its layer and its index. For fingerprints, the identities in order: the
+/// first window and the fingerprint, and the count, or the age for those that are alive.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];
@@ -174,8 +174,8 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: CRC-32C of its header, of layers and links with the numbers of items taken as 0; of a filter
-/// that is being rebuilt, CRC-32C of the stamps of both. In a dump, the number of the filter changes it.
+/// The stamp of a head: the CRC-32C of its header, layers and links, with the numbers of items set to 0. For a filter
+/// that is being rebuilt, the CRC-32C of both filters' stamps. In a dump, the number of the filter changes the stamp.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
     stamp_of(head[5], &head[ENVELOPE..]) ^ u32::from(u16::from_le_bytes([head[6], head[7]]))
 }
@@ -214,8 +214,8 @@ pub(crate) fn seal_chunk(chunk: &mut [u8]) {
     chunk[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Corrects all checksums, and sets the stamps to the head's. `at` has the positions of the pieces before lengths were
-/// changed.
+/// Corrects all checksums, and sets the stamps to the head's. `at` contains the positions that the pieces had before
+/// lengths were changed.
 pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
     let (head, chunks) = at.split_first().expect("a file has a head");
     seal_head(&mut bytes[head.clone()]);
@@ -226,7 +226,7 @@ pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
     }
 }
 
-/// The same without changing the stamps: for tests that change a stamp itself.
+/// The same without changing the stamps, for tests that change a stamp itself.
 pub(crate) fn seal_checksums(bytes: &mut [u8], at: &[Range<usize>]) {
     seal_head(&mut bytes[at[0].clone()]);
     at[1..].iter().for_each(|chunk| seal_chunk(&mut bytes[chunk.clone()]));

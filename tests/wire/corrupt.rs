@@ -1,5 +1,5 @@
 //! Bytes that aren't a filter: cut short, flipped, forged, out of order. All are refused, or load as a filter that
-//! satisfies every law. The checksums detect accidents. An attacker corrects them, and so do these tests.
+//! satisfies every law. Checksums detect accidents. But an attacker corrects them, and so do these tests.
 
 use crate::support::alloc_counter::weighed;
 use crate::support::golden::{bytes, item, names};
@@ -92,7 +92,7 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
         assert!(wire::encode(&read) == written, "{name}");
     };
     rereads(&filter);
-    // In two steps: the first ends at a sub-filter that can't be emptied.
+    // This needs two steps, because the first ends at a sub-filter that can't be emptied.
     filter.compact(false);
     filter.compact(true);
     assert_eq!((filter.items(), filter.deletes()), (items, 0), "{name}");
@@ -120,7 +120,7 @@ fn foreign_survives(mut filter: Foreign, name: &str) {
     assert!(wire::encode(&read) == written, "{name}");
 }
 
-/// The same for a filter that is being rebuilt: both of its filters, and either end.
+/// The same for a filter that is being rebuilt: both of its filters, and both ways to end the rebuild.
 fn rebuild_survives(value: Filter, name: &str) {
     let Some(rebuild) = value.rebuild() else { panic!("{name}: it is being rebuilt") };
     // A list only exists as a shadow.
@@ -157,8 +157,8 @@ pub(crate) fn any_survives(value: Filter, name: &str) {
     }
 }
 
-/// A loaded filter is written as it was read: each filter has one encoding, apart from the number that it had in a
-/// dump.
+/// A loaded filter is written as it was read, because each filter has only one encoding, apart from the number that it
+/// had in a dump.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
         Ok(value) => {
@@ -176,7 +176,7 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     }
 }
 
-/// The control: without it the rest proves nothing.
+/// This is the control, without which the rest proves nothing.
 #[test]
 fn a_resealed_golden_loads() {
     for name in names() {
@@ -229,7 +229,7 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// With checksums and stamps corrected, only validation stands between a flipped bit and a bad filter.
+/// If checksums and stamps are corrected, only validation stands between a flipped bit and a bad filter.
 #[test]
 fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     for name in names() {
@@ -250,7 +250,7 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// As above, but a chunk's stamp stays as it was changed: it belongs to no head.
+/// As above, but a changed chunk's stamp isn't corrected, so it belongs to no head.
 #[test]
 fn chunks_of_another_head_are_refused() {
     for name in names() {
@@ -305,8 +305,8 @@ const REBUILD_FIELDS: &[Field] = &[
     ("reserved", 38, 2),
 ];
 
-/// Bytes that a decoder may need besides the body that a head declares. The sizes of a cuckoo filter's sub-filters are
-/// a list whose length depends only on their number, which is bounded.
+/// Bytes that a decoder may need in addition to the body that a head declares. The sizes of a cuckoo filter's
+/// sub-filters are a list whose length depends only on their number, which is bounded.
 fn overhead(head: &[u8]) -> u64 {
     let tables = match head[5] {
         wire::CUCKOO => u32::from_le_bytes(head[72..76].try_into().unwrap()).into(),
@@ -315,8 +315,8 @@ fn overhead(head: &[u8]) -> u64 {
     (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
 }
 
-/// Every field of the head at values where programs break. Refused heads ask for no more memory than they declare, and
-/// a filter that loads has that memory.
+/// Every field of the head, with values at which programs break. Refused heads request no more memory than they
+/// declare, and a filter that loads has that memory.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {
     let floats =
@@ -425,7 +425,7 @@ fn generations_of_impossible_numbers_are_refused() {
         wire::seal(&mut odd, &pieces);
         assert_eq!(Decoder::read(&odd).is_ok(), is_fine, "{value} {before_end} bytes before the end");
     }
-    // Dropped generations have no items: otherwise a full table would drop them again and again, and an add would never
+    // Dropped generations have no items. Otherwise a full table would drop them again and again, and an add would never
     // end.
     for items in [0, 1] {
         let mut odd = golden.clone();
@@ -439,13 +439,13 @@ fn generations_of_impossible_numbers_are_refused() {
     }
 }
 
-/// Cells of fingerprints lie across words, so only the cells show whether they are possible.
+/// Fingerprint cells cross word boundaries, so whether a word is possible depends on the cells.
 #[test]
 fn fingerprints_in_impossible_cells_are_refused() {
     let word =
         |bytes: &mut [u8], at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    // A cell in the second place of a window that would begin before the first cell, and a used cell without an item:
-    // without a count if there are counts, otherwise without a fingerprint.
+    // A cell in the second position of a window that would begin before the first cell, and a used cell without an
+    // item: without a count if there are counts, otherwise without a fingerprint.
     for (name, width, outside, without) in
         [("fingerprint", 12, 1 << 11 | 1, 1 << 10), ("fingerprint-counting", 13, 1 << 9 | 1 << 8 | 1, 5)]
     {
@@ -496,7 +496,7 @@ fn fingerprints_in_impossible_cells_are_refused() {
     }
 }
 
-/// Geometry whose size in bytes overflows, or exceeds any machine, with a matching body length.
+/// Geometry whose size in bytes overflows, or exceeds any machine's memory, with a matching body length.
 #[test]
 fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     let golden = bytes("bits-classic");
@@ -520,7 +520,7 @@ fn pieces_of(name: &str) -> Vec<Vec<u8>> {
     wire::pieces(&golden).into_iter().map(|at| golden[at].to_vec()).collect()
 }
 
-/// A refused piece leaves the decoder unchanged: the correct one still fits.
+/// A refused piece leaves the decoder unchanged, so the correct one is still accepted.
 #[test]
 fn chunks_in_the_wrong_order_are_refused_and_do_no_harm() {
     chunks_in_the_wrong_order_of("chain-by-2", "chain-tightening");
@@ -551,7 +551,7 @@ fn chunks_in_the_wrong_order_of(name: &str, other: &str) {
     assert!(wire::encode(&decoder.finish().unwrap()) == bytes(name));
 }
 
-/// A chunk with an offset, and one with a length, that only an attacker would write.
+/// Chunks with offsets and lengths that only an attacker would write.
 #[test]
 fn chunks_that_lie_about_their_place_are_refused() {
     let pieces = pieces_of("chain-by-2");
@@ -573,12 +573,12 @@ fn chunks_that_lie_about_their_place_are_refused() {
     for offset in [1, 8, 1 << 32, 1 << 63, u64::MAX] {
         assert!(decoder.push(&of_offset(offset)).is_err());
     }
-    // Empty, not a whole word, beyond its layer, larger than a chunk may be.
+    // Empty, not a whole number of words, beyond the end of its layer, larger than a chunk is allowed to be.
     for len in [0, 1, 7, 9, first_layer + 8, MAX_CHUNK + 8] {
         assert!(decoder.push(&with_data(len)).is_err(), "{len}");
         assert_eq!(decoder.offset(), 0);
     }
-    // A layer may come in many small chunks instead of one.
+    // A layer can come in many small chunks instead of one.
     for offset in (0..first_layer as u64).step_by(8) {
         let mut word = with_data(8);
         word[..8].copy_from_slice(&offset.to_le_bytes());
@@ -591,8 +591,8 @@ fn chunks_that_lie_about_their_place_are_refused() {
     assert_eq!(filter.layers()[0].ones(), filter.layers()[0].cells());
 }
 
-/// A dump over several commands, during which items are added: the chunks still fit, and contain at least what the head
-/// covered. After growth they don't fit.
+/// A dump in several commands, during which items are added: the chunks still fit the head, and contain at least the
+/// items that the filter had at the head. After growth they don't fit.
 #[test]
 fn a_dump_notices_growth_and_not_adds() {
     let golden = wire::decode(&bytes("chain-by-2")).unwrap();

@@ -50,7 +50,7 @@ fn items_are_counted_and_not_written() {
     assert_eq!(after.abs_diff(before), 1);
 }
 
-/// The header has one length, even if the envelope declares another under a correct checksum.
+/// The header has a fixed length, even if the envelope declares another one under a correct checksum.
 #[test]
 fn a_longer_or_shorter_header_is_refused() {
     let golden = bytes("cuckoo-full");
@@ -77,8 +77,8 @@ fn head(capacity: u64, bucket_size: u8, expansion: u16, tables: u32, body: u64) 
     head
 }
 
-/// Whether a reader accepts these parameters by docs/FORMAT.md, and the length that the body would have even if the
-/// reader refuses them. Computed in numbers that don't overflow.
+/// Whether a reader accepts these parameters according to docs/FORMAT.md, and the length that the body would have even
+/// if the reader refuses them. Computed with numbers that don't overflow.
 fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool, u64) {
     let [capacity, slots, growth] = [u128::from(capacity), u128::from(bucket_size), u128::from(expansion)];
     let mut valid = slots >= 1
@@ -129,7 +129,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     assert!(taken > 500 && refused > 500, "{taken} {refused}");
 }
 
-/// Refused although the filter would work: it would have a second encoding.
+/// Such a filter would work, but is refused because it would have a second encoding.
 #[test]
 fn what_no_command_could_have_made_is_refused() {
     let golden = bytes("cuckoo-full");
@@ -153,7 +153,7 @@ fn what_no_command_could_have_made_is_refused() {
     }
 }
 
-/// RedisBloom's hashes have no key: a filter created with one is the same as without, and can be read again.
+/// RedisBloom's hashes have no key, so a filter created with one is the same as without, and can be read again.
 #[test]
 fn a_key_that_the_hash_does_not_have_is_left_out() {
     for origin in [Origin::RedisBloom, Origin::RedisBloom1] {
@@ -194,8 +194,8 @@ fn has(filter: &Cuckoo, i: u32) -> bool {
     filter.contains(filter.hash(&i.to_le_bytes()))
 }
 
-/// Dumps a filter with several commands, and changes it after the head and after each chunk. With `forged` stamps every
-/// chunk seems to belong to the head.
+/// Dumps a filter with several commands, and changes it after the head and after each chunk. If stamps are `forged`,
+/// every chunk seems to belong to the head.
 fn dump(
     filter: &mut Cuckoo,
     forged: bool,
@@ -217,7 +217,8 @@ fn dump(
     decoder.finish().map(|value| value.into_cuckoo().unwrap())
 }
 
-/// Adds that find a free slot don't disturb a dump: the copy has every item that was in the filter at the head.
+/// Adds that find a free slot don't disturb a dump: the copy has every item that was in the filter when the head was
+/// written.
 #[test]
 fn a_dump_under_adds_holds_what_the_head_saw() {
     let (mut filter, items) = of_three_chunks(10);
@@ -231,14 +232,14 @@ fn a_dump_under_adds_holds_what_the_head_saw() {
     });
     let copy = copy.unwrap();
     assert!((0..items).all(|i| has(&copy, i)));
-    // The copy has some of the items that came meanwhile.
+    // The copy has some of the items that were added in the meantime.
     let there = (items..added).filter(|i| has(&copy, *i)).count();
     let of = (added - items) as usize;
     assert!((of / 10..of * 9 / 10).contains(&there), "{there} of {of}");
 }
 
 /// Suppose an item is added again into a chunk that was already dumped, and then deleted from one that wasn't. It would
-/// be missing in the copy, though it was in the filter all the time.
+/// be missing from the copy, though it was in the filter all the time.
 #[test]
 fn a_dump_during_which_an_item_was_deleted_is_refused() {
     let (mut filter, items) = of_three_chunks(70);
@@ -256,7 +257,7 @@ fn a_dump_during_which_an_item_was_deleted_is_refused() {
     assert!((0..items).any(|i| !has(&copy, i)));
 }
 
-/// A fingerprint that moved from a chunk not yet dumped into one already dumped would be missing in the copy.
+/// A fingerprint that moved from a chunk not yet dumped into one already dumped would be missing from the copy.
 #[test]
 fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     let move_one = |filter: &mut Cuckoo, next: &mut u32| {

@@ -1,4 +1,4 @@
-//! Dumps of fingerprints piece by piece, while the filter changes.
+//! Dumping fingerprint tables piece by piece, while the filter changes.
 
 use crate::support::wire;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
@@ -15,7 +15,7 @@ fn of_three_chunks(percent: u64) -> (Bloom, u64) {
     (filter, items)
 }
 
-/// A dump whose pieces are requested one by one, and loaded; `change` happens after the first chunk.
+/// Requests a dump's pieces one by one, and loads them. `change` happens after the first chunk.
 fn dump(filter: &mut Bloom, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
     dump_with(filter, 1, change)
 }
@@ -53,7 +53,7 @@ fn a_dump_under_adds_holds_what_the_head_saw() {
     assert!(copy.items() > items && copy.items() < filter.items());
 }
 
-/// A fingerprint that is moved, or deleted and added elsewhere, could be missing in the copy.
+/// A fingerprint that is moved, or deleted and added elsewhere, could be missing from the copy.
 #[test]
 fn a_dump_during_which_a_fingerprint_moved_or_left_is_refused() {
     let (mut filter, items) = of_three_chunks(90);
@@ -67,13 +67,13 @@ fn a_dump_during_which_a_fingerprint_moved_or_left_is_refused() {
     assert_eq!(wire::encode(&copy), wire::encode(&filter));
 }
 
-/// Bits of a cell.
+/// The number of bits in a cell.
 fn width(filter: &Bloom) -> u64 {
     let layer = filter.newest_layer();
     layer.bytes() * 8 / layer.shape().cells
 }
 
-/// Bits of a cell that lies across the end of this many MiB, and come before it.
+/// For the cell that lies across the end of this many MiB, the number of its bits before that end.
 fn bits_before(filter: &Bloom, mib: u64) -> u64 {
     (mib << 23) % width(filter)
 }
@@ -86,7 +86,8 @@ fn a_count_that_changes_between_two_pieces_is_whole() {
         let spec = Spec { cell: Cell::Counter8, layout: LayoutChoice::Fingerprint, ..spec };
         Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap()
     };
-    // Chosen such that a piece ends after the lowest bit of a count, or after two. The count comes last.
+    // Chosen such that a piece ends after the lowest bit of a count, or after its two lowest bits. The count comes
+    // last.
     let cut = |filter: &Bloom| {
         let mut ends = (1..=2).map(|mib| (mib, (bits_before(filter, mib) + 8).saturating_sub(width(filter))));
         ends.find(|(_, bits)| (1..=2).contains(bits))
@@ -117,7 +118,7 @@ fn is_used(filter: &Bloom, mib: u64) -> bool {
     (first..first + width(filter)).any(|bit| body[bit as usize / 8] >> (bit % 8) & 1 == 1)
 }
 
-/// An item of generation 1 that is added again in generation 2: half of each number would be 3, or 0, which isn't
+/// An item from generation 1 that is added again in generation 2: half of each number would be 3, or 0, which isn't
 /// alive.
 #[test]
 fn an_item_that_changes_its_generation_between_two_pieces_is_there() {

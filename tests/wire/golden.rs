@@ -1,7 +1,7 @@
-//! Golden bytes: a file for every kind of filter, which every version from now on reads and writes unchanged.
+//! Golden bytes: a file for every kind of filter, which every future version reads and writes unchanged.
 //!
 //! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes missing files, and never changes an existing one: if
-//! a file no longer fits, the format is broken, and the file isn't outdated.
+//! a file no longer matches, the code breaks the format, and the file isn't outdated.
 
 use crate::support::golden::{all, answers, bloom, bytes, cuckoo, item, items, path};
 use crate::support::{describe, wire};
@@ -52,7 +52,7 @@ fn filters_are_read_as_ever() {
         assert!(wire::encode(&read) == bytes(name), "{name}: written otherwise than read");
         let json = fs::read_to_string(path(name, "json")).unwrap();
         assert!(answers(&read) == json, "{name}: other answers");
-        // The answers contain some yes and some no. An empty filter has no yes.
+        // The answers include both yes and no. An empty filter never answers yes.
         let of = |digit: &str| json.split('"').find(|s| s.len() == 600).unwrap().matches(digit).count();
         assert!(of("0") >= 50, "{name}");
         assert!(of("1") >= 50 || name.ends_with("-empty"), "{name}");
@@ -81,7 +81,7 @@ fn the_golden_filters_are_in_interesting_states() {
     assert!(padded.moves() > 0);
     assert!(padded.tables().len() >= 8 && padded.tables().iter().all(|table| table.bytes() == 16));
     assert_eq!(counts(&cuckoo("cuckoo-siphash")).0, 3);
-    // 202 times, in two buckets that are the same one.
+    // Added 202 times, in two buckets that happen to be the same one.
     let wide = cuckoo("cuckoo-wide");
     assert_eq!(wide.count(wide.hash(&item(0))), 404);
     assert_eq!((item(8).len(), item(0).len(), item(1)), (296, 1, b"1".to_vec()));
@@ -96,7 +96,7 @@ fn of_version(version: u8) -> Vec<u8> {
     golden
 }
 
-/// A newer format is refused, by name and number, before anything is read that it may have changed.
+/// A newer format is refused, with its name and number, before anything is read that it may have changed.
 #[test]
 fn a_newer_version_is_refused_with_a_clear_error() {
     for version in [VERSION + 1, 2, 100, 255] {

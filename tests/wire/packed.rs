@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs;
 
-/// The small ones of the golden filters, packed.
+/// The small golden filters, packed.
 fn packed() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     all().into_iter().filter(|(_, filter)| filter.bytes() <= wire::MOST_PACKED).map(|(name, _)| {
         let packed = fs::read(path(name, "packed")).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -18,13 +18,13 @@ fn packed() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     })
 }
 
-/// Makes the checksum true.
+/// Corrects the checksum.
 fn seal(packed: &mut [u8]) {
     let (sealed, crc) = packed.split_last_chunk_mut().unwrap();
     *crc = crc32c::crc32c(sealed).to_le_bytes();
 }
 
-/// A loaded filter is packed as it was read: each filter has one encoding.
+/// A loaded filter is packed as it was read, because each filter has only one encoding.
 fn refused_or_survives(packed: &[u8], name: &str) -> bool {
     match wire::unpack(packed) {
         Ok(filter) => {
@@ -64,7 +64,8 @@ fn small_filters_are_packed_as_ever_and_large_ones_are_in_pieces() {
     assert!(small >= names().count() - 2 && large > 0, "{small} of {}", names().count());
 }
 
-/// A server may have a million of them. RedisBloom's has 45 bytes and 144 bytes of cells, which the server compresses.
+/// A server may have a million small filters. RedisBloom's has 45 bytes and 144 bytes of cells, which the server
+/// compresses.
 #[test]
 fn a_default_filter_is_short() {
     let spec = Spec { seed: Seed::from(u128::from(u64::MAX)), ..Spec::scaling(100, 0.01) };
@@ -117,7 +118,7 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// With a correct checksum, only validation stands between a flipped bit and a bad filter.
+/// If the checksum is correct, only validation stands between a flipped bit and a bad filter.
 #[test]
 fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     for (name, packed) in packed() {
@@ -133,7 +134,7 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// Random, cut, repeated and spliced bytes are always refused without harm, and need no more memory than a small
+/// Random, truncated, repeated and spliced bytes are always refused without harm, and need no more memory than a small
 /// filter.
 #[test]
 fn noise_is_refused_and_takes_little() {
@@ -204,7 +205,7 @@ fn what_can_be_shorter_is_refused() {
     assert!(of(&[&start[..], &[63]].concat()).is_ok());
 }
 
-/// After a merge a chain may have layers of any capacity.
+/// After a merge, a chain can have layers of any capacity.
 #[test]
 fn a_layer_that_was_not_planned_is_kept() {
     let mut file = bytes("chain-by-2");

@@ -1,4 +1,4 @@
-//! Loading needs memory in proportion to the bytes that have come, whatever the head declares.
+//! Loading needs memory in proportion to the bytes that have arrived, whatever the head declares.
 
 use crate::support::alloc_counter::{live, weighed};
 use crate::support::golden;
@@ -7,16 +7,16 @@ use bloomery::wire::redisbloom::Loader;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cuckoo, Spec};
 
-/// Bytes for a map, a list or an error, however little has come.
+/// Bytes for a map, a list or an error, however little data has arrived.
 const CONSTANT: u64 = 4096;
 
-/// Bytes of a command besides the piece: its name, the key, the iterator, and their lengths.
+/// Bytes of a command in addition to the piece: its name, the key, the iterator, and their lengths.
 const COMMAND: u64 = 60;
 
-/// The most bytes of memory that reading a head may need for each of its bytes.
+/// The maximum number of bytes of memory that reading a head may need for each of its bytes.
 const HEAD: u64 = 4;
 
-/// Pushes pieces, and compares the allocated bytes after each with those that have come.
+/// Pushes pieces, and after each compares the allocated bytes with the bytes that have arrived.
 fn watch<L>(
     name: &str,
     head: &[u8],
@@ -60,7 +60,7 @@ fn large() -> Vec<(&'static str, Filter)> {
 fn heads_and_chunks_take_what_they_bring() {
     for (name, filter) in large() {
         for size in [8, 1 << 10, 1 << 16, 1 << 20] {
-            // In our format. Its chunks are cut again, so that few bytes come at a time.
+            // In our format. Its chunks are cut further, so that only a few bytes come at a time.
             let encoder = Encoder::native(&filter);
             let (stamp, mut chunks) = (std::cell::Cell::new([0; 4]), Vec::new());
             encoder.chunks(|end, chunk| {
@@ -89,7 +89,7 @@ fn heads_and_chunks_take_what_they_bring() {
             if theirs.head().starts_with(b"BLMY") {
                 continue;
             }
-            // In RedisBloom's format, from the end on.
+            // In RedisBloom's format, starting from the end.
             let mut chunks = Vec::new();
             theirs.chunks(|end, chunk| {
                 let mut end = end;
@@ -112,7 +112,7 @@ fn heads_and_chunks_take_what_they_bring() {
 }
 
 /// The worst order and length of pieces: single bytes without neighbours, and runs of two bytes that came one by one. A
-/// load never needs more than one and a half times its filter, plus a constant. A refusal leaves it unchanged.
+/// load never needs more memory than one and a half times its filter, plus a constant. A refusal leaves it unchanged.
 #[test]
 fn scattered_bytes_take_no_more_than_the_filter_justifies() {
     const CELLS: u64 = 1 << 20;
@@ -133,13 +133,13 @@ fn scattered_bytes_take_no_more_than_the_filter_justifies() {
                     assert!(taken <= bound && loader.held() <= bound, "{name}: {taken}, {}", loader.held());
                 }
             }
-            // One entry for each byte would be too many; a few for each block are possible.
+            // One entry for each byte would be too many, but a few for each block are possible.
             assert_eq!(refused, run < 4096 && step < 4096, "{name}");
         }
     }
 }
 
-/// A chunk of our own.
+/// A chunk in our own format.
 fn sealed(offset: u64, stamp: [u8; 4], data: &[u8]) -> Vec<u8> {
     let mut chunk = offset.to_le_bytes().to_vec();
     chunk.extend_from_slice(&(data.len() as u32).to_le_bytes());
@@ -150,7 +150,7 @@ fn sealed(offset: u64, stamp: [u8; 4], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// The overhead of arrays of a few bytes is also counted.
+/// The overhead of arrays with only a few bytes is also counted.
 #[test]
 fn many_small_sub_filters_are_told_in_full() {
     let head = cuckoo_head([5, 4, 0, 10_000], [1, 20, 1]);

@@ -1,6 +1,6 @@
-//! The floor: commands of the same shape as Bloomery's that do no filter work. Same arguments and flags, the
-//! key opened and its type checked, the same reply, and for those that add, the same notification of a changed key.
-//! They cost what the server itself costs, and no filter can cost less.
+//! The floor: commands of the same shape as Bloomery's that do no filter work. They have the same arguments and flags,
+//! open the key and check its type, send the same reply, and if they add, the same notification of a changed key. They
+//! cost what the server itself costs, and no filter can cost less.
 //!
 //! ```text
 //! FLOOR.RESERVE key [bytes [lines]]    creates the key
@@ -11,9 +11,9 @@
 //!
 //! Every second answer is yes. Only the server allocates memory.
 //!
-//! There are also commands that do the minimum that any filter has to do: `FLOOR.TOUCH`, `MTOUCH`, `BULKTOUCH` hash
-//! each item and read one cache line of the key, or as many as are given, which `FLOOR.RESERVE key bytes` makes as
-//! large as a filter; `FLOOR.MARK`, `MMARK` and `BULKMARK` write to it.
+//! There are also commands that do the minimum that any filter has to do. `FLOOR.TOUCH`, `MTOUCH` and `BULKTOUCH` hash
+//! each item and read one cache line of the key, or the given number of lines. `FLOOR.MARK`, `MMARK` and `BULKMARK`
+//! write to them. `FLOOR.RESERVE key bytes` makes the key as large as a filter.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -26,7 +26,7 @@ const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 /// The type of the keys. Set once, when the module is loaded.
 static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 
-/// Bytes for the answers to a blob, enough for a million items of one byte.
+/// Bytes for the answers to a blob, enough for a million one-byte items.
 static BITMAP: [u8; 1 << 20] = [0xaa; 1 << 20];
 
 /// Calls a function of the server's API.
@@ -39,11 +39,11 @@ macro_rules! server {
     };
 }
 
-mod lines; // behind the macro, which it uses
+mod lines; // after the macro, which it uses
 
 use lines::Lines;
 
-/// Every function used here is in every server since Redis 7.0.
+/// Every function used here exists in every server since Redis 7.0.
 #[cold]
 fn missing() -> ! {
     std::process::abort()
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _argv: Arguments, _arg
                 return ERR;
             }
         }
-        // As in Bloomery, a write itself reports that the key has changed.
+        // As in Bloomery, each write itself reports that the key has changed.
         let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
         server!(RedisModule_SetModuleOptions(ctx, options as c_int));
     }
@@ -123,7 +123,7 @@ fn created_type() -> *mut raw::RedisModuleType {
 unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
     // SAFETY: context and arguments are those of the running command, of which there are `argc`.
     unsafe {
-        // Bytes, and lines an item.
+        // Bytes, and lines per item.
         let mut sizes: [c_longlong; 2] = [0, 1];
         if !(2..=4).contains(&argc) {
             return server!(RedisModule_WrongArity(ctx));
@@ -147,7 +147,7 @@ unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_in
     }
 }
 
-/// Opens the key of a command and looks at what it holds.
+/// Opens a command's key and checks what it holds.
 ///
 /// # Safety
 /// Context and arguments are those of the running command, which has a key.
@@ -163,7 +163,7 @@ unsafe fn visit(ctx: Context, argv: Arguments, mode: u32) -> bool {
     }
 }
 
-/// What a command does after it changed its key.
+/// What a command does after changing its key.
 ///
 /// # Safety
 /// As [`visit`].
@@ -231,7 +231,7 @@ unsafe fn many(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int
     }
 }
 
-/// A blob of items of one width: `None` after an error reply.
+/// A blob of items with the same width, or `None` after an error reply.
 #[inline(always)]
 unsafe fn items_of_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<usize> {
     // SAFETY: as above.
@@ -313,10 +313,10 @@ unsafe extern "C" fn bulk_add(ctx: Context, argv: Arguments, argc: c_int) -> c_i
     }
 }
 
-/// Opens the key of a command, and gives its lines.
+/// Opens a command's key, and returns its lines.
 ///
 /// # Safety
-/// As [`visit`]. The lines are used by this command only, which nothing interrupts.
+/// As [`visit`]. Only this command uses the lines, and nothing interrupts it.
 #[inline(always)]
 unsafe fn lines<'a>(ctx: Context, argv: Arguments, write: bool) -> Option<&'a Lines> {
     // SAFETY: the handle is closed once, here; a key of our type has a value that `reserve` or `load` made.
@@ -367,7 +367,7 @@ unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -
     }
 }
 
-/// Touches the lines of the items in a blob of one width. Returns the number of those that were found.
+/// Touches the lines of the items in a blob of equally long items. Returns the number of items that were found.
 #[inline(always)]
 unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<(usize, usize)> {
     // SAFETY: as above.

@@ -1,23 +1,23 @@
 //! The least that a filter can do with an item: hash it, and look at one cache line. The difference between such a
-//! command and the floor is memory and the hash; the difference between Bloomery's command and such a one is Bloomery
-//! itself.
+//! command and the floor is memory and the hash. The difference between Bloomery's command and such a command is
+//! Bloomery itself.
 
 use redis_module::raw;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Words of a cache line.
+/// Words in a cache line.
 const LINE: usize = 8;
 
-/// Number of items that are hashed and whose lines are prefetched before the first is looked at: the same as in
+/// Number of items that are hashed and whose lines are prefetched before the first line is read: the same as in
 /// Bloomery.
 pub const GROUP: usize = 64;
 
 /// The memory of a key: cache lines, as many as a filter of that size has.
 pub struct Lines {
     lines: Vec<[AtomicU64; LINE]>,
-    /// Lines to look at for each item, one after the other, like the layers of a window.
+    /// Lines to read for each item, one after the other, like the layers of a window.
     each: u64,
 }
 
@@ -42,7 +42,7 @@ impl Lines {
         ((u128::from(position) * self.lines.len() as u128) >> 64) as usize
     }
 
-    /// Asks for a line.
+    /// Prefetches a line.
     #[inline(always)]
     fn ask(&self, hash: u128, turn: u64) {
         #[cfg(target_arch = "x86_64")]
@@ -53,7 +53,7 @@ impl Lines {
         }
     }
 
-    /// Looks at a bit of a line; if `write`, sets it.
+    /// Reads a bit of a line, and sets it if `write`.
     #[inline(always)]
     fn touch(&self, hash: u128, turn: u64, write: bool) -> bool {
         let (word, bit) = (&self.lines[self.line(hash, turn)][0], 1 << (hash >> 64 & 63));

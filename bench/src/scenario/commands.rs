@@ -17,11 +17,11 @@ const RATE: f64 = 0.01;
 /// Items of a command that takes several.
 pub const GROUP: usize = 1000;
 
-/// Items of a filter that fits into the processor's caches: it shows what the same command costs without a cache miss.
+/// Items in a filter that fits into the processor's caches. It shows what the same command costs without a cache miss.
 const SMALL: u64 = 20_000;
 
-/// Most items that a large filter is filled with before it is tested: enough to touch every page of 1 GiB,
-/// and a test's cache misses do not depend on the fill.
+/// Maximum number of items that a large filter is filled with before it is tested. They are enough to touch every page
+/// of 1 GiB, and a test's cache misses do not depend on the fill.
 const LARGE_FILL: u64 = 100_000_000;
 
 /// Whether these answers are possible for a filter of our error rate: no member is missed, and few other items are
@@ -42,12 +42,12 @@ pub fn mostly_new(batch: &Batch, tally: &Tally) -> bool {
     tally.yes as f64 > 0.9 * batch.items as f64
 }
 
-/// Numbers to test in a round. Every side tests the same.
+/// Numbers to test in a round. Every side tests the same ones.
 pub fn numbers(mix: Mix, round: u64, count: u64, added: u64) -> Vec<u64> {
     mix.numbers(count, added, &mut Rng::with_seed(round))
 }
 
-/// A side that sends `name key` with items of the mix.
+/// A side that sends `name key` with items from the mix.
 fn test_side(
     name: &'static str,
     key: &'static str,
@@ -61,12 +61,12 @@ fn test_side(
     })
 }
 
-/// A side of the filter itself.
+/// A side that tests the filter itself.
 fn filter_side(name: &'static str, mix: Mix, count: u64, added: u64, group: usize) -> Side<'static> {
     test_side(name, "filter", mix, count, added, group).expect(plausible(mix))
 }
 
-/// Runs the floor and the sides; prints them; gives the series of the sides.
+/// Runs the floor and the sides, prints them, and returns the series of the sides.
 fn against_floor<'a>(
     bench: &Bench,
     server: &Server,
@@ -145,7 +145,7 @@ pub fn large(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Gives the series of the least that a filter can do, and of the filter.
+/// Returns the series for the least that a filter can do, and for the filter.
 fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added: u64) -> Result<[Series; 2]> {
     let floor = test_side("FLOOR.MEXISTS", "floor", Mix::Half, count, added, GROUP);
     let mut tests = vec![test_side("FLOOR.MTOUCH", "lines", Mix::Half, count, added, GROUP)];
@@ -153,8 +153,8 @@ fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added:
     first_two(against_floor(bench, server, title, floor, tests)?)
 }
 
-/// Adds new items to a filter that is half full, by the commands `names` of the floor, of the least that a filter can
-/// do, and of the filter. Gives the series of the last two.
+/// Adds new items to a filter that is half full, with the commands `names`: the floor's, the one for the least that a
+/// filter can do, and the filter's. Returns the series of the last two.
 fn adds(
     bench: &Bench,
     server: &Server,

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 type Item = [u8; BULK_WIDTH];
 
-/// Tests of a round.
+/// Tests in a round.
 const TESTS: u64 = 2_000_000;
 
 /// Items that each thread adds in a round.
@@ -58,7 +58,7 @@ fn tests(bench: &mut Bench) -> Result<()> {
     let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
     let partitioned = Spec { layout: LayoutChoice::Partitioned, ..classic.spec() };
     let partitioned = filters::filled::<BULK_WIDTH>(partitioned, capacity)?;
-    // The same bits and items; once as it comes, with SipHash, and once with our hash.
+    // The same bits and items, once with the crate's default hash, SipHash, and once with our hash.
     let new = || AtomicBloomFilter::with_num_bits(bytes as usize * 8);
     let fastbloom = new().expected_items(capacity as usize);
     let fastbloom_xxh3 = new().expected_items(capacity as usize);
@@ -122,9 +122,9 @@ fn tests(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Two threads that add to one filter at the same time, compared with one that adds alone, and with two that have a
-/// filter each and share nothing but the machine. Measured in CPU time: whether each thread has a core depends on the
-/// machine, but whether they slow each other down depends on us.
+/// Two threads that add to one filter at the same time, compared with one thread that adds alone, and with two that
+/// have a filter each and share nothing but the machine. Measured in CPU time: whether each thread has a core depends
+/// on the machine, but whether they slow each other down depends on us.
 fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
@@ -169,7 +169,7 @@ fn threads(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds an item of adding `adds` items, on a core.
+/// Nanoseconds per item for adding `adds` items, on the given core.
 fn add_on(filter: &Bloom, core: usize, start: u64, adds: u64) -> Result<f64> {
     pin(core)?;
     let items: Vec<Item> = (start..start + adds).map(item).collect();

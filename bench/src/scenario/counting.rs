@@ -1,4 +1,4 @@
-//! Counting filters: add and delete. Each round deletes as many as it adds, so the filter stays half full.
+//! Counting filters: add and delete. Each round deletes as many items as it adds, so the filter stays half full.
 
 use super::commands::{GROUP, mostly_new};
 use crate::bench::Bench;

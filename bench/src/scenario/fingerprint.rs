@@ -1,4 +1,4 @@
-//! LAYOUT FINGERPRINT, compared with commands that hash each item and look at two lines of as much memory.
+//! LAYOUT FINGERPRINT, compared with commands that hash each item and look at two cache lines in as much memory.
 
 use super::commands::{GROUP, mostly_new, numbers, plausible};
 use crate::bench::Bench;
@@ -48,7 +48,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     bench.report.record("fingerprint-window-8", series[3].over(&series[0]));
     bench.report.record("fingerprint-window-60", series[4].over(&series[0]));
 
-    // Each round deletes as many as it adds, so the counting filter stays half full; the other is full at the end.
+    // Each round deletes as many items as it adds, so the counting filter stays half full. The other filter is full at
+    // the end.
     let fresh = Fresh(half..capacity);
     let count = fresh.share(count, bench.rounds);
     let change = |name: &'static str, key: &'static str, mut numbers: Fresh| {

@@ -1,5 +1,5 @@
-//! Static filters: how fast they are built, how large they are, and their tests, compared with a BLOCKED filter of as
-//! many items and with commands that hash each item and look at three lines of as much memory.
+//! Static filters: how fast they are built, how large they are, and how fast their tests are, compared with a BLOCKED
+//! filter with as many items and with commands that hash each item and look at three cache lines in as much memory.
 
 use super::commands::{GROUP, numbers, plausible};
 use crate::bench::Bench;

@@ -13,7 +13,7 @@ use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Probes of an item, and bits for each: go-zero's constants.
+/// Probes per item, and bits per item: go-zero's constants.
 const PROBES: u64 = 14;
 const BITS_PER_ITEM: u64 = 20;
 
@@ -62,9 +62,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     adds(bench, &server, bits)
 }
 
-/// Puts the items of the filter into the bitmap and into the SET.
+/// Puts the filter's items into the bitmap and into the SET.
 fn fill_others(server: &Server, items: u64, bits: u64) -> Result<()> {
-    // The bitmap as one string: setting 14 bits for each of 10 M items through the server would take minutes.
+    // The bitmap is sent as one string, because setting 14 bits for each of 10 M items through the server would take
+    // minutes.
     let mut bitmap = vec![0u8; bits.div_ceil(8) as usize];
     for number in 0..items {
         let bytes = item::<WIDTH>(number);
@@ -127,7 +128,7 @@ fn adds(bench: &Bench, server: &Server, bits: u64) -> Result<()> {
     let (items, singles, many) = (bench.scale.items, bench.scale.singles / 4, bench.scale.many);
     let script: String = query(&mut server.client()?, &["SCRIPT", "LOAD", ADD])?;
     filters::serve::<WIDTH>(server, "adds", fixed(2 * items, 0.01, Auto), items)?;
-    // Every side adds items of its own count, all of them new to it.
+    // Every side adds its own number of items, all of which are new to it.
     let fresh = || Fresh(items..2 * items);
     let (mut to_lua, mut to_bits, mut to_set, mut to_set_many) =
         (fresh(), fresh(), fresh(), Fresh(2 * items..3 * items));

@@ -1,8 +1,8 @@
-//! How long creating and dropping a large filter holds the main thread.
+//! How long creating and dropping a large filter blocks the main thread.
 //!
 //! What counts is the command's own time, as the server reports it. Next to it is the longest time that another client
-//! waited for a PING meanwhile, which includes delays by the machine's scheduler. The server may use every core here,
-//! since memory is returned on another thread.
+//! waited for a PING in the meantime, which includes delays caused by the machine's scheduler. The server may use every
+//! core here, since memory is returned on another thread.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use bloomery::LayoutChoice::Auto;
 use std::time::Duration;
 
-/// Items that touch every page of the filter.
+/// Enough items to touch every page of the filter.
 const TOUCHING: u64 = 50_000_000;
 
 /// How long PINGs are sent after the command, since memory is returned after it.

@@ -16,7 +16,7 @@ use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;
 use std::time::{Duration, Instant};
 
-/// Between two probes.
+/// Pause between two probes.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The percentiles of the table and the plot.
@@ -62,20 +62,21 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     plots::lines(&bench.plots.join("latency.svg"), &labels, &Axis::Log(10.0, percentile), true, &lines)
 }
 
-/// The percentile above which one in `value` lies.
+/// The percentile above which one in `value` latencies lies.
 fn percentile(value: f64) -> String {
     let text = format!("{:.2}", 100.0 - 100.0 / value);
     format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Latencies of commands of one kind during some time; with `load`, while another client sends nine tests for each add,
-/// in pipelines of 50 commands.
+/// Latencies of one kind of command during the time `each`. With `load`, another client meanwhile sends nine tests for
+/// each add, in pipelines of 50 commands.
 fn probed(server: &Server, each: Duration, kind: &[&str], added: u64, load: bool) -> Result<Latencies> {
     let (name, mut rng) = (kind[0].to_owned(), Rng::with_seed(1));
     let probe = Probe::of(server, PAUSE, move || one(&name, &mut rng, added))?;
     let started = Instant::now();
     let mut connection = server.connect()?;
-    // Made beforehand, and sent with pauses: the load should keep the server busy, but not the probe's core.
+    // The load is prepared in advance and sent with pauses, because it should keep the server busy, but not the probe's
+    // core.
     let load: Vec<Batch> = (0..if load { 64 } else { 0 }).flat_map(|round| mixed(round, added)).collect();
     while started.elapsed() < each {
         for batch in &load {
@@ -95,7 +96,7 @@ fn mixed(round: u64, added: u64) -> [Batch; 2] {
     [commands("BF.EXISTS", Mix::Half, 45), commands("BF.ADD", Mix::Present, 5)]
 }
 
-/// A command of a kind.
+/// A command of the given kind.
 fn one(name: &str, rng: &mut Rng, added: u64) -> Batch {
     let number = rng.u64(..added);
     match name {

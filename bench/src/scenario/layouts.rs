@@ -1,4 +1,4 @@
-//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT FINGERPRINT, for each use and several
+//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT FINGERPRINT, for each use and for several
 //! sizes.
 
 use super::core::test_in_groups;
@@ -13,13 +13,13 @@ use bloomery::{Bloom, Cell, Family, ItemHash, LayoutChoice, Overflow, Spec};
 use fastrand::Rng;
 use std::ops::Range;
 
-/// Items that a round tests at least, and adds.
+/// Minimum number of items that a round tests and adds.
 const LEAST: u64 = 500_000;
 
-/// The adds of a round fill the last part of a filter up to this percentage.
+/// The adds in a round fill the last part of a filter up to this percentage.
 const FULL: [u64; 2] = [50, 100];
 
-/// A round adds the n-th part of the filter, for this n.
+/// A round adds 1/n of the filter's items, for this n.
 const PART: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -29,7 +29,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The uses of a filter for this many items, by AUTO.
+/// The uses of a filter for this many items, with LAYOUT AUTO.
 fn uses(capacity: u64) -> Vec<(&'static str, Spec)> {
     let of = |rate, cell| Spec { cell, ..fixed(capacity, rate, LayoutChoice::Auto) };
     let family = Family::Window { generations: 8, overflow: Overflow::Error, every_ms: 0 };
@@ -48,7 +48,7 @@ fn uses(capacity: u64) -> Vec<(&'static str, Spec)> {
 /// What one filter costs.
 struct Measured {
     bits: f64,
-    /// Of a test and an add, for each of [`FULL`].
+    /// Times of a test and an add, for each of [`FULL`].
     times: Vec<Series>,
 }
 
@@ -101,8 +101,8 @@ fn compare(rounds: u64, capacity: u64) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of an add, in groups, to copies of the filter, until enough have been added. A window has them in its
-/// newest generation.
+/// Nanoseconds per add, in groups, to copies of the filter, until enough items have been added. A window gets them in
+/// its newest generation.
 fn add(filter: &Bloom, numbers: Range<u64>) -> Result<f64> {
     let items: Vec<_> = numbers.clone().map(item::<BULK_WIDTH>).collect();
     let (mut ns, mut done) = (0.0, 0);

@@ -53,7 +53,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a filter with all its overhead, as BF.INFO says.
+/// Bytes of a filter with all its overhead, according to BF.INFO.
 fn size(server: &Server, key: &str) -> Result<f64> {
     let reply: Vec<redis::Value> = server.query(&["BF.INFO", key, "SIZE"])?;
     redis::from_redis_value(reply.into_iter().next_back().context("BF.INFO says nothing")?).context("BF.INFO")

@@ -1,7 +1,7 @@
 //! How a large bulk test slows other clients.
 //!
-//! One client pings every half millisecond, first alone, then while another sends tests of a million items
-//! one after the other. The server may use every core, as its pool does.
+//! One client pings every half millisecond, first alone, then while another sends tests of a million items one after
+//! the other. The server may use every core, because its pool does.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -16,11 +16,11 @@ use anyhow::{Result, bail};
 use bloomery::LayoutChoice::Classic;
 use std::time::{Duration, Instant};
 
-/// Between two probes.
+/// Pause between two probes.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The filter gets at most this many items: its pages are touched, and a test of a CLASSIC filter fetches
-/// all the lines of an item whatever the fill.
+/// The filter gets at most this many items. They touch all its pages, and a test of a CLASSIC filter fetches all the
+/// lines of an item whatever the fill.
 const FILL: u64 = 100_000_000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {

@@ -1,6 +1,6 @@
-//! Saving and loading, compared with a plain string of as many bytes: two servers with the same settings, one key
-//! each, in turn. In CPU time of the server and of its child: the speed of the disk and other work of the machine say
-//! nothing about a filter.
+//! Saving and loading, compared with a plain string of the same size: two servers with the same settings, one key each,
+//! in turn. Measured in CPU time of the server and of its child, because the speed of the disk and the machine's other
+//! work say nothing about a filter.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -17,8 +17,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large;
     // Full: half of the bits are set.
     let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
-    // Without compression: with it, both would spend most of their time trying to compress incompressible bytes, which
-    // would hide the rest.
+    // Compression is off, because with it, both would spend most of their time trying to compress incompressible bytes,
+    // which would hide the rest.
     let settings = [("rdbcompression", "no")];
     let with_filter = bench.launch.start(None, &settings)?;
     filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, Auto), capacity)?;
@@ -55,7 +55,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of CPU time of a BGSAVE's child.
+/// Seconds of CPU time that a BGSAVE's child uses.
 fn save(server: &Server) -> Result<f64> {
     let used = || -> Result<f64> {
         let of = |field| -> Result<f64> { Ok(server.info("cpu", field)?.parse()?) };
@@ -71,7 +71,7 @@ fn save(server: &Server) -> Result<f64> {
     Ok(used()? - before)
 }
 
-/// Seconds of the server's CPU time to drop everything and load the file again.
+/// Seconds of CPU time that the server needs to drop everything and load the file again.
 fn load(server: &Server) -> Result<f64> {
     let before = server.cpu_ns()?;
     query::<()>(&mut server.client()?, &["DEBUG", "RELOAD", "NOSAVE"])?;

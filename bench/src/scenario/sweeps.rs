@@ -1,4 +1,4 @@
-//! How the cost depends on one quantity at a time, as plots.
+//! Plots of how the cost depends on one quantity at a time.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -12,10 +12,10 @@ use anyhow::Result;
 use bloomery::LayoutChoice::{self, Blocked, Classic};
 use bloomery::{LayerSpec, Spec};
 
-/// Rounds for a point of a plot. They are few because there are many points.
+/// Rounds for each point in a plot. There are few because there are many points.
 const ROUNDS: u64 = 3;
 
-/// Most items that a filter is filled with. They touch every page of 4 GiB.
+/// Maximum number of items that a filter is filled with. They touch every page of 4 GiB.
 const FILL: u64 = 8_000_000;
 
 /// The vertical axis of all plots.
@@ -29,7 +29,7 @@ impl Lines {
         Lines(names.iter().map(|name| Line { name: (*name).to_owned(), points: Vec::new() }).collect())
     }
 
-    /// Adds the first line that has the name; a line without a measurement has no point there.
+    /// Adds a point to the first line with that name. A line without a measurement has no point there.
     fn add(&mut self, name: &str, x: f64, series: &Series) {
         if let Some(line) = self.0.iter_mut().find(|line| line.name == name) {
             line.points.push((x, series.spread()));
@@ -70,14 +70,14 @@ fn count(value: f64) -> String {
     format!("{}", value.round())
 }
 
-/// Bytes of memory that the machine has free.
+/// Bytes of memory that are free on the machine.
 fn available() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
-/// Sides of a plot: name of the line, and its requests.
+/// Measures the sides of a plot. Each is the name of a line, and its requests.
 fn measure<'a>(server: &Server, sides: Vec<Side<'a>>, lines: &mut Lines, x: f64) -> Result<()> {
     let mut sides = sides;
     let series = alternate(server, ROUNDS, &mut sides)?;
@@ -85,7 +85,7 @@ fn measure<'a>(server: &Server, sides: Vec<Side<'a>>, lines: &mut Lines, x: f64)
     Ok(())
 }
 
-/// Times against the size of the filter, from one that fits in a cache to 4 GiB.
+/// Times against the size of the filter, from a size that fits in a cache to 4 GiB.
 pub fn size(bench: &mut Bench) -> Result<()> {
     const NAMES: [(&str, LayoutChoice); 2] = [("BLOCKED", Blocked), ("CLASSIC", Classic)];
     let mut lines = Lines::new(&[
@@ -119,7 +119,7 @@ pub fn size(bench: &mut Bench) -> Result<()> {
                 }));
             }
             if server.knows("BF.BULKTEST")? {
-                // They have another width, so none of them is in the filter.
+                // These items have a different width, so none of them is in the filter.
                 sides.push(Side::new(format!("BULKTEST {layout}, absent"), move |round| {
                     let numbers = numbers(Mix::Half, round, 2 * many, added);
                     items::bulk_commands("BF.BULKTEST", "filter", &numbers, (64 << 10) / BULK_WIDTH)
@@ -174,7 +174,7 @@ pub fn probes(bench: &mut Bench) -> Result<()> {
         for exponent in 1..=16 {
             let spec = fixed(capacity, 0.5f64.powi(exponent), choice);
             let k = probes_of(&spec)?;
-            // Blocks use fewer probes than the ideal: several rates may share a number of probes.
+            // Blocks use fewer probes than would be ideal, so several rates may share a number of probes.
             if k == last {
                 continue;
             }
@@ -205,13 +205,13 @@ pub fn probes(bench: &mut Bench) -> Result<()> {
     lines.draw(bench, "probes.svg", &labels, &Axis::Linear)
 }
 
-/// Probes of the filter's layer.
+/// The number of probes in the filter's layer.
 fn probes_of(spec: &Spec) -> Result<u32> {
     let layer = LayerSpec { layout: spec.layout, ..LayerSpec::new(spec.capacity, spec.error_rate) };
     Ok(layer.shape()?.probes)
 }
 
-/// Bits an item against the error rate.
+/// Bits per item against the error rate.
 pub fn memory(bench: &mut Bench) -> Result<()> {
     let capacity = bench.scale.items;
     let mut lines: Vec<Line> = ["theory, log2(1/p)/ln 2", "CLASSIC", "BLOCKED"]

@@ -62,8 +62,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Processor time of a union for each item of the source. The source gets `items` items, the target the others up to
-/// the capacity.
+/// Processor time of a union per item in the source. The source gets `items` items, and the target gets the others up
+/// to the capacity.
 fn unite(spec: Spec, items: u64) -> Result<f64> {
     let (mut into, mut from) = (Bloom::new(spec)?, Bloom::new(spec)?);
     for number in 0..spec.capacity {
@@ -75,7 +75,7 @@ fn unite(spec: Spec, items: u64) -> Result<f64> {
     Ok(ns / items as f64)
 }
 
-/// Processor time of each add, when all of `items` are replaced several times. None may be refused.
+/// Processor time of each add when all `items` are replaced several times. No add may be refused.
 fn replace(spec: Spec, items: u64) -> Result<Vec<f64>> {
     let mut filter = Bloom::new(spec)?;
     for number in 0..items {
@@ -88,7 +88,7 @@ fn replace(spec: Spec, items: u64) -> Result<Vec<f64>> {
     let mut times = Vec::with_capacity((items * TURNOVERS) as usize);
     for number in items..items * (TURNOVERS + 1) {
         let gone = std::mem::replace(&mut live[rng.usize(..items as usize)], number);
-        // Items of a window that can't be told apart leave together.
+        // Items in a window that can't be told apart are deleted together.
         let is_gone = filter.remove(item::<BULK_WIDTH>(gone))?.present;
         ensure!(is_gone || filter.window().is_some(), "{gone} is missing");
         let (ns, added) = cpu_ns(|| filter.add(item::<BULK_WIDTH>(number)))?;

@@ -1,4 +1,4 @@
-//! Windows: a test asks every generation.
+//! Windows, in which a test looks at every generation.
 
 use super::commands::{GROUP, numbers, plausible};
 use crate::bench::Bench;

@@ -1,5 +1,5 @@
 //! The gates for every use of LAYOUT FINGERPRINT: at capacity, after growth, and after the content was replaced a
-//! hundred times. Then cells have been freed and used again, fingerprints have been moved, and numbers of generations
+//! hundred times. By then, cells have been freed and used again, fingerprints have been moved, and generation numbers
 //! have wrapped around.
 
 use super::{Gates, Measured, RATES, measure, questions, to_capacity};
@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 /// A rate that needs 20 bits. At 10%, the smallest table that works is already at 1.5%.
 const LOWEST: f64 = 1e-6;
 
-/// How often the content is replaced.
+/// The number of times that the content is replaced.
 const TURNOVERS: u64 = 100;
 
 /// Fills a filter with items, numbered from 0. Returns the first number that was never added.
@@ -25,7 +25,7 @@ fn add(filter: &mut Bloom, item: u64) {
     filter.add(item.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
 }
 
-/// The number of items that all layers or generations are sized for; in a window, spread over its generations.
+/// Adds as many items as all layers or generations are sized for. In a window they are spread over its generations.
 fn full(filter: &mut Bloom) -> u64 {
     let Spec { capacity, .. } = filter.spec();
     let generations = filter.window().map_or(1, |window| window.span());
@@ -71,7 +71,7 @@ fn grown_and_replaced(filter: &mut Bloom) -> u64 {
 }
 
 /// Rotates, alternately by hand and by the clock, until each generation has been dropped a hundred times, and fills
-/// each generation. A tenth of the items are deleted, and others are added for them.
+/// each generation. A tenth of the items are deleted and replaced by others.
 fn rotated(filter: &mut Bloom) -> u64 {
     let (Spec { capacity, .. }, window) = (filter.spec(), filter.window().unwrap());
     let (generations, every_ms) = (window.span(), window.schedule().every_ms);
@@ -96,7 +96,8 @@ fn rotated(filter: &mut Bloom) -> u64 {
     next
 }
 
-/// Adds a hundred times the number of items there is room for, and drops the oldest generation whenever it is full.
+/// Adds a hundred times as many items as there is room for, and drops the oldest generation whenever the filter is
+/// full.
 fn pushed(filter: &mut Bloom) -> u64 {
     let items = filter.capacity() * TURNOVERS;
     (0..items).for_each(|item| add(filter, item));
@@ -151,8 +152,8 @@ fn every_use_keeps_its_rate_whatever_its_past() {
                 let predicted = filter.rate_now();
                 let measured = Measured { asked, hits: vec![hits as u64], predicted };
                 gates.check(&format!("{name}, {past}"), error_rate, &measured);
-                // The promise alone would hold even if the room that adds need made tables larger than the rate
-                // requires.
+                // The promise alone would be kept even if tables were larger than the rate requires because adds need
+                // room.
                 let most = asked as f64 * predicted;
                 let bound = 1.05 * most + 5.0 * most.sqrt() + 5.0;
                 assert!(
@@ -165,7 +166,7 @@ fn every_use_keeps_its_rate_whatever_its_past() {
     gates.verdict();
 }
 
-/// All sizes and sources of items.
+/// All table sizes and sources of items.
 #[test]
 fn tables_of_all_sizes() {
     let mut gates = Gates::default();

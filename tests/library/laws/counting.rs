@@ -20,13 +20,13 @@ fn tally(items: &[u16]) -> HashMap<u16, u64> {
     })
 }
 
-/// Filters of these kinds accept all items of a case.
+/// The first items of a case, as many as a filter of these kinds accepts.
 fn taken(spec: &Spec, items: &[u16]) -> Vec<u16> {
     let room = if refuses(spec) { spec.capacity as usize } else { usize::MAX };
     items.iter().take(room).copied().collect()
 }
 
-/// A count is never below the truth, as far as a counter can show it.
+/// A count is never below the true one, as far as a counter can represent it.
 pub(crate) fn counts_are_upper_bounds(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let filter = filled(spec, &items);
@@ -41,7 +41,7 @@ pub(crate) fn counts_are_upper_bounds(spec: &Spec, case: &Case) -> TestCaseResul
     Ok(())
 }
 
-/// If there is room for all, a count is exact.
+/// If there is plenty of room, counts are exact.
 pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> TestCaseResult {
     // 24 items in a filter for 4000 at 1e-9: in a million cases, none of them tests positive because of the others, or
     // is counted too high.
@@ -59,8 +59,8 @@ pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// Deleting all added items leaves an empty filter except for saturated counters. An item that still tests positive
-/// does so because of counters that other items set.
+/// Deleting all added items leaves an empty filter, except for saturated counters. An item that still tests positive
+/// does so because of counters that other items incremented.
 pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let mut filter = filled(spec, &items);
@@ -69,7 +69,7 @@ pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &C
         prop_assert!(filter.remove(hash(&filter, *item)).unwrap().present);
     }
     if filter.layers()[0].saturated() == 0 {
-        // No counter saturated, so the filter equals one that never had the others.
+        // No counter was saturated, so the filter equals one that never had the other items.
         prop_assert_eq!(wire::body(&filter), wire::body(&filled(spec, kept)));
         for item in kept {
             prop_assert!(filter.remove(hash(&filter, *item)).unwrap().present);
@@ -109,7 +109,7 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
     let max = maximum(spec);
     for n in 1..=max + 2 {
         prop_assert_eq!(filter.add(item).ok(), naive.add(item));
-        // More than n if two probes of the item share a cell.
+        // This is more than n if two probes of the item share a cell.
         prop_assert_eq!(filter.count(item).unwrap(), naive.count(item));
         prop_assert!(filter.count(item).unwrap() >= n.min(max));
     }
@@ -147,7 +147,8 @@ pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCase
     Ok(())
 }
 
-/// The union of two multisets counts at least the sum, up to saturation, and equals the filter of both lists.
+/// A count in the union of two multisets is at least the sum of the counts, up to saturation, and the union equals a
+/// filter with both lists of items.
 pub(crate) fn the_union_adds_counts_up(spec: &Spec, case: &Case) -> TestCaseResult {
     // An item that occurs so often in both that its counters saturate only in the sum.
     let often = if maximum(spec) > 255 { 1 } else { maximum(spec) as usize * 2 / 3 };

@@ -1,4 +1,4 @@
-//! Laws of every kind of filter, and those of bits.
+//! Laws of every kind of filter, and laws of filters whose cells are bits.
 
 use super::Case;
 use crate::support::naive::Naive;
@@ -45,7 +45,7 @@ pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// A second add reports it; bits stay as they are, and counters change unless they are saturated.
+/// A second add reports that the item is present. Bits stay as they are, and counters change unless they are saturated.
 pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in add_what_fits(&mut filter, &case.a) {
@@ -62,7 +62,7 @@ pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResu
     Ok(())
 }
 
-/// Afterwards the filter equals one that never had items.
+/// A cleared filter equals one that never had items.
 pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -71,7 +71,7 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     prop_assert_eq!(summary(&filter), summary(&fresh));
     prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
     prop_assert!(case.a.iter().all(|item| !filter.contains(hash(&filter, *item))));
-    // And it works on as such.
+    // It also continues to behave like one.
     let (mut filter, mut fresh) = (filter, fresh);
     add_what_fits(&mut filter, &case.b);
     add_what_fits(&mut fresh, &case.b);
@@ -79,7 +79,8 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// The union has the items of both, and its number of items lies between the certain and the possible.
+/// The union has the items of both filters. Its number of items is at least the larger of the two numbers, and at most
+/// their sum.
 pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
@@ -106,7 +107,7 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
 /// In the union of two fingerprint tables, the count of an item is the sum of its counts in the two. If there is no
 /// room for it, nothing changes.
 pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    // Each alone has enough room; together, some do and some don't.
+    // Each filter has enough room for its own items. For the union, some have enough and some don't.
     let most = spec.capacity as usize * 3 / 4;
     let (in_a, in_b) = (&case.a[..case.a.len().min(most)], &case.b[..case.b.len().min(most)]);
     let (mut a, b) = (filled(spec, in_a), filled(spec, in_b));
@@ -142,7 +143,7 @@ pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCas
     align(&mut a, &mut b);
     let before = a.snapshot().unwrap();
     if a.layers().len() > 1 {
-        // An item may be in different layers of the two, and would be lost.
+        // An item may be in different layers of the two filters, and would be lost.
         prop_assert_eq!(a.intersect(&b), Err(Error::Mismatch));
         prop_assert!(a.equal(&before));
         return Ok(());
@@ -178,7 +179,7 @@ pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResul
     Ok(())
 }
 
-/// A copy has the same numbers and cells, and neither changes with the other.
+/// A copy has the same numbers and cells, and changing one doesn't change the other.
 pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -218,8 +219,9 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
     Ok(())
 }
 
-/// Tests in groups give the same answers as single tests: for the filter, for its reader, for a choice of items in each
-/// layer; and in a window as of any generation, including those in which some or all others have expired.
+/// Tests in groups give the same answers as single tests: for the filter, for its reader, and for some of the items in
+/// each layer; in a window also as of any generation, including those in which some or all other generations have
+/// expired.
 pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     // In a window the halves of the list are in different generations.
@@ -267,12 +269,12 @@ pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) ->
     Ok(())
 }
 
-/// A replica that began from the bytes stays equal to its primary through adds, deletes and rotations.
+/// A replica that was loaded from the bytes stays equal to its primary through adds, deletes and rotations.
 pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     let added = add_what_fits(&mut filter, &case.a);
     if spec.cell != Cell::Bit && case.seed.is_multiple_of(4) {
-        // Emptied again in another order, which may leave the number of items above 0.
+        // The filter is emptied again in a different order, which may leave the number of items above 0.
         let mut emptied = added.clone();
         emptied.sort_unstable();
         for item in emptied {
@@ -281,7 +283,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
     }
     for step in &case.b[..case.b.len() / 2] {
         if spec.cell != Cell::Bit {
-            // Also for items that were never added and test positive: forbidden, but it happens.
+            // This includes items that were never added but test positive, which is forbidden, but happens.
             let _ = filter.remove(hash(&filter, *step)).unwrap();
         } else if let (Some(window), 0) = (filter.window(), step % 8) {
             let next = window.newest() + 1 + u64::from(step / 100);
@@ -347,7 +349,7 @@ pub(crate) fn add_if_absent_adds_what_is_absent(spec: &Spec, case: &Case) -> Tes
     Ok(())
 }
 
-/// A hint is a hint.
+/// A hint is only a hint.
 pub(crate) fn prefetch_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -370,7 +372,7 @@ pub(crate) fn bits_neither_count_nor_delete(spec: &Spec, case: &Case) -> TestCas
     Ok(())
 }
 
-/// One layer of bits is a set: neither order nor repetition matters.
+/// One layer of bits is a set, so neither order nor repetition matters.
 pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseResult {
     let forwards = filled(spec, &case.a);
     let mut backwards: Vec<_> = case.a.iter().rev().copied().collect();

@@ -32,14 +32,14 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     let default = Config::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 1000 };
     let config = Config { cases, failure_persistence: None, ..default };
-    // About one in 100,000 small tables of fingerprints becomes full early: for example by ten items whose windows have
-    // nine cells. So their cases are the same each time.
+    // About one in 100,000 small fingerprint tables becomes full early, for example because of ten items whose windows
+    // have nine cells in total. So their cases are the same each time.
     let mut runner = if spec.layout == LayoutChoice::Fingerprint {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     } else {
         TestRunner::new(config)
     };
-    // Few enough items that lists overlap and repeat, but enough to fill a filter of 60 twice.
+    // So few different items that lists overlap and repeat, but enough to fill a filter for 60 items twice.
     let items = || vec(0u16..240, 0..120);
     let case = (items(), items(), any::<u64>()).prop_map(|(a, b, seed)| Case { a, b, seed });
     if let Err(why) = runner.run(&case, |case| law(&seeded(spec, case.seed), &case)) {
@@ -186,7 +186,7 @@ laws! {
 }
 
 /// Items come and go, the oldest first, for any length of time: the number of items is correct, nothing is refused
-/// below the capacity, and when all are deleted there is as much room as at first.
+/// below the capacity, and when all are deleted there is as much room as at the start.
 #[test]
 fn the_number_of_items_does_not_drift() {
     for (capacity, layout, cell, shards) in [
@@ -224,8 +224,8 @@ fn the_number_of_items_does_not_drift() {
     }
 }
 
-/// The usual numbers of probes have their own code, for one item and for many. A count uses the plain loop over all
-/// cells of an item; for bits it is 0 or 1.
+/// Common numbers of probes have code of their own, for one item and for many. A count uses the plain loop over all
+/// cells of an item. For bits it is 0 or 1.
 #[test]
 fn every_number_of_probes_gives_the_plain_answers() {
     let hasher = HashKind::Xxh3.hasher(Seed::from(5));
@@ -244,12 +244,12 @@ fn every_number_of_probes_gives_the_plain_answers() {
         for probes in 1..=20 {
             let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
             let shape = spec.shape().unwrap();
-            // Slices are whole words.
+            // Slices consist of whole words.
             let slices = u64::from(if layout == LayoutChoice::Partitioned { probes } else { 1 });
             let stride = u64::from(64 / cell.bits() * shards) * slices;
             let cells = if slices > 1 { shape.cells.next_multiple_of(stride) } else { shape.cells };
             let layer = Layer::new(Shape { probes, cells, ..shape }).unwrap();
-            // Full enough that absent items find many of their cells set, and some find all.
+            // Full enough that absent items find many of their cells set, and some find all of them set.
             let added = (layer.cells() as usize * 8 / 5 / probes as usize).min(1000);
             hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
             let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();

@@ -6,8 +6,8 @@ use bloomery::{Added, Bloom, Error, Family, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Every layer has the shape that follows from the spec and the layers before it. Capacities grow by the expansion, and
-/// at least by an eighth of the total. The error rates of all layers together keep the promise.
+/// Every layer has the shape that follows from the spec and the layers before it. Capacities grow by the expansion
+/// factor, and at least by an eighth of the total. The error rates of all layers together keep the promise.
 pub(crate) fn layers_follow_the_spec(spec: &Spec, case: &Case) -> TestCaseResult {
     let filter = filled(spec, &case.a);
     let Family::Scaling { expansion, .. } = spec.family else { unreachable!("a scaling spec") };
@@ -43,7 +43,7 @@ pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case
     Ok(())
 }
 
-/// The path for a caller that has to ask for memory first.
+/// This is for callers that have to ask for memory before the filter grows.
 pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     let mut growing = Bloom::new(*spec).unwrap();
@@ -66,7 +66,7 @@ pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// A new layer is empty: no absent item becomes present, and no present one absent.
+/// A new layer is empty, so no absent item becomes present, and no present item becomes absent.
 pub(crate) fn growing_keeps_every_answer(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a);
     let answers =

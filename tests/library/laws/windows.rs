@@ -22,7 +22,7 @@ fn skips(case: &Case) -> impl Iterator<Item = u64> {
     case.b.iter().map(|step| if step % 3 == 0 { u64::from(step % 9) + 1 } else { 1 })
 }
 
-/// Few enough items per generation that none is refused.
+/// So few items per generation that none are refused.
 fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
@@ -37,7 +37,7 @@ fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -
     }
 }
 
-/// An item is present for G−1 rotations after its last add, and gone after G.
+/// An item stays present for G−1 rotations after its last add, and is gone after G.
 pub(crate) fn an_item_lives_for_its_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
     let mut filter = Bloom::new(*spec).unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn ages_count_generations(spec: &Spec, case: &Case) -> TestCaseResult
     Ok(())
 }
 
-/// ADDNX doesn't renew an item: it leaves G rotations after the add that found it absent.
+/// ADDNX doesn't renew an item: the item expires G rotations after the add that found it absent.
 pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
     let mut filter = Bloom::new(*spec).unwrap();
@@ -97,7 +97,7 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
     for rotation in 1..=span {
         filter.advance(rotation).unwrap();
         let again = filter.add_if_absent(item).unwrap();
-        // Only after G rotations is it absent, and new again.
+        // Only after G rotations is the item absent, and new again.
         prop_assert_eq!((again.added, again.changed), (rotation == span, rotation == span));
     }
     // An ADD renews the item, and reports that it was known.
@@ -111,7 +111,7 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// Skipping n numbers equals n single rotations, at any distance.
+/// Skipping n generation numbers equals n single rotations, for any n.
 pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut leaping, mut walking) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     for (items, skip) in batches(case) {
@@ -121,7 +121,7 @@ pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case)
         leaping.advance(from + skip).unwrap();
         (1..=skip).for_each(|n| drop(walking.advance(from + n).unwrap()));
         prop_assert_eq!(wire::encode(&leaping), wire::encode(&walking));
-        // Backwards is nowhere.
+        // Going backwards does nothing.
         prop_assert!(leaping.advance(from).unwrap().is_empty());
         prop_assert_eq!(wire::encode(&leaping), wire::encode(&walking));
     }
@@ -131,7 +131,8 @@ pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case)
     Ok(())
 }
 
-/// A read as of a later generation answers as if the rotations had been done, however long the window was idle.
+/// A read as of a later generation gives the same answer as if the rotations had been done, however long the window was
+/// idle.
 pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {
@@ -187,7 +188,7 @@ pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// After a rotation by hand the clock's next rotation comes on time, and begins the generation after it.
+/// After a rotation by hand, the next rotation by the clock comes on time, and begins the following generation.
 pub(crate) fn a_rotation_by_hand_shifts_the_schedule(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new_since(*spec, 5000).unwrap();
     let Schedule { every_ms, .. } = ring(&filter).schedule();
