@@ -148,7 +148,7 @@ fn cuckoo(group: &mut BenchmarkGroup<'_, WallTime>, capacity: u64, tests: &[Vec<
             black_box(filter.contains(filter.hash(item)));
         }
     });
-    // Every added item is deleted again: a cuckoo filter is a multiset, and would grow.
+    // Every added item is deleted again, because a cuckoo filter is a multiset, and would grow.
     cycle(group, "cuckoo/add and delete", capacity, adds, |items| {
         for item in items {
             let _ = black_box(filter.insert(filter.hash(item)));

@@ -71,7 +71,7 @@ fn canvas(path: &Path) -> Result<DrawingArea<SVGBackend<'_>, Shift>> {
 /// Draws lines, with a bar from the smallest to the largest value at each point. The vertical axis begins at
 /// 0, or is logarithmic with `log_y`.
 pub fn lines(path: &Path, labels: &Labels<'_>, axis: &Axis, log_y: bool, lines: &[Line]) -> Result<()> {
-    // A logarithmic axis is drawn as a linear one of exponents: plotters has no base but 10.
+    // A logarithmic axis is drawn as a linear axis of exponents, because plotters only supports base 10.
     let place = |x: f64| match axis {
         Axis::Linear => x,
         Axis::Log(base, _) => x.log(*base),

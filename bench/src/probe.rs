@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Latencies in nanoseconds, to three digits, up to a minute.
+/// Latencies in nanoseconds, up to a minute, with three significant digits.
 pub type Latencies = Histogram<u64>;
 
 /// The client, on a thread of its own.

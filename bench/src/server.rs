@@ -63,7 +63,7 @@ impl Launch {
         bail!("no server {name} in {SERVERS}; run scripts/servers")
     }
 
-    /// Starts it without persistence: nothing is written to disk. If there is a core for it, it is pinned there.
+    /// Starts it without persistence: nothing is written to disk. If a core is given, the server is pinned to it.
     pub fn start(&self, core: Option<usize>, settings: &[(&str, &str)]) -> Result<Server> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);

@@ -38,7 +38,7 @@ impl Batch {
 /// What the replies to a batch said.
 #[derive(Default, Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
-    /// Integers, booleans and set bits of bulk strings, added up: how many answers were yes.
+    /// The number of yes answers: the sum of integers, booleans and set bits in bulk strings.
     pub yes: u64,
     /// The first error, if there was one.
     pub error: Option<String>,

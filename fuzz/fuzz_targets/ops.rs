@@ -9,7 +9,7 @@ use bloomery_fuzz::made::{self, ITEMS, insert, item, may_grow};
 use bloomery_fuzz::{Input, LARGE};
 use libfuzzer_sys::fuzz_target;
 
-/// What the model knows about an item: how many times it was added and not removed, and its latest generation.
+/// What the model knows about an item: how many of its adds haven't been removed, and its latest generation.
 #[derive(Clone, Copy, Default)]
 struct Known {
     count: u64,

@@ -90,7 +90,7 @@ const WORDS: &[&str] = &[
     "INT",
 ];
 
-/// A word that the input chooses: one of those above, or bytes.
+/// A word that the input chooses: one of those above, or arbitrary bytes.
 fn word<'a>(input: &mut Input<'a>) -> Option<&'a [u8]> {
     let choice = usize::from(input.byte()?);
     match choice.checked_sub(128) {

@@ -8,7 +8,7 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, import, value};
 use bloomery::{Bloom, Cuckoo, Error, Filter};
 
-/// Larger filters aren't fuzzed: they would be slow, and behave the same.
+/// Larger filters aren't fuzzed, because they would be slow, and behave the same.
 pub const LARGE: u64 = 1 << 16;
 
 /// Input, read from its start. Numbers have 8 bytes, and a string is preceded by its length.

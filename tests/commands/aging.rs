@@ -209,7 +209,7 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
             Reply::Integer(early) => early as u64,
             other => panic!("{other:?}"),
         };
-        // When each item was added, and after how many early rotations.
+        // The time when each item was added, and the number of early rotations by then.
         let (mut added, mut items) = (HashMap::new(), 0u32);
         for _ in 0..40 {
             let now = server.now_ms.get() + random.random_range(0..3 * STEP);
@@ -357,8 +357,8 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
     }
 }
 
-/// No generation is dropped unless room is needed, and the newest items always stay: as many as the capacity of a
-/// generation.
+/// No generation is dropped unless room is needed, and the newest items, as many as a generation's capacity, always
+/// stay.
 #[test]
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);

@@ -354,7 +354,7 @@ fn equal_is_what_answers_alike() {
         assert_eq!(server.line("BF.EQUAL a b"), equal, "{a}, {b}");
         server.keys.take();
     }
-    // By the clock, a window without writes is the same as one with writes.
+    // If windows rotate by the clock, one without writes equals one with writes.
     server.line("BF.RESERVE a 0.001 200 WINDOW 2 EVERY 10").unwrap();
     server.line("BF.RESERVE b 0.001 200 LIKE a").unwrap();
     server.line("BF.ADD a old").unwrap();
@@ -612,7 +612,7 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
     for line in [format!("BF.MERGE a {last}"), format!("BF.MERGE new a {last}")] {
         assert_eq!(server.text(&line), "ERR the filter has grown as often as it may");
     }
-    // More than can be compared in one turn.
+    // More layers than can be compared in one turn.
     for line in [format!("BF.MERGE a {others}"), format!("BF.MERGE new a {others}")] {
         assert!(
             server.text(&line).starts_with("ERR the filters have too many layers to merge all"),
@@ -622,7 +622,7 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
     assert!(dumps(&server) == before);
 }
 
-/// Random merges among chains of all lengths, windows and fixed filters: no added item is ever missing, and the replica
+/// Random merges of chains of all lengths, windows and fixed filters: no added item is ever missing, and the replica
 /// stays equal.
 #[test]
 fn no_item_is_ever_missed() {
@@ -761,7 +761,7 @@ fn an_intersection_says_how_many_items_are_common() {
             assert_eq!(server.line("BF.INTERSECT three a b c"), OK);
             let (items, most) = (card(&server, "three"), card(&server, "c"));
             assert!(items <= most && (items - most).abs() < 45, "{options}: {items} of {most}");
-            // Nothing is estimated for a filter with itself, or with a part of itself.
+            // Nothing is estimated if a filter is combined with itself or with a part of itself.
             assert_eq!(server.line("BF.INTERSECT same a a"), OK);
             assert_eq!(card(&server, "same"), card(&server, "a"));
             assert_eq!(server.line("BF.INTERSECT part c c both"), OK);

@@ -160,8 +160,8 @@ fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
     server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// A server whose commands work in the background: filters that can be merged, and one that can't; a string; and a list
-/// that is to become a static filter.
+/// A server whose commands work in the background. It has filters that can be merged, one that can't, a string, and a
+/// list that is to become a static filter.
 fn bloom_filters(server: &FakeServer) {
     for (key, options) in [("k", "1000"), ("other", "1000 LIKE k"), ("small", "10")] {
         server.line(&format!("BF.RESERVE {key} 0.01 {options}")).unwrap();
@@ -179,7 +179,7 @@ fn cuckoo_filter(server: &FakeServer) {
     for item in 0..1000u64 {
         filter.insert(item.to_le_bytes()).unwrap();
     }
-    // One more delete, and a tenth of the items have been deleted.
+    // After one more delete, a tenth of the items have been deleted.
     let mut items = (0..1000u64).map(u64::to_le_bytes);
     while !filter.is_sparse() {
         let mut last = filter.snapshot().unwrap();

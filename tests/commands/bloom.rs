@@ -232,7 +232,8 @@ fn a_full_filter_ends_the_reply_at_the_first_item_it_refuses() {
     assert_eq!(server.text("BF.ADD n d"), "ERR non scaling filter is full");
     assert_eq!(server.take_replicated(), [""; 0]);
 
-    // Only the items that were added: a replica that refused the others would answer its primary with an error.
+    // Only the items that were added are replicated, because a replica that refused the others would reply to its
+    // primary with an error.
     server.line("BF.RESERVE p 0.001 3 NONSCALING").unwrap();
     server.take_replicated();
     assert_eq!(answers(server.line("BF.MADD p a b c d e")), [YES, YES, YES, REFUSED]);
@@ -500,7 +501,7 @@ fn a_replica_that_obeys_ends_equal() {
                     words.extend((0..count).map(|_| random.random_range(0..300).to_string()));
                 }
             }
-            // A refusal is acceptable here, but it must not make the two differ.
+            // A refusal is acceptable here, but it must not make the two servers differ.
             let _ = primary.line(&words.join(" "));
             for effect in primary.replicated.take() {
                 let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();

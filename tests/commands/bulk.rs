@@ -11,7 +11,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 /// Sizes around a group of 64 items, around a task of 64 groups, and above the limit for the pool.
 const SIZES: [usize; 9] = [0, 1, 63, 64, 65, 4095, 4096, 4097, 20_000];
 
-/// Arguments of BF.RESERVE for each kind; the seed is fixed, so that filters can be compared.
+/// Arguments of BF.RESERVE for each kind. The seed is fixed, so that filters can be compared.
 const KINDS: &[&str] = &[
     "0.01 30000 NONSCALING SEED 1",
     "0.01 30000 NONSCALING HASH SIPHASH SEED 1",
@@ -235,7 +235,7 @@ fn windows_go_by_the_clock() {
 
 // ---- filters of other systems ---------------------------------------------------------------------------------------
 
-/// Integers as text, in whatever form the original accepts.
+/// Integers as text, in all the forms that the original accepts.
 fn numbers(range: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     range.map(|number| number.to_string().into_bytes()).collect()
 }
@@ -286,7 +286,7 @@ fn filters_of_other_systems() {
     }
 }
 
-/// An item that the original can't have ends the command; earlier items are added.
+/// An item that the original can't have ends the command. Earlier items are added.
 #[test]
 fn an_item_that_the_original_cannot_have() {
     let server = FakeServer::default();

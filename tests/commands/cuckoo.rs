@@ -77,7 +77,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("CF.RESERVE n 8 BUCKETSIZE 5", "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"),
         ("CF.RESERVE n 281474976710657", "ERR capacity must be at most 281474976710656"),
         ("CF.RESERVE n 8 BUCKETSIZE 256", "BUCKETSIZE: value must be in the range [1, 255]"),
-        // Would be within the range if only the lowest bits were checked.
+        // This would be within the range if only the lowest bits were checked.
         ("CF.RESERVE n 8 BUCKETSIZE 258", "BUCKETSIZE: value must be in the range [1, 255]"),
         ("CF.RESERVE n 8 MAXITERATIONS 65537", "MAXITERATIONS: value must be in the range [1, 65535]"),
         ("CF.RESERVE n 8 EXPANSION 4294967298", "EXPANSION: value must be in the range [0, 32768]"),

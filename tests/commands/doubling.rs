@@ -17,7 +17,7 @@ use std::time::Duration;
 type Words = Vec<Vec<u8>>;
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
-/// A command that is faster than this at the largest size delays nobody.
+/// A command that is faster than this at the largest size delays no other client.
 const SHORT: Duration = Duration::from_millis(5);
 /// How far an exponent may exceed the law, because caches are smaller than the state. Quadratic time exceeds it by 1.
 const TOLERANCE: f64 = 0.45;
@@ -149,7 +149,7 @@ fn links(server: &FakeServer, count: usize) {
     server.put("k", filter);
 }
 
-/// The head and the chunks of a RedisBloom cuckoo filter with this number of sub-filters of 4 slots.
+/// The head and the chunks of a RedisBloom cuckoo filter with this number of 4-slot sub-filters.
 fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     let load = |iterator: usize, data: &[u8]| {
         let mut load = words(&format!("CF.LOADCHUNK {key} {iterator}"));
@@ -179,7 +179,7 @@ fn moves(server: &FakeServer, most: usize) {
     run_all(server, &[load("1".to_owned(), head), load((4 * buckets + 1).to_string(), slots)]);
 }
 
-/// Keys of every kind besides those of the commands.
+/// Keys of every kind, in addition to those that the commands use.
 fn keys_beside(server: &FakeServer, count: usize) {
     reserved(server, &["k", "other"].map(|key| format!("BF.RESERVE {key} 0.01 100 SEED 1")));
     reserved(server, &["BF.RESERVE of:0 0.01 10".to_owned(), "CF.RESERVE of:1 10".to_owned()]);

@@ -76,7 +76,7 @@ fn every_command_that_tests_is_counted() {
             run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"abcdefgh"]);
             run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"ax", b"COUNT"]);
             assert_eq!(usage(&server, "k"), [9, 12, 3, 0], "{kind}");
-            // A command that asks for other metrics isn't a test.
+            // Commands that ask for numbers about the filter aren't tests.
             lines(&server, &["BF.CARD k", "BF.INFO k", "BF.DEBUG k"]);
             assert_eq!(usage(&server, "k"), [9, 12, 3, 0], "{kind}");
         }

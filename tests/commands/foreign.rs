@@ -372,8 +372,8 @@ fn adds_replicate_what_changed() {
     }
 }
 
-/// RedisBloom's head begins with the number of items. Whatever the number, it must not be mistaken for a head of ours:
-/// a replica, or a server that replays an append-only file, would lose the filter.
+/// RedisBloom's head begins with the number of items. Whatever the number, it must not be mistaken for a head of ours,
+/// because a replica, or a server that replays an append-only file, would lose the filter.
 #[test]
 fn a_number_of_items_that_is_our_magic() {
     let server = FakeServer::default();
@@ -506,7 +506,7 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.line(&format!("BF.ADD k other:{full}")), YES);
     assert_eq!(server.take_replicated(), [format!("BF.ADD k other:{full}")]);
 
-    // A filter of fixed capacity ends the command.
+    // A filter with a fixed capacity ends the command.
     let mut fixed = hex(REDISBLOOM);
     fixed[..8].fill(0);
     fixed[12] |= 8;

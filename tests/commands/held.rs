@@ -101,7 +101,7 @@ fn a_filter_that_began_small_has_few_layers() {
     }
 }
 
-/// BF.INFO FULL lists the newest layers; its other fields cover all of them.
+/// BF.INFO FULL lists only the newest layers. Its other fields cover all of them.
 #[test]
 fn the_layers_that_info_lists_are_limited() {
     let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
@@ -191,7 +191,7 @@ fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
 fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
     let spec = CuckooSpec { capacity: 4, bucket_size: 2, ..CuckooSpec::new(4) };
     let mut filter = Cuckoo::new(spec).unwrap();
-    // With this many sub-filters, visiting all for each item would mean 32 million visits.
+    // With this many sub-filters, visiting all of them for each item would mean 32 million visits.
     let items: Vec<[u8; 8]> = (0..32_000u64).map(u64::to_le_bytes).collect();
     for item in &items {
         filter.insert(item).unwrap();

@@ -121,7 +121,7 @@ fn creation_allocates_the_filter_alone() {
     assert_eq!(created - floor, CREATION + 2);
 }
 
-/// Whichever command creates it, with up to 64 items. The fake server keeps the key and the value.
+/// This holds whichever command creates the filter, with up to 64 items. The fake server keeps the key and the value.
 #[test]
 fn creating_a_bloom_filter_allocates_the_filter_alone() {
     let server = FakeServer::default();

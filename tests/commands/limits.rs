@@ -1,4 +1,4 @@
-//! Limits for one client: the items of a command, the numbers of a reservation, and filters that are being loaded.
+//! Limits for one client: the items in a command, the numbers in a reservation, and filters that are being loaded.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::{Reply, TABLE};
@@ -148,7 +148,7 @@ fn loads_that_wait_are_limited_in_number() {
     }
     assert_eq!(begin(&server, "one more"), Err(TOO_MANY.to_owned()));
     begin(&server, "k7").unwrap(); // replaces the load that it restarts
-    // A primary sends all pieces of a filter at once; a replica that refused them would drift.
+    // A primary sends all pieces of a filter at once. A replica that refused them would drift.
     server.obeys.set(true);
     begin(&server, "one more").unwrap();
 }

@@ -1,5 +1,5 @@
 //! Filters that are being loaded in pieces: what ends a load, how much memory it needs, and how this server obeys a
-//! RedisBloom that is loading one.
+//! RedisBloom primary that is loading one.
 
 use crate::support::env;
 use crate::support::fake_server::{Content, FakeServer};
@@ -52,7 +52,8 @@ fn replica() -> FakeServer {
     server
 }
 
-/// What a replica has after a full sync from a RedisBloom with the same data as `server`: its own fields, read again.
+/// What a replica has after a full sync from a RedisBloom server with the same data as `server`: RedisBloom's own
+/// fields, read again.
 fn synced(server: &FakeServer) -> FakeServer {
     let mut fields = Fields::default();
     let copy = match server.copy("k") {
@@ -344,7 +345,7 @@ fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
     head
 }
 
-/// A filter of ours in pieces, by the family.
+/// A filter of ours in pieces, with its family.
 fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
     let family = if reserve.starts_with("CF") { "CF" } else { "BF" };
     let source = FakeServer::default();
@@ -505,7 +506,7 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
                         ("CF", 6) if added[item] > 0 => {
                             added[item] -= u32::from(is_yes(&server, "DEL", item))
                         }
-                        // The item is added once more, and deleted once.
+                        // The item is added once more, and then deleted once.
                         ("CF", 7..=10) => {
                             added[item] += u32::from(is_yes(&server, "ADD", item));
                             added[item] -= u32::from(is_yes(&server, "DEL", item));

@@ -122,7 +122,7 @@ fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     let sent = pair.follow().pop().unwrap();
     assert!(sent.contains("ONFULL SATURATE") && sent.contains("LAYOUT CLASSIC"), "{sent}");
     server.line("BF.REBUILD k ABORT").unwrap();
-    // A chain becomes one layer for the items of all its layers.
+    // A chain becomes one layer for the items in all its layers.
     server.line("BF.RESERVE chain 0.01 50 EXPANSION 1").unwrap();
     add(server, "chain", "a", 180);
     server.line("BF.REBUILD chain BEGIN").unwrap();
@@ -314,11 +314,11 @@ fn memory_is_asked_for_both_filters_together() {
     add(&server, "k", "a", 10);
     let Reply::Integer(size) = full(&server, "k", "Cells") else { panic!() };
     let bytes = size as u64 / 8;
-    // Memory for one filter, not for two.
+    // There is memory for one filter, but not for two.
     server.memory.set(Some(bytes + bytes / 2));
     assert!(server.text("BF.REBUILD k BEGIN").contains("Insufficient memory"));
     assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
-    // Memory for two, but not for a shadow that grows: a backfill gets the error, and the rebuild stays.
+    // There is memory for two, but not for a shadow that grows: a backfill gets the error, and the rebuild continues.
     server.memory.set(Some(2 * bytes + bytes / 2));
     server.line("BF.REBUILD k BEGIN").unwrap();
     let mut words = vec!["BF.REBUILD".to_owned(), "k".into(), "ADD".into()];
@@ -416,7 +416,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     }
     assert_eq!(server.line("BF.MERGE new k"), OK);
     assert_eq!(status(&server, "new", "Status"), Reply::from("none"));
-    // BF.CLEAR empties both, and the rebuild continues.
+    // BF.CLEAR empties both filters, and the rebuild continues.
     assert_eq!(server.line("BF.CLEAR k"), OK);
     assert_eq!(status(&server, "k", "Number of items inserted"), Reply::Integer(0));
     assert_eq!(server.line("BF.EXISTS k live"), NO);

@@ -185,7 +185,7 @@ impl World {
         let made = self.models.get(to).cloned();
         let exists = made.is_some();
         let mut merged = made.unwrap_or_else(|| {
-            // At the generation of the newest source.
+            // The copy is at the generation of the newest source.
             let mut copy = Model { shadow: None, ..self.models[sources[0]].clone() };
             let newest = sources.iter().filter_map(|source| self.models[*source].next).max();
             copy.rotate(newest.zip(copy.next).map_or(0, |(newest, own)| (newest - own) / EVERY));
@@ -383,7 +383,7 @@ fn a_clock_that_is_set_back_takes_nothing_away_early() {
             }
         }
         world.check();
-        // Without further steps back, all of these items are gone after G+1 periods in which something is added.
+        // If the clock isn't set back again, all of these items are gone after G+1 periods in which something is added.
         for _ in 0..=(span as u64 + 1) * 2 {
             world.set_clock(world.now + EVERY / 2);
             _ = ["a", "b"].map(|key| world.add(key));
@@ -420,7 +420,7 @@ fn advice(server: &FakeServer, key: &str) -> String {
     lines.iter().map(text).collect()
 }
 
-/// However far the clock was ahead, and whatever happened to the filter meanwhile, the first write corrects its
+/// However far the clock was ahead, and whatever happened to the filter in the meantime, the first write corrects its
 /// schedule, and replicas follow.
 #[test]
 fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {

@@ -1,4 +1,4 @@
-//! Filters of every system: no added item is ever missing, and a full filter that can't grow refuses new ones.
+//! Filters of every system: no added item is ever missing, and a full filter that can't grow refuses new items.
 
 use super::redisbloom::{FIXED, Link, NARROW, ROUNDED, TODAY, add, chain, load, save, unsigned};
 use super::redisbloom_cuckoo::{cuckoo_fields, holds, insert, load_cuckoo, save_cuckoo};

@@ -18,8 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
 
-// ---- what a filter must be able to do
-// --------------------------------------------------------------------------------
+// ---- what a filter must be able to do -------------------------------------------------------------------------------
 
 /// Saves the value as a server does, in the encoding of its system, and loads it.
 fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
@@ -176,8 +175,7 @@ fn inserted(mut filter: Cuckoo, name: &str) -> (Cuckoo, Vec<Vec<u8>>) {
     (filter, members)
 }
 
-// ---- mutations
-// -------------------------------------------------------------------------------------------------------
+// ---- mutations ------------------------------------------------------------------------------------------------------
 
 /// A number at which programs typically break.
 fn edge(random: &mut SmallRng) -> u64 {
@@ -366,8 +364,7 @@ fn boxed(filter: Foreign) -> Filter {
     Filter::Foreign(Box::new(filter))
 }
 
-// ---- samples
-// ---------------------------------------------------------------------------------------------------------
+// ---- samples --------------------------------------------------------------------------------------------------------
 
 const CHAINS: [&str; 3] = ["foreign-redisbloom", "foreign-redisbloom-1", "foreign-redisbloom-2"];
 
@@ -608,8 +605,7 @@ fn bitmaps() {
     }
 }
 
-// ---- our own format
-// --------------------------------------------------------------------------------------------------
+// ---- our own format -------------------------------------------------------------------------------------------------
 
 /// Corrects checksums and stamps.
 fn seal(bytes: &mut [u8]) {

@@ -225,7 +225,7 @@ fn a_head_has_no_more_links_than_a_filter() {
     assert_eq!(head(most as usize + 1, 1024), Err(DecodeError::Field("links")));
 }
 
-/// Bits of an item, for parameters that BF.RESERVE made in Redis 8.0.6.
+/// Bits of an item, for parameters that BF.RESERVE chose in Redis 8.0.6.
 #[test]
 fn items_lie_where_todays_redisbloom_puts_them() {
     #[rustfmt::skip] // a table

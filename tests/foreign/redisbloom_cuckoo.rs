@@ -110,7 +110,7 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     assert_eq!(chunk, slots(&filter)[1]);
     assert_eq!(encoder.chunk(24, &mut chunk), None);
 
-    // 2.2.0 to 2.2.10 wrote an address after the head; earlier versions had four numbers, and other iterators.
+    // Versions 2.2.0 to 2.2.10 wrote an address after the head. Earlier versions had four numbers, and other iterators.
     let head = encoder.head().to_vec();
     let of_2_2_0 = [&head[..], &0x7f00_dead_beef_u64.to_le_bytes()].concat();
     for head in [&head, &of_2_2_0] {

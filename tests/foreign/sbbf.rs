@@ -132,7 +132,7 @@ fn parquets_header_is_read() {
             );
         }
     }
-    // A negative number of bytes, and one with more bits than fit in an i32.
+    // A negative number of bytes, and one that means more bits than fit in an i32.
     let mut other = blob.clone();
     other.splice(1..3, [0xff, 0x00]);
     assert!(refused(&other).contains("bitset"));

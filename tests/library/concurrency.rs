@@ -94,13 +94,13 @@ fn threads_that_add_lose_nothing() {
     }
 }
 
-/// Adds and deletes at the same time: an item that was added twice and deleted once is present; other cells of the same
-/// word stay intact.
+/// Adds and deletes at the same time: an item that was added twice and deleted once is present, and other cells in the
+/// same word stay intact.
 #[test]
 fn threads_that_add_and_remove_lose_nothing() {
     for layer in layers().filter(|layer| layer.cell().bits() >= 8) {
         let hasher = hasher();
-        // Few enough that no counter saturates: a saturated counter isn't decremented any more.
+        // So few that no counter saturates, because a saturated counter is no longer decremented.
         let rounds = 200;
         at_once(|thread| {
             for round in 0..rounds {
@@ -124,8 +124,8 @@ fn threads_that_add_and_remove_lose_nothing() {
     }
 }
 
-/// All threads delete the same items, each of which was added once. Exactly one finds it, and cells that others share
-/// with it keep their counts.
+/// All threads delete the same items, each of which was added once. Exactly one thread finds each item, and cells that
+/// other items share with it keep their counts.
 #[test]
 fn an_item_is_deleted_once_whoever_else_deletes_it() {
     let spec = Spec { layout: LayoutChoice::Classic, ..Spec::counting(2000, 1e-6) };
@@ -170,7 +170,7 @@ fn readers_never_miss_what_they_were_handed() {
             for i in 0..items() {
                 let item = filter.hash(i.to_le_bytes());
                 filter.add(item).unwrap();
-                // A new reader is needed for a layer that the old one doesn't know.
+                // A new reader is needed for a layer that the old one doesn't know about.
                 let newer = (filter.layers().len() != layers).then(|| filter.reader());
                 layers = filter.layers().len();
                 to_reader.send((item.into(), newer)).unwrap();
@@ -180,7 +180,7 @@ fn readers_never_miss_what_they_were_handed() {
     }
 }
 
-/// A copy or a dump that is taken while others add contains everything that was added before it began.
+/// A copy or a dump that is taken while other threads add contains everything that was added before it began.
 #[test]
 fn copies_under_adds_hold_all_that_came_before() {
     for layer in layers() {
@@ -254,7 +254,7 @@ fn operations() -> u32 {
     env("BLOOMERY_OPERATIONS", 10_000) as u32
 }
 
-/// Threads below: more than there are cores, so that they are interrupted anywhere.
+/// Threads below. There are more than cores, so that they can be interrupted anywhere.
 const MANY: u32 = 8;
 
 /// Eight threads add, test, delete and count at random in each kind of layer, in any order. Everything that a thread

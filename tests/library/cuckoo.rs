@@ -1,5 +1,5 @@
-//! Cuckoo filters against an exact multiset, through eviction, growth, delete, compaction, copies and the wire format:
-//! no false negative, and a count never below the number of adds.
+//! Cuckoo filters compared with an exact multiset, through eviction, growth, deletes, compaction, copies and the wire
+//! format: there are no false negatives, and a count is never below the number of adds.
 
 use bloomery::filter::Origin;
 use bloomery::wire::{Decoder, Encoder};

@@ -37,7 +37,7 @@ fn questions(rate: f64) -> u64 {
 struct Measured {
     asked: u64,
     hits: Vec<u64>,
-    /// Mean over the filters of what the model predicts.
+    /// Mean of the model's predictions for all filters.
     predicted: f64,
 }
 
@@ -112,8 +112,8 @@ fn predicted(loads: &[(Shape, u64)]) -> f64 {
     1.0 - loads.iter().map(|(shape, items)| 1.0 - shape.rate_at(*items as f64)).product::<f64>()
 }
 
-/// Tests several filters of one spec with different seeds. `fill` adds keys from number 0 on, and returns how many;
-/// higher numbers are absent.
+/// Tests several filters of one spec with different seeds. `fill` adds keys from number 0 on, and returns how many.
+/// Higher numbers are absent.
 fn measure(
     spec: Spec,
     keys: Keys,
@@ -123,7 +123,7 @@ fn measure(
 ) -> Measured {
     let mut measured = Measured::default();
     let mut writer = Writer::new(keys);
-    // The last result is kept: most filters of one spec have the same loads, and the model is slow.
+    // The last result is kept, because most filters of one spec have the same loads, and the model is slow.
     let (mut model, mut rate) = (Vec::new(), 0.0);
     for number in 0..filters {
         let seed = Seed { low: split_mix(number), high: split_mix(!number) };
@@ -365,7 +365,7 @@ fn filters_that_refuse_when_full() {
     gates.verdict();
 }
 
-/// INFO's numbers, computed from the fill alone: the error rate now and the number of distinct items.
+/// INFO's numbers, computed from the fill alone: the current error rate and the number of distinct items.
 #[test]
 fn the_rate_now_and_the_estimate_agree_with_the_truth() {
     for layout in LAYOUTS {

@@ -10,7 +10,7 @@ fn spec(capacity: u64, error_rate: f64, cell: Cell) -> Spec {
     Spec { cell, layout: LayoutChoice::Fingerprint, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// Adds items from this number on until the filter is full. Returns the number of the next.
+/// Adds items from this number on until the filter is full. Returns the next number.
 fn fill(filter: &mut Bloom, mut next: u64) -> u64 {
     while filter.items() < filter.capacity() {
         filter.add(next.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));

@@ -174,7 +174,8 @@ fn large_filters_have_no_overhead_to_speak_of() {
     }
 }
 
-/// From the default capacity of 100 to 10 million items at 1%, compared with 51.0 MiB if every layer halved its rate.
+/// Growth from the default capacity of 100 to 10 million items at 1%, compared with 51.0 MiB if every layer halved its
+/// rate.
 #[test]
 fn growing_from_the_default_capacity() {
     let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();

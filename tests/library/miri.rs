@@ -94,7 +94,7 @@ fn foreign_filters() {
     }
 }
 
-/// Bytes that end early, or are wrong: no access is out of bounds.
+/// Bytes that end early or are wrong don't lead to accesses out of bounds.
 #[test]
 fn damaged_bytes() {
     for kind in [kinds::bits_blocked_sharded as fn() -> _, kinds::bits_classic] {

@@ -51,7 +51,7 @@ impl Run {
         self.filter.window().map_or(0, |window| window.newest())
     }
 
-    /// Whether the filter must say yes to the item.
+    /// Whether the filter must answer yes for the item.
     fn must_have(&self, item: u16) -> bool {
         let alive = |truth: &&Truth| match self.filter.window() {
             Some(window) => window.newest() - truth.last < window.span() && truth.last >= window.floor(),

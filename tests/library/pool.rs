@@ -308,7 +308,7 @@ fn long(tasks: usize, ended: &Arc<AtomicUsize>) -> Job {
 }
 
 /// However many long jobs there are, a short one soon gets its turn, and so does each long one. Threads that were
-/// started for this end again.
+/// started for this purpose end again.
 #[test]
 fn a_short_job_does_not_wait_for_long_ones() {
     for (workers, jobs) in [(1, 1), (1, 4), (2, 1), (2, 6)] {
@@ -436,8 +436,8 @@ fn a_job_is_withdrawn_until_a_worker_begins_it() {
     assert_eq!(*ran.lock().unwrap(), [3, 0, 9, 1, 2, 4, 5, 6, 7, 8]);
 }
 
-/// Threads submit jobs, and withdraw some at random; the number of workers changes. Each job runs once, in the pool or
-/// in its thread.
+/// Threads submit jobs and withdraw some at random, while the number of workers changes. Each job runs once, in the
+/// pool or in the thread that submitted it.
 #[test]
 fn jobs_are_withdrawn_under_load() {
     let pool = pool(2);

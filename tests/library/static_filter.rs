@@ -87,7 +87,7 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
             let ribbon = spec(LayoutChoice::Ribbon, rate, step as u64 + items);
             let filter = built(ribbon, (0..items).map(u64::to_le_bytes));
             let now = filter.rate_now();
-            // Blocks of 64 rows are whole, and small filters have three of them or a few more.
+            // A filter consists of whole blocks of 64 rows, and a small filter has only three or a few more.
             let least = if items < 10_000 { 0.5 } else { 0.99 };
             assert!(now <= rate * (1.0 + 1e-12) && now >= least * rate, "{rate}, {items} items: {now}");
             let (found, expected) = (hits(&filter, items, questions) as f64, questions as f64 * now);

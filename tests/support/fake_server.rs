@@ -79,7 +79,7 @@ pub(crate) struct FakeServer {
     /// What happens before such a command runs again.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
-    /// Whether there is neither a replica nor a file.
+    /// Whether there is neither a replica nor an append-only file.
     pub(crate) is_unheard: Cell<bool>,
     /// Whether the running command has begun to send a filter.
     is_sending: Cell<bool>,
@@ -91,7 +91,7 @@ pub(crate) struct FakeServer {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
-    /// Whether a command has said that it may be long.
+    /// Whether a command has said that it may take long.
     pub(crate) is_timed: Cell<bool>,
     /// The number of items after which a command pauses and continues later, if it is allowed to.
     pub(crate) pauses_after: Cell<Option<usize>>,

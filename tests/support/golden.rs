@@ -31,7 +31,7 @@ fn make(spec: Spec) -> Bloom {
     Bloom::new(Spec { seed: Seed::from(SEED), ..spec }).unwrap()
 }
 
-/// Item `i`. Most are short; every eighth has up to 300 bytes, so that every branch of the hashes is taken.
+/// Item `i`. Most are short, but every eighth has up to 300 bytes, so that every branch of the hash functions is taken.
 pub(crate) fn item(i: u32) -> Vec<u8> {
     let len = if i.is_multiple_of(8) { i as usize * 37 % 300 } else { i as usize % 21 };
     let mut item = format!("{i}").into_bytes();

@@ -5,7 +5,7 @@
 pub(crate) enum Keys {
     /// 1, 2, 3 … as text.
     Sequential,
-    /// 36 characters, random except for the marks of the version.
+    /// 36 characters, random except for the version's marks.
     Uuid,
     /// 80 bytes that all keys have in common, then a number.
     Url,

@@ -1,5 +1,5 @@
 //! The simplest possible filter: a map of numbers per layer, without packing, atomics or tallies. It follows the
-//! published format and uses none of the crate's code except the hash and the shapes, and computes every answer
+//! published format, uses none of the crate's code except for the hash and the shapes, and computes every answer
 //! exactly.
 
 use bloomery::{Added, Bloom, Cell, Family, ItemHash, Layout, Overflow, Shape, Spec};

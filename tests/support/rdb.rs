@@ -14,7 +14,7 @@ pub(crate) enum Field {
 
 use Field::{Double, String as Text, Unsigned};
 
-/// The fields of a value, in order; reading removes them.
+/// The fields of a value, in order. Reading removes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields(pub(crate) VecDeque<Field>);
 
@@ -203,7 +203,7 @@ impl Reader<'_> {
         self.take(len).iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// A length; `Err` is one of the special forms of strings.
+    /// A length. `Err` contains one of the special forms of strings.
     fn len_or_form(&mut self) -> Result<u64, u8> {
         let first = self.byte();
         match (first >> 6, first) {

@@ -119,7 +119,7 @@ pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
         let payload = shape.cell_bits() - shape.probes - 2;
         let width = u64::from(shape.cell_bits());
         let span = filter.window().map(|window| (window.span(), window.newest(), window.floor()));
-        // After the cells comes a word of zeros, and one for each sector.
+        // The cells are followed by a word of zeros, and one word for each sector.
         let cleaned = |cell: u64| bits(((shape.cells * width).div_ceil(64) + 1 + cell / 2048) * 64, 64);
         let mut identities = Vec::new();
         for cell in 0..shape.cells {

@@ -352,7 +352,8 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
                     "{what} takes {taken} bytes"
                 );
                 refused_or_survives(&edge, &what);
-                // A body of the length that the head now declares: the head alone must either be refused or be valid.
+                // The body has the length that the head now declares, so the head alone must be either refused or
+                // valid.
                 let (decoder, taken) = weighed(|| Decoder::new(&edge[pieces[0].clone()]));
                 assert!(taken as u64 <= overhead(&edge), "{what}: the head alone takes {taken} bytes");
                 if let Ok(decoder) = decoder {

@@ -170,7 +170,7 @@ fn a_key_that_the_hash_does_not_have_is_left_out() {
     }
 }
 
-/// A filter of one sub-filter in three chunks, filled to this percentage; and the number of its items.
+/// A filter with one sub-filter in three chunks, filled to this percentage, and the number of its items.
 fn of_three_chunks(percent: u64) -> (Cuckoo, u32) {
     let slots = 3 * CHUNK as u64;
     let (hash, seed) = (HashKind::Xxh3, Seed::from(7));

@@ -39,7 +39,7 @@ fn dump_with(filter: &mut Bloom, after: u64, change: impl FnOnce(&mut Bloom)) ->
     decoder.finish().map(|filter| filter.into_bloom().unwrap())
 }
 
-/// Items that are added meanwhile don't force a restart, as long as no fingerprint moves.
+/// Items that are added during a dump don't force a restart, as long as no fingerprint moves.
 #[test]
 fn a_dump_under_adds_holds_what_the_head_saw() {
     let (mut filter, items) = of_three_chunks(3);

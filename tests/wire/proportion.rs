@@ -176,7 +176,7 @@ fn cuckoo_head(words: [u64; 4], halves: [u16; 3]) -> Vec<u8> {
     words.chain(halves.into_iter().flat_map(u16::to_le_bytes)).collect()
 }
 
-/// A head of some bytes that declares 65,536 sub-filters has no list of them.
+/// A head of a few bytes that declares 65,536 sub-filters doesn't create a list of them.
 #[test]
 fn the_number_of_sub_filters_costs_nothing() {
     let theirs = cuckoo_head([5, 8, 0, 65_536], [2, 20, 1]);

@@ -70,7 +70,7 @@ const COMMANDS: [(&CStr, &CStr, Command); 13] = [
     (c"FLOOR.BULKMARK", c"write deny-oom", bulk_mark),
 ];
 
-/// The server's entry.
+/// The module's entry point.
 ///
 /// # Safety
 /// Only the server calls this, with the arguments of its module API.

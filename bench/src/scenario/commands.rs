@@ -14,7 +14,7 @@ use fastrand::Rng;
 /// Error rate of the filters.
 const RATE: f64 = 0.01;
 
-/// Items of a command that takes several.
+/// Items in a command that accepts several.
 pub const GROUP: usize = 1000;
 
 /// Items in a filter that fits into the processor's caches. It shows what the same command costs without a cache miss.
@@ -125,7 +125,7 @@ pub fn many(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// 1000 items a command on a filter far beyond the caches.
+/// 1000 items a command, on a filter far larger than the caches.
 pub fn large(bench: &mut Bench) -> Result<()> {
     let spec = fixed(1, RATE, Auto);
     let capacity = filters::capacity_for(spec, bench.scale.large)?;

@@ -129,8 +129,8 @@ fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
     let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, LayoutChoice::Blocked) };
-    // The filter is already half full with other items, because the first access to a page costs more than all adds to
-    // it.
+    // The filter is already half full with other items, because the first access to a page costs more than all the adds
+    // to it.
     let filter = || -> Result<Bloom> {
         let filter = Bloom::new(spec)?;
         filters::fill::<BULK_WIDTH>(&filter, &filter.layers()[0], numbers..2 * numbers);

@@ -1,5 +1,5 @@
-//! The other ways of asking the same server about the same items: go-zero's Lua over a bitmap, the same
-//! bitmap without Lua, and a SET of the items themselves.
+//! Other ways to ask the same server about the same items: go-zero's Lua over a bitmap, the same bitmap without Lua,
+//! and a SET of the items themselves.
 
 use super::commands::{GROUP, numbers};
 use crate::bench::Bench;

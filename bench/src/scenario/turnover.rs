@@ -1,4 +1,4 @@
-//! The library without a server: adds to full tables of fingerprints, each after a delete. Such an add moves several
+//! The library without a server: adds to full fingerprint tables, each after a delete. Such an add moves several
 //! fingerprints.
 
 use crate::bench::Bench;

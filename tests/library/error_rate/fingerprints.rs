@@ -9,7 +9,7 @@ use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A rate that needs 20 bits. At 10%, the smallest table that works is already at 1.5%.
+/// A rate that needs 20 bits. At 10%, the smallest table that works already has a rate of 1.5%.
 const LOWEST: f64 = 1e-6;
 
 /// The number of times that the content is replaced.

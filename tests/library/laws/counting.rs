@@ -150,7 +150,7 @@ pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCase
 /// A count in the union of two multisets is at least the sum of the counts, up to saturation, and the union equals a
 /// filter with both lists of items.
 pub(crate) fn the_union_adds_counts_up(spec: &Spec, case: &Case) -> TestCaseResult {
-    // An item that occurs so often in both that its counters saturate only in the sum.
+    // An item that occurs so often in both multisets that its counters saturate, but only in the sum.
     let often = if maximum(spec) > 255 { 1 } else { maximum(spec) as usize * 2 / 3 };
     let with_often = |items: &[u16]| {
         let repeated = std::iter::repeat_n(7, often);

@@ -105,7 +105,7 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
 }
 
 /// In the union of two fingerprint tables, the count of an item is the sum of its counts in the two. If there is no
-/// room for it, nothing changes.
+/// room for the union, nothing changes.
 pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     // Each filter has enough room for its own items. For the union, some have enough and some don't.
     let most = spec.capacity as usize * 3 / 4;
@@ -136,7 +136,7 @@ pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// The intersection has the common items, and no item that tests positive in only one of the two.
+/// The intersection has the items that both filters have, and none that test positive in only one of them.
 pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
@@ -211,7 +211,7 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
     if filter.layers().len() == layers {
         prop_assert!(added.iter().all(|item| reader.contains(hash(&filter, *item))));
     }
-    // The key is deleted; the reader continues to read.
+    // The key is deleted, but the reader continues to read.
     let (hashes, answers): (Vec<_>, Vec<_>) =
         (0..240).map(|item| hash(&filter, item)).map(|item| (item, reader.contains(item))).unzip();
     drop(filter);

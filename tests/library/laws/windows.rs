@@ -27,7 +27,7 @@ fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
 
-/// Whether an item that the filter shouldn't have tests positive. Then laws about absence don't apply.
+/// Whether an item tests positive although the filter shouldn't have it. If so, laws about absence don't apply.
 fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
@@ -207,7 +207,7 @@ pub(crate) fn a_rotation_by_hand_shifts_the_schedule(spec: &Spec, case: &Case) -
     Ok(())
 }
 
-/// The caller gets the layers that a rotation drops, with their items; empty ones are reused.
+/// The caller gets the layers that a rotation drops, with their items. Empty layers are reused.
 pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a[..case.a.len().min(8)]);
     let ones = filter.ones();
