@@ -1,4 +1,4 @@
-//! Cells of one bit: cell i is bit i mod 64 of word i / 64.
+//! One-bit cells: cell i is bit i mod 64 of word i / 64.
 
 use super::Writer;
 use crate::sync::AtomicU64;
@@ -10,13 +10,13 @@ pub fn get(words: &[AtomicU64], index: usize) -> bool {
     shifted(words, index) & 1 == 1
 }
 
-/// A word whose lowest bit is cell `index`.
+/// A word that is shifted so that its lowest bit is cell `index`.
 #[inline(always)]
 pub fn shifted(words: &[AtomicU64], index: usize) -> u64 {
     words[index / 64].load(Relaxed) >> (index % 64)
 }
 
-/// Sets cell `index`; true if it was clear.
+/// Sets cell `index`. Returns true if it was clear before.
 #[inline(always)]
 pub fn set<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
     let mask = 1 << (index % 64);

@@ -1,19 +1,19 @@
-//! Counters of 4, 8 or 16 bits, packed into words, lowest counter in the lowest bits.
+//! Counters of 4, 8 or 16 bits, packed into words, with the lowest counter in the lowest bits.
 //!
 //! Counters saturate. A counter that has reached its maximum has lost count, so it is never changed again, neither
-//! up nor down: decrementing it could bring it to 0 while items still need it, a false negative (Fan, Cao, Almeida,
+//! up nor down. Decrementing it could bring it to 0 while items still need it: a false negative (Fan, Cao, Almeida,
 //! Broder, "Summary Cache", 2000, §V: a 4-bit counter overflows with probability 1.37e-15 × m at the optimal load).
 
 use super::Writer;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// What a change did to one counter.
+/// The effect of a change on one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Value before the change.
     pub before: u64,
-    /// Value after it; the same if the counter was at its maximum or at 0.
+    /// Value after the change. Equal to `before` if the counter was already at its limit (the maximum or 0).
     pub after: u64,
 }
 
@@ -26,7 +26,7 @@ pub const fn maximum(width: u32) -> u64 {
 /// Word, shift and mask of counter `index`.
 #[inline(always)]
 fn locate(width: u32, index: usize) -> (usize, u32, u64) {
-    // The width is a power of two, which the compiler can't know. Shifts save two divisions for each probe.
+    // The width is a power of two, but the compiler can't know that. Shifts save two divisions per probe.
     let log2 = width.trailing_zeros();
     (index >> (u64::BITS.trailing_zeros() - log2), (index as u32) << log2 & (u64::BITS - 1), maximum(width))
 }
@@ -60,7 +60,7 @@ pub fn decrement<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> St
     Step { before, after: before - u64::from(changed) }
 }
 
-/// Puts `value` into counter `index`. Only for a single writer; readers may run at the same time.
+/// Stores `value` in counter `index`. Only for a single writer; readers may run at the same time.
 #[inline(always)]
 pub fn store(words: &[AtomicU64], width: u32, index: usize, value: u64) {
     let (word, shift, mask) = locate(width, index);
@@ -68,7 +68,8 @@ pub fn store(words: &[AtomicU64], width: u32, index: usize, value: u64) {
     words[word].store(old & !(mask << shift) | (value & mask) << shift, Relaxed);
 }
 
-/// The highest bit of each counter. u64::MAX / maximum has the lowest bit of each, for instance 0x1111… for 4 bits.
+/// The highest bit of each counter. u64::MAX / maximum has the lowest bit of each counter set, for instance 0x1111… for
+/// 4 bits.
 #[inline(always)]
 const fn highest(width: u32) -> u64 {
     (u64::MAX / maximum(width)) << (width - 1)
@@ -78,8 +79,8 @@ const fn highest(width: u32) -> u64 {
 #[inline(always)]
 pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
-    // Adds without the highest bits, so nothing carries into a neighbour. XOR puts them back: it adds without a
-    // carry. Then each counter that overflowed is filled. With four 4-bit counters:
+    // Adds without the highest bits, so that nothing carries into a neighbour. XOR then adds the highest bits without a
+    // carry. Finally, each counter that overflowed is set to its maximum. With four 4-bit counters:
     //   a        7 9 F 3
     //   b        1 9 0 2
     //   sum      8 2 F 5   modulo 16
@@ -94,8 +95,8 @@ pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
 #[inline(always)]
 pub fn minimum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
-    // a − b for each pair, with the highest bit of a set and that of b clear, so nothing is borrowed from a
-    // neighbour. If the two highest bits of a pair differ, they decide. If they are equal, the highest bit of the
+    // Computes a − b for each pair, with the highest bit of a set and that of b clear, so that nothing is borrowed from
+    // a neighbour. If the two highest bits of a pair differ, they decide. If they are equal, the highest bit of the
     // difference is set where a ≥ b. With four 4-bit counters:
     //   a           3 9 8 2
     //   b           5 8 7 2
@@ -107,18 +108,17 @@ pub fn minimum(width: u32, a: u64, b: u64) -> u64 {
     (b & not_less) | (a & !not_less)
 }
 
-/// All bits of each counter whose highest bit is in `marks`: 0x0800 becomes 0x0F00 with 4 bits.
+/// All bits of each counter whose highest bit is set in `marks`. With 4-bit counters, 0x0800 becomes 0x0F00.
 #[inline(always)]
 fn whole(width: u32, marks: u64) -> u64 {
     (marks >> (width - 1)) * maximum(width)
 }
 
-/// How many counters of a word are not 0, and how many are at their maximum.
+/// Number of counters in a word that are not 0, and number of counters at their maximum.
 #[inline(always)]
 pub fn census(width: u32, word: u64) -> (u32, u32) {
     let high = highest(width);
-    // Marks the highest bit of each counter that isn't 0. Adding 7 to the lower three bits of a 4-bit counter
-    // carries
+    // Marks the highest bit of each counter that isn't 0. Adding 7 to the lower three bits of a 4-bit counter carries
     // into its highest bit unless they are 0. OR adds the highest bit itself. With four such counters:
     //   word         0 F 1 8
     //   some(word)   0 8 8 8   three are not 0
@@ -128,7 +128,7 @@ pub fn census(width: u32, word: u64) -> (u32, u32) {
     (some(word).count_ones(), u64::BITS / width - some(!word).count_ones())
 }
 
-/// Sum of the counters of a word.
+/// Sum of the counters in a word.
 #[inline(always)]
 pub fn total(width: u32, word: u64) -> u64 {
     (0..u64::BITS / width).map(|index| word >> (index * width) & maximum(width)).sum()
@@ -178,11 +178,11 @@ mod tests {
         assert_eq!(minimum(8, 0x01_80, 0x02_90), 0x01_80);
         assert_eq!(census(4, 0xF10F), (3, 2));
         assert_eq!(census(16, 0xFFFF_0001_0000_0002), (3, 1));
-        // Each value is paired with each. The neighbours of a pair are full or empty.
+        // Every value is paired with every value. The neighbours of each pair are all full or all empty.
         for width in [4, 8, 16] {
             let most = maximum(width);
             let values = |step: usize| (0..=most).step_by(step).chain(most - 2..=most);
-            // Miri needs a minute where a normal run needs a moment.
+            // Takes larger steps under Miri, which needs a minute where a normal run needs a moment.
             let step = if width == 16 { 251 } else { 1 } * if cfg!(miri) { 97 } else { 1 };
             for (a, b) in values(step).flat_map(|a| values(step).map(move |b| (a, b))) {
                 for (shift, around) in (0..64).step_by(width as usize).flat_map(|s| [(s, 0), (s, u64::MAX)]) {

@@ -1,16 +1,17 @@
-//! Answers for a group of up to 64 items, in one word.
+//! Answers for a group of up to 64 items, stored in one word.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
-/// Which of up to 64 items got the answer yes: bit i for item i. Iterates over their indices, lowest first.
+/// Which of up to 64 items got the answer "yes": bit i is for item i. As an iterator, returns the indices of these
+/// items, lowest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits(pub u64);
 
 impl Hits {
-    /// Items that one `Hits` has answers for.
+    /// Number of items that one `Hits` has answers for.
     pub const MAX: usize = u64::BITS as usize;
 
-    /// Yes for the first `len` items, at most [`Hits::MAX`].
+    /// "Yes" for the first `len` items, but at most for [`Hits::MAX`].
     #[inline]
     pub fn first(len: usize) -> Hits {
         Hits(u64::MAX.checked_shr((Hits::MAX - len.min(Hits::MAX)) as u32).unwrap_or(0))
@@ -22,7 +23,7 @@ impl Hits {
         self.0 >> index & 1 == 1
     }
 
-    /// The same answers, and also yes for item `index` (below [`Hits::MAX`]) if `hit`.
+    /// The same answers and, if `hit` is true, also "yes" for item `index`, which must be below [`Hits::MAX`].
     #[inline(always)]
     #[must_use]
     pub fn with(self, index: usize, hit: bool) -> Hits {

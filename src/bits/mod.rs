@@ -1,11 +1,11 @@
 //! Cells in atomic 64-bit words: single bits ([`bit`]) and packed saturating counters ([`counter`]).
 //!
-//! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for one thread
-//! that writes while others read, [`PerShard`] for threads that divide the shards among them.
+//! Both come in three forms, chosen by the [`Writer`]: [`Shared`] for any number of writers, [`Single`] for one thread
+//! that writes while others read, and [`PerShard`] for threads that divide the shards among themselves.
 //!
-//! Every access is `Relaxed`. A word publishes nothing but itself, and the coherence of one memory location is all
-//! that "once set, seen as set" needs. The channel or socket that hands an item from writer to reader supplies the
-//! happens-before edge.
+//! Every access is `Relaxed`. A word publishes nothing but itself, and "once set, seen as set" needs only the coherence
+//! of one memory location. The channel or socket that passes an item from writer to reader supplies the happens-before
+//! edge.
 
 pub mod bit;
 pub mod counter;
@@ -23,7 +23,7 @@ pub trait Writer {
     /// Sets the bits of `mask` and returns the word as it was.
     fn set(word: &AtomicU64, mask: u64) -> u64;
 
-    /// Replaces the word `w` by `change(w)` unless that is `None`. Returns the word as it was, and whether it
+    /// Replaces the word `w` with `change(w)` unless that is `None`. Returns the word as it was, and whether it
     /// changed.
     fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool);
 }
@@ -49,14 +49,14 @@ impl Writer for Shared {
     }
 }
 
-/// One writer, any number of readers: plain load and store. A second writer at the same time loses updates and so
-/// causes false negatives, but nothing worse. That is why this is a documented contract and not `unsafe`.
+/// One writer, any number of readers: plain load and store. A second concurrent writer would lose updates and so cause
+/// false negatives, but nothing worse. That is why this is a documented contract and not `unsafe`.
 pub struct Single;
 
 impl Writer for Single {
     #[inline(always)]
     fn set(word: &AtomicU64, mask: u64) -> u64 {
-        // Written even if the bits are set: half of them are, in no order that a branch predictor could learn.
+        // Writes even if the bits are already set. Half of them are, in no order that a branch predictor could learn.
         let old = word.load(Relaxed);
         word.store(old | mask, Relaxed);
         old
@@ -75,7 +75,7 @@ impl Writer for Single {
     }
 }
 
-/// Several writers, each on its own shards: the cells of a shard have one writer.
+/// Several writers, each with its own shards: only one thread writes to the cells of a shard.
 pub struct PerShard;
 
 impl Writer for PerShard {

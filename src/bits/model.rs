@@ -1,11 +1,11 @@
-//! Loom models of cells: threads that meet in one word. Counters are modelled at each width.
+//! Loom models of cells: several threads access one word. Counters are modelled at each width.
 
 use super::{Shared, Single, bit, counter};
 use crate::sync::{AtomicU64, Ordering::Relaxed, explore, thread};
 use counter::{Step, maximum};
 use std::sync::Arc;
 
-/// One word, shared by the threads of a model.
+/// A word that the threads of a model share.
 fn word(value: u64) -> Arc<[AtomicU64; 1]> {
     Arc::new([AtomicU64::new(value)])
 }
@@ -19,7 +19,8 @@ fn beside<R: 'static>(
     thread::spawn(move || work(&*words))
 }
 
-/// A bit that a reader has seen set stays set. If two threads set the same bit, exactly one of them was first.
+/// A bit that a reader has seen set stays set. If two threads set the same bit, exactly one of them is told that it was
+/// first.
 #[test]
 fn bits_once_seen_stay() {
     explore(|| {
@@ -35,7 +36,7 @@ fn bits_once_seen_stay() {
     });
 }
 
-/// The same for a single writer, with a plain load and store, between readers.
+/// The same for a single writer, which uses a plain load and store, with concurrent readers.
 #[test]
 fn a_single_writers_bits_once_seen_stay() {
     explore(|| {
@@ -52,12 +53,12 @@ fn a_single_writers_bits_once_seen_stay() {
     });
 }
 
-/// Explores a model for each width of counters.
+/// Explores a model at each counter width.
 fn explore_widths(model: impl Fn(u32) + Send + Sync + Copy + 'static) {
     [4, 8, 16].into_iter().for_each(|width| explore(move || model(width)));
 }
 
-/// The counter that models change. Its neighbours are full, so a stray carry or borrow shows.
+/// The counter that the models change. Its neighbours are full, so that a stray carry or borrow is noticed.
 const COUNTER: usize = 1;
 
 fn around(width: u32, value: u64) -> u64 {
@@ -79,7 +80,8 @@ fn decrement(width: u32) -> impl FnOnce(&[AtomicU64]) -> Step {
     move |words| counter::decrement::<Shared>(words, width, COUNTER)
 }
 
-/// Two increments of one counter, and one of another in the same word. All count, and a reader sees none undone.
+/// Two increments of one counter, and one of another counter in the same word. All of them take effect, and a reader
+/// never sees one undone.
 #[test]
 fn increments_in_one_word_all_count() {
     explore_widths(|width| {
@@ -95,7 +97,7 @@ fn increments_in_one_word_all_count() {
     });
 }
 
-/// A counter one below its maximum. Once it is there it stays, and no increment or decrement changes it.
+/// A counter starts at one below its maximum. Once it reaches the maximum, no increment or decrement changes it.
 #[test]
 fn a_counter_stays_at_its_maximum() {
     explore_widths(|width| {
@@ -110,7 +112,7 @@ fn a_counter_stays_at_its_maximum() {
     });
 }
 
-/// A counter of 1 and two decrements: one takes it to 0, and the other finds nothing to take.
+/// A counter is 1, and is decremented twice. One decrement takes it to 0, and the other changes nothing.
 #[test]
 fn a_counter_stays_at_0() {
     explore_widths(|width| {
@@ -124,7 +126,7 @@ fn a_counter_stays_at_0() {
     });
 }
 
-/// An increment and a decrement at once: neither is lost, and a reader sees at most one step up or down.
+/// An increment and a decrement run at the same time. Neither is lost, and a reader sees at most one step up or down.
 #[test]
 fn an_increment_and_a_decrement_both_count() {
     explore_widths(|width| {

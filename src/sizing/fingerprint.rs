@@ -1,54 +1,57 @@
-//! Sizes of tables of fingerprints, and their error rate.
+//! Sizes of fingerprint tables, and their error rate.
 
 use crate::params::limits;
 
-/// Minimum bits of a fingerprint: they give 63 other windows to move to. With 4 bits, one in 10,000 tables for 50 to
-/// 400 items becomes full early.
+/// Minimum number of bits per fingerprint. With 6 bits, a fingerprint has 63 other windows to move to. With 4 bits, one
+/// in 10,000 tables for 50 to 400 items becomes full early.
 const LEAST_BITS: u32 = 6;
 
-/// Additional cells of every table: otherwise small ones would be full when a few items share their windows by chance.
+/// Additional cells in every table. Without them, a small table would be full if a few items happened to share their
+/// windows.
 const SPARE: u64 = 24;
 
-/// Cells of a sector. A write waits while a sector is cleaned, and the word of a sector takes 0.2% of the memory.
+/// Cells per sector. A write waits while a sector is cleaned, and the words of the sectors need 0.2% of the memory.
 pub const SECTOR: u64 = 2048;
 
-/// Most bits of a cell: one word.
+/// Maximum number of bits per cell: one word.
 const MOST_WIDTH: u32 = u64::BITS;
 
-/// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells: it is part of the
-/// format. Where cells belong to generations, a word for each sector, one for each generation, and one more come last.
+/// The sizes of a fingerprint table and its cells. The cells are followed by a word that is always 0 and is part of the
+/// format. If cells belong to generations, this is followed by a word for each sector, one for each generation, and one
+/// more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Number of cells. Two neighbouring cells are a window.
+    /// Number of cells. Two neighbouring cells form a window.
     pub cells: u64,
-    /// Bits of a fingerprint.
+    /// Bits per fingerprint.
     pub fingerprint: u32,
-    /// Bits of a count, or of the number of a generation; 0 if the table has neither.
+    /// Bits per count or generation number; 0 if the table has neither.
     pub payload: u32,
-    /// Number of generations that are alive at once; 0 if cells belong to none.
+    /// Number of generations that are alive at once; 0 if cells don't belong to generations.
     pub generations: u16,
 }
 
 impl Table {
-    /// A table without cells, whose cells will have a count of `payload` bits or belong to `generations` generations.
+    /// A table that has no cells yet. They will have a count of `payload` bits, or belong to `generations` generations.
     pub(crate) fn of(payload: u32, generations: u16) -> Table {
         let payload = if generations == 0 { payload } else { bits_of_number(generations) };
         Table { payload, generations, ..Table::default() }
     }
 
-    /// The smallest such table for `capacity` items at this error rate. `None` if fingerprints would have too many
-    /// bits.
+    /// The smallest table of this kind for `capacity` items at this error rate. `None` if the fingerprints would need
+    /// too many bits.
     pub(super) fn smallest(self, capacity: u64, error_rate: f64) -> Option<Table> {
         let Table { payload, .. } = self;
-        // Spare cells, with which an add to a nearly full table finds room. Counting tables have more: items come and
-        // go while they are full, and with 6.25% such an add moves four times as many fingerprints as with 10%.
+        // Spare cells let an add to a nearly full table find room. Counting tables have more of them, because items are
+        // added and deleted while these tables are full. With 6.25% spare cells, such an add moves four times as many
+        // fingerprints as with 10%.
         let room = if payload == 0 { capacity.div_ceil(16) } else { capacity.div_ceil(10) };
         let least = capacity + room + SPARE;
         let identities = -1.0 / libm::expm1(libm::log1p(-error_rate) / capacity as f64);
         let mut best: Option<Table> = None;
         for fingerprint in LEAST_BITS..=MOST_WIDTH - 2 - payload {
             let windows = libm::ceil(identities / Table { fingerprint, ..self }.fingerprints() as f64);
-            // One more window, in case the logarithms are slightly off. The saturating cast leaves room for the
+            // Adds one more window, in case the logarithms are slightly off. The limit leaves room for the
             // multiplication.
             let cells = (windows.min((limits::MAX_CAPACITY * 64) as f64) as u64 + 2).max(least);
             let table = Table { cells, fingerprint, ..self }.filled();
@@ -64,36 +67,37 @@ impl Table {
         best
     }
 
-    /// This table with as many cells as its words have room for.
+    /// This table with the maximum number of cells that fit into its words.
     pub fn filled(self) -> Table {
         let bits = u128::from(self.cell_words() - 1) * u128::from(u64::BITS);
         Table { cells: (bits / u128::from(self.width())) as u64, ..self }
     }
 
-    /// Bits of a cell: the fingerprint, which of its two windows it is in, its place there, and the payload.
+    /// Bits per cell: the fingerprint, a bit for which of its two windows it is in, a bit for its place in the window,
+    /// and the payload.
     #[inline(always)]
     pub fn width(self) -> u32 {
         self.fingerprint + 2 + self.payload
     }
 
-    /// Words of the cells, and the one that follows.
+    /// Number of words for the cells, including the one that follows them.
     pub fn cell_words(self) -> u64 {
         let bits = u128::from(self.cells) * u128::from(self.width());
         (bits.div_ceil(u64::BITS.into()) as u64).saturating_add(1)
     }
 
-    /// Sectors of cells that belong to generations.
+    /// Number of sectors; 0 if cells don't belong to generations.
     pub fn sectors(self) -> u64 {
         if self.generations == 0 { 0 } else { self.cells.div_ceil(SECTOR) }
     }
 
-    /// All words.
+    /// Number of all words.
     pub fn words(self) -> u64 {
         let of_generations = if self.generations == 0 { 0 } else { u64::from(self.generations) + 1 };
         self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)
     }
 
-    /// By how many generations a sector may lag: this many numbers are neither alive nor in use.
+    /// Number of generations by which a sector may lag: this many generation numbers are neither alive nor in use.
     #[inline(always)]
     pub fn slack(self) -> u64 {
         (1 << self.payload) - u64::from(self.generations)
@@ -105,7 +109,7 @@ impl Table {
         self.cells - 1
     }
 
-    /// Number of different fingerprints. A free cell is 0, so without a count no fingerprint is 0.
+    /// Number of different fingerprints. A free cell is 0, so if the table has no counts, no fingerprint is 0.
     #[inline(always)]
     pub fn fingerprints(self) -> u64 {
         (1 << self.fingerprint) - self.least_fingerprint()
@@ -117,23 +121,23 @@ impl Table {
         u64::from(self.payload == 0 || self.generations > 0)
     }
 
-    /// Number of items that it can distinguish: it knows an item by its first window and its fingerprint.
+    /// Number of items that the table can distinguish. An item is identified by its first window and its fingerprint.
     fn identities(self) -> f64 {
         self.windows() as f64 * self.fingerprints() as f64
     }
 
-    /// Error rate when it contains `items` distinct items: the chance that one of them has the same identity as an
-    /// absent item.
+    /// Error rate when the table contains `items` distinct items: the chance that one of them has the same identity as
+    /// an absent item.
     pub(super) fn rate_at(self, items: f64) -> f64 {
         -libm::expm1(items * libm::log1p(-1.0 / self.identities()))
     }
 
-    /// Distinct items with which `used` cells would be in use.
+    /// Number of distinct items that would fill `used` cells.
     pub(super) fn items_at(self, used: f64) -> f64 {
         libm::log1p(-used / self.identities()) / libm::log1p(-1.0 / self.identities())
     }
 
-    /// Whether such a table can have been made.
+    /// Whether this is a table that can have been created.
     pub(super) fn is_valid(self) -> bool {
         (LEAST_BITS..=MOST_WIDTH - 2 - self.payload).contains(&self.fingerprint)
             && self.cells > SPARE
@@ -143,8 +147,8 @@ impl Table {
     }
 }
 
-/// Bits for numbers of generations, modulo a power of two. A sixteenth of the numbers, at least one, is left over, so
-/// that with many generations a sector is cleaned only once in several rotations.
+/// Bits for generation numbers, which are stored modulo a power of two. A sixteenth of the numbers, but at least one,
+/// stays unused, so that with many generations a sector is cleaned only once in several rotations.
 fn bits_of_number(generations: u16) -> u32 {
     let fits = |bits: &u32| (1 << bits) - u32::from(generations) >= ((1 << bits) / 16).max(1);
     (1..u16::BITS).find(|bits| 1 << bits > u32::from(generations) && fits(bits)).unwrap_or(u16::BITS)
@@ -197,7 +201,7 @@ mod tests {
     #[test]
     fn items_are_estimated_from_the_cells_in_use() {
         let table = Table::default().smallest(1000, 0.1).unwrap();
-        // Over n new items, the sum of the chances that a test is wrong is the number of items that collide.
+        // If n new items are added, the number of colliding items is the sum of the chances that a test is wrong.
         let used = |items: u32| (0..items).fold(0.0, |used, _| used + 1.0 - used / table.identities());
         for items in [0, 1, 10, 500, 1000] {
             assert!((table.items_at(used(items)) - f64::from(items)).abs() < 1e-6);

@@ -2,44 +2,46 @@
 
 use crate::params::limits;
 
-/// Cells that an item has, each in a segment of its own.
+/// Number of cells per item. Each is in a different segment.
 pub const ARITY: u64 = 3;
 
-/// Fewest and most bits of a cell. The chance that an absent item tests positive is 2^−bits.
+/// Minimum and maximum number of bits per cell. The chance that an absent item tests positive is 2^−bits.
 pub const WIDTHS: std::ops::RangeInclusive<u32> = 4..=32;
 
-/// Smallest segment.
+/// Binary logarithm of the smallest segment's number of cells.
 const LEAST_LOG2_SEGMENT: u32 = 2;
 
-/// Largest segment: 2^18 cells. Larger ones would not fit in a second-level cache while the filter is built, and need
-/// no fewer cells.
+/// Largest segment: 2^18 cells. While the filter is built, larger ones would not fit in the L2 cache, and they wouldn't
+/// reduce the number of cells.
 const MOST_LOG2_SEGMENT: u32 = 18;
 
 /// Maximum number of mixing rounds for an item's hash. A build that fails is repeated with one more round. In 240,000
-/// builds of 2 to 3 million items, at least 94% for each size needed one round, and none more than 5.
+/// builds of 2 to 3 million items, one round was enough for at least 94% of the builds of each size, and none needed
+/// more than 5.
 pub const MOST_ROUNDS: u64 = 64;
 
-/// Bytes that an item needs while a filter is built, besides the list and the filter.
+/// Bytes per item that building a filter needs in addition to the list and the filter.
 pub const BUILD_BYTES: u64 = 24;
 
-/// The sizes of a binary fuse filter. A word that describes it follows its cells, so that two words can be read
-/// wherever a cell begins.
+/// The sizes of a binary fuse filter. The cells are followed by a word that describes the filter, so that two words can
+/// be read wherever a cell begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fuse {
-    /// Segments that the first cell of an item may be in. Its others are in the two segments that follow.
+    /// Number of segments that an item's first cell may be in. Its other cells are in the two segments that follow.
     pub starts: u64,
-    /// Binary logarithm of the cells of a segment.
+    /// Binary logarithm of a segment's number of cells.
     pub log2_segment: u32,
-    /// Bits of a cell.
+    /// Bits per cell.
     pub width: u32,
 }
 
 impl Fuse {
     /// The sizes for this number of distinct items. They follow the paper, with two changes: factors are 0.005 smaller,
-    /// because the cells are rounded up to a segment, and the segment is computed from the bits of the number of items.
+    /// because the cells are rounded up to a whole segment, and the segment size is computed from the bit length of the
+    /// number of items.
     pub fn for_items(items: u64, width: u32) -> Fuse {
         let items = items.max(2);
-        // ln(n) / ln(3.33) + 2.25, in 256ths, and half a bit for what rounding the logarithm takes away.
+        // ln(n) / ln(3.33) + 2.25, in 256ths, plus half a bit for what is lost by rounding the logarithm down.
         let log2_segment = ((items.ilog2() * 148 + 640) / 256).min(MOST_LOG2_SEGMENT);
         let factor = 0.87 + 0.25 * libm::log(1e6) / libm::log(items as f64);
         let cells = libm::ceil(items as f64 * factor.max(1.12)) as u64;
@@ -47,7 +49,7 @@ impl Fuse {
         Fuse { starts, log2_segment, width }
     }
 
-    /// The fewest bits of a cell that keep this error rate. `None` if that is too many.
+    /// The minimum number of bits per cell that keeps this error rate. `None` if that is too many.
     pub(super) fn width_for(error_rate: f64) -> Option<u32> {
         WIDTHS.into_iter().find(|width| libm::exp2(-f64::from(*width)) <= error_rate)
     }
@@ -57,7 +59,7 @@ impl Fuse {
         (self.starts + ARITY - 1) << self.log2_segment
     }
 
-    /// Words of this many cells of this width, and the one that describes them.
+    /// Number of words for this many cells of this width, including the word that describes them.
     pub fn words(cells: u64, width: u32) -> u64 {
         let bits = u128::from(cells) * u128::from(width);
         (bits.div_ceil(u64::BITS.into()) as u64).saturating_add(1)
@@ -72,25 +74,25 @@ impl Fuse {
             && Fuse::words(cells, width) <= limits::MAX_BYTES / 8
     }
 
-    /// The word that follows the cells of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an
-    /// empty filter.
+    /// The word that follows the cells of a filter whose items went through `rounds` rounds of mixing. 0 rounds means
+    /// an empty filter.
     pub fn describe(self, rounds: u64) -> u64 {
         self.starts << 16 | u64::from(self.log2_segment) << 8 | rounds
     }
 
-    /// The reverse: the sizes, and the rounds. The word need not be a valid one.
+    /// The inverse of [`describe`](Fuse::describe): the sizes and the rounds. The word need not be valid.
     #[inline(always)]
     pub fn described(word: u64, width: u32) -> (Fuse, u64) {
         (Fuse { starts: word >> 16, log2_segment: (word >> 8) as u32 & 0xFF, width }, word & 0xFF)
     }
 
-    /// An empty filter of this many cells, however they are divided.
+    /// An empty filter with this many cells. How they are divided into segments doesn't matter.
     pub(crate) fn empty(cells: u64, width: u32) -> Fuse {
         let starts = (cells >> LEAST_LOG2_SEGMENT).saturating_sub(ARITY - 1);
         Fuse { starts, log2_segment: LEAST_LOG2_SEGMENT, width }
     }
 
-    /// Whether a word describes a filter of this many cells with `items` items.
+    /// Whether a word describes a filter with this many cells and `items` items.
     pub(crate) fn is_described_by(cells: u64, width: u32, items: u64, word: u64) -> bool {
         let (fuse, rounds) = Fuse::described(word, width);
         (LEAST_LOG2_SEGMENT..=MOST_LOG2_SEGMENT).contains(&fuse.log2_segment)

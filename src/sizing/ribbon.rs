@@ -3,40 +3,43 @@
 use super::fuse::MOST_ROUNDS;
 use crate::params::limits;
 
-/// Rows that an item may have a part in: those from its first one on. With 64 instead of 128, a filter of 10 million
-/// items would need 14% more rows than items rather than 5.5%.
+/// Number of consecutive rows that an item can use, starting at its first row. With 64 instead of 128, a filter with 10
+/// million items would need 14% more rows than items, rather than 5.5%.
 pub const WINDOW: u64 = 128;
 
-/// Rows of a block. In each column, a block is a word.
+/// Rows per block. In each column, a block is one word.
 pub const BLOCK: u64 = u64::BITS as u64;
 
-/// Blocks that the rows of an item lie in.
+/// Number of blocks that an item's rows can extend over.
 pub const SPAN: u64 = WINDOW / BLOCK + 1;
 
-/// Most columns. In each column, half of the absent items test positive, so the error rate halves with each column.
+/// Maximum number of columns. In each column, half of the absent items test positive, so each additional column halves
+/// the error rate.
 pub const MOST_COLUMNS: u32 = 32;
 
-/// Bytes that an item needs while a filter is built, besides the list and the filter: its hash, and a row of 20 bytes.
+/// Bytes per item that building a filter needs in addition to the list and the filter: the item's hash, and a row of 20
+/// bytes.
 pub const BUILD_BYTES: u64 = 30;
 
-/// Rows beyond the number of items, in 65,536ths: 0.35% for each doubling of the items. The more items there are, the
-/// more likely it is that somewhere too many are close together.
+/// Number of rows beyond the number of items, in 65,536ths: 0.35% for each doubling of the items. The more items there
+/// are, the more likely it is that too many of them are close together somewhere.
 const MORE_FOR_DOUBLE: u64 = 227;
 
-/// Subtracted from that, because a few items don't need rows beyond their number. Another round of mixing was needed by
-/// 39 of 600 builds of 100,000 items, and by 35 of 300 builds of a million. None needed more than three additional
-/// rounds.
+/// Subtracted from these additional rows, because small filters don't need more rows than items. Another round of
+/// mixing was needed by 39 of 600 builds with 100,000 items, and by 35 of 300 builds with a million items. None needed
+/// more than three additional rounds.
 const LESS: u64 = 1558;
 
-/// The sizes of a ribbon filter: a table of rows and columns of bits. The first `wide` blocks have one column more than
-/// the others, so that the table isn't larger than the error rate demands. A word that describes it follows it.
+/// The sizes of a ribbon filter: a table of bits in rows and columns. The first `wide` blocks have one more column than
+/// the others, so that the table isn't larger than the error rate requires. The table is followed by a word that
+/// describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ribbon {
-    /// All blocks.
+    /// Number of all blocks.
     pub blocks: u64,
-    /// Blocks with all columns. The others lack the last one.
+    /// Number of blocks with all columns. The other blocks lack the last one.
     pub wide: u64,
-    /// Columns.
+    /// Number of columns.
     pub columns: u32,
 }
 
@@ -49,8 +52,8 @@ impl Ribbon {
         Ribbon::of_blocks(starts.div_ceil(BLOCK) + SPAN - 1, error_rate)
     }
 
-    /// As few columns in this many blocks as the error rate allows. All operations are exact in binary arithmetic,
-    /// except for a product and a ceiling, which are the same everywhere.
+    /// The sizes for this many blocks, with the fewest columns that the error rate allows. All operations are exact in
+    /// binary arithmetic, except for a product and a ceiling, whose results are the same on all platforms.
     fn of_blocks(blocks: u64, error_rate: f64) -> Option<Ribbon> {
         let columns = (1..=MOST_COLUMNS).find(|columns| half_to(*columns) <= error_rate)?;
         // The share of items that need all columns: x, if x · 2^−columns + (1 − x) · 2^(1 − columns) is the error rate.
@@ -60,7 +63,7 @@ impl Ribbon {
         Some(Ribbon { blocks, wide: wide.min(blocks), columns })
     }
 
-    /// The table with this many cells, each of which is a row. `None` if there is none.
+    /// The table with this many cells, each of which is a row. `None` if there is no such table.
     pub(crate) fn of_cells(cells: u64, error_rate: f64) -> Option<Ribbon> {
         let is_whole = cells.is_multiple_of(BLOCK) && cells >= SPAN * BLOCK;
         let ribbon = Ribbon::of_blocks(cells / BLOCK, error_rate)?;
@@ -72,7 +75,7 @@ impl Ribbon {
         self.blocks * BLOCK
     }
 
-    /// Rows that may be the first of an item.
+    /// Number of rows that can be an item's first row.
     #[inline(always)]
     pub fn starts(self) -> u64 {
         (self.blocks - (SPAN - 1)) * BLOCK
@@ -84,13 +87,13 @@ impl Ribbon {
         block * u64::from(self.columns - 1) + block.min(self.wide)
     }
 
-    /// Columns that all blocks of an item have, if this is the last of them.
+    /// Number of columns that all of an item's blocks have, if `block` is the last of them.
     #[inline(always)]
     pub fn columns_at(self, block: u64) -> u32 {
         self.columns - u32::from(block >= self.wide)
     }
 
-    /// Words of the table, and the one that describes it.
+    /// Number of words of the table, including the one that describes it.
     pub fn words(self) -> u64 {
         self.word(self.blocks).saturating_add(1)
     }
@@ -101,13 +104,14 @@ impl Ribbon {
         half_to(self.columns) * (2.0 - wide)
     }
 
-    /// The word that follows the table of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an
-    /// empty filter.
+    /// The word that follows the table of a filter whose items went through `rounds` rounds of mixing. 0 rounds means
+    /// an empty filter.
     pub fn describe(self, rounds: u64) -> u64 {
         self.blocks << 8 | rounds
     }
 
-    /// The reverse: the sizes of a table of this many words, its description included, and the rounds.
+    /// The inverse of [`describe`](Ribbon::describe): the rounds, and the sizes of a table with this many words,
+    /// including its description.
     #[inline(always)]
     pub fn described(word: u64, columns: u32, words: u64) -> (Ribbon, u64) {
         let blocks = word >> 8;
@@ -115,7 +119,7 @@ impl Ribbon {
         (Ribbon { blocks, wide: words.wrapping_sub(narrow + 1), columns }, word & 0xFF)
     }
 
-    /// Whether a word describes a table of this many cells with `items` items.
+    /// Whether a word describes a table with this many cells and `items` items.
     pub(crate) fn is_described_by(cells: u64, items: u64, word: u64) -> bool {
         let rounds = word & 0xFF;
         word >> 8 == cells / BLOCK && rounds <= MOST_ROUNDS && (rounds == 0) == (items == 0)
@@ -146,7 +150,7 @@ mod tests {
         }
     }
 
-    /// At any error rate and any size, a filter keeps the rate. With one column less in one block, it wouldn't.
+    /// A filter of any size keeps any error rate. If one block had one column less, it wouldn't.
     #[test]
     fn no_column_is_wasted() {
         let rates = (1..400).map(|step| libm::exp2(-f64::from(step) * 0.08)).chain([0.9, 0.5, 0.01]);

@@ -1,4 +1,4 @@
-//! The geometry of a layer, and what follows from it: its error rates, and the number of items by what is set.
+//! The geometry of a layer, and what follows from it: its error rates, and the number of items estimated from its fill.
 
 use super::fingerprint::Table;
 use super::fuse::Fuse;
@@ -7,12 +7,12 @@ use crate::math::{self, Spread, mixture_rate};
 use crate::params::{Cell, limits};
 use crate::spelling::spelling;
 
-/// Bits of a block: one cache line.
+/// Bits per block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
 
-/// Minimum bits of a shard if there are several, even if a few items would need less. The tally of a shard takes 128
-/// bytes, half of this minimum. In shards of a word, the tallies would take 16 times the memory of the cells. loom's
-/// models have words that it can try all values of.
+/// Minimum number of bits per shard if there are several shards, even if few items would need less. A shard's tally
+/// needs 128 bytes, half of this minimum. With shards of one word, the tallies would need 16 times the memory of the
+/// cells. In the loom models a shard can be one word, so that loom can try all its values.
 pub(super) const LEAST_SHARD_BITS: u64 = if cfg!(all(loom, test)) { 64 } else { 2048 };
 
 /// Where the probes of one item fall.
@@ -23,15 +23,15 @@ pub enum Layout {
     Classic = 1,
     /// Inside one block of 512 bits.
     Blocked = 2,
-    /// One cell with a fingerprint of the item, in one of two pairs of neighbouring cells.
+    /// In one cell, which is in one of two pairs of neighbouring cells and contains a fingerprint of the item.
     Fingerprint = 3,
-    /// Three cells, which together are a fingerprint of the item.
+    /// In three cells, which together form a fingerprint of the item.
     Fuse = 4,
-    /// No probes: the hashes of items one after the other, from which a static filter is built.
+    /// Nowhere: the layer is a list of the items' hashes, from which a static filter is built.
     List = 5,
-    /// Some of 128 neighbouring rows, which together are a fingerprint of the item.
+    /// In some of 128 consecutive rows, which together form a fingerprint of the item.
     Ribbon = 6,
-    /// Each in its own slice of the shard.
+    /// Each probe in its own slice of the shard.
     Partitioned = 7,
 }
 
@@ -53,7 +53,7 @@ impl Layout {
         self.is_built() || self == Layout::List
     }
 
-    /// Whether an item's probes set cells, which any other item may set, too.
+    /// Whether an item's probes set cells that other items may also set.
     #[inline]
     pub fn has_probes(self) -> bool {
         matches!(self, Layout::Classic | Layout::Blocked | Layout::Partitioned)
@@ -63,14 +63,14 @@ impl Layout {
 /// The geometry of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Number of items that it is sized for.
+    /// Number of items that the layer is sized for.
     pub capacity: u64,
-    /// Error rate that it is sized for.
+    /// Error rate that the layer is sized for.
     pub error_rate: f64,
-    /// Cells in all shards: m.
+    /// Number of cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON: the bits of a fingerprint, each of which halves the error
-    /// rate as a probe does. For a list: 1.
+    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON, the number of bits per fingerprint; each bit halves the
+    /// error rate, as a probe does. For a list, 1.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,
@@ -83,15 +83,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Cells of one shard.
+    /// Number of cells per shard.
     pub fn cells_per_shard(&self) -> u64 {
         self.cells / u64::from(self.shards)
     }
 
-    /// Words in all shards.
+    /// Number of words in all shards.
     #[inline]
     pub fn words(&self) -> u64 {
-        // Most by far, and asked for several times by each creation.
+        // This is by far the most common case, and creating a filter needs the number several times.
         if self.layout.has_probes() {
             return self.cells >> self.cell.log2_per_word();
         }
@@ -104,7 +104,7 @@ impl Shape {
         }
     }
 
-    /// Bits of a cell.
+    /// Bits per cell.
     pub fn cell_bits(&self) -> u32 {
         match self.layout {
             Layout::Fuse | Layout::Ribbon => self.probes,
@@ -113,12 +113,12 @@ impl Shape {
         }
     }
 
-    /// Whether a cell in use stands for one item: in FUSE, RIBBON, and a list.
+    /// Whether a cell in use represents one item, as in FUSE, RIBBON and a list.
     pub fn is_static(&self) -> bool {
         self.layout.is_static()
     }
 
-    /// The table of a ribbon filter. `None` if it can't have these cells.
+    /// The table of a ribbon filter. `None` if no ribbon filter can have this number of cells.
     pub(super) fn ribbon(&self) -> Option<Ribbon> {
         Ribbon::of_cells(self.cells, self.error_rate)
     }
@@ -132,7 +132,7 @@ impl Shape {
         }
     }
 
-    /// Whether that word describes these cells, with `items` items.
+    /// Whether `word`, the last word of a static filter, describes these cells with `items` items.
     pub(crate) fn is_described_by(&self, items: u64, word: u64) -> bool {
         match self.layout {
             Layout::Ribbon => Ribbon::is_described_by(self.cells, items, word),
@@ -140,7 +140,7 @@ impl Shape {
         }
     }
 
-    /// The table, if its cells are fingerprints.
+    /// The fingerprint table, if the cells are fingerprints.
     pub fn table(&self) -> Option<Table> {
         let like = || Table::of(self.cell.payload(), self.generations);
         (self.layout == Layout::Fingerprint).then(|| Table {
@@ -150,7 +150,7 @@ impl Shape {
         })
     }
 
-    /// Bytes of the cells.
+    /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
         self.words() * 8
     }
@@ -168,7 +168,8 @@ impl Shape {
         Spread { ranges: ranges as f64, slices, cells: cells as f64, probes }
     }
 
-    /// The number of cells is a multiple of this: whole words in each shard (CLASSIC), blocks or slices of whole words.
+    /// The number of cells must be a multiple of this: each shard consists of whole words (CLASSIC), of whole blocks,
+    /// or of slices of whole words.
     pub(super) fn stride(&self) -> u64 {
         let words = match self.layout {
             Layout::Blocked => u64::from(BLOCK_BITS / u64::BITS),
@@ -178,7 +179,7 @@ impl Shape {
         (words << self.cell.log2_per_word()) * u64::from(self.shards)
     }
 
-    /// Error rate when it contains `items` distinct items.
+    /// Error rate when the layer contains `items` distinct items.
     pub fn rate_at(&self, items: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.rate_at(items);
@@ -192,8 +193,8 @@ impl Shape {
         mixture_rate(self.spread(), items)
     }
 
-    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, any larger
-    /// number is possible; this returns the number after which one unset cell is expected.
+    /// Number of distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all cells are set,
+    /// any larger number is possible; this returns the number with which one unset cell is expected.
     pub fn items_at(&self, fill: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.items_at(fill * self.cells as f64);
@@ -204,20 +205,20 @@ impl Shape {
         math::estimate_items(self.spread(), fill.min(1.0 - 1.0 / self.cells as f64))
     }
 
-    /// Bounds of the number of distinct items that set a fraction `fill` of the cells: 8 standard deviations of the
-    /// [estimate](Shape::items_at) on either side, and one item.
+    /// Bounds for the number of distinct items that set a fraction `fill` of the cells: the
+    /// [estimate](Shape::items_at), plus and minus 8 standard deviations and one item.
     pub fn items_between(&self, fill: f64) -> (u64, u64) {
         let estimate = self.items_at(fill);
         let margin = 8.0 * math::estimate_deviation(self.spread(), estimate) + 1.0;
         ((estimate - margin).max(0.0) as u64, libm::ceil(estimate + margin) as u64)
     }
 
-    /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
+    /// Error rate if a fraction `fill` of the cells is set: the rate that the filter has *now*.
     pub fn rate_now(&self, fill: f64) -> f64 {
         if fill >= 1.0 && self.layout.has_probes() { 1.0 } else { self.rate_at(self.items_at(fill)) }
     }
 
-    /// Whether the values are consistent. Everything that was not computed here has to pass this check.
+    /// Checks that the values are consistent. Every shape that was not computed by this module must pass this check.
     ///
     /// # Errors
     /// The name of the first field that doesn't fit.

@@ -1,4 +1,4 @@
-//! Set algebra on Bloom filters: union, intersection, equality. Works word by word, so it parallelises over all
+//! Set algebra on Bloom filters: union, intersection, equality. It works word by word, so it parallelises over all
 //! worker threads. Every operation is fully checked before it changes anything.
 
 use super::layer::Layer;
@@ -10,16 +10,16 @@ use crate::params::limits;
 use crate::sizing::Layout;
 use smallvec::SmallVec;
 
-/// A layer of a chain, as a union builds it.
+/// A layer of the chain that a union builds.
 pub(crate) struct Joined<'s> {
-    /// Its number in the destination's chain; `None` for a new layer, which begins as a copy of the first part.
+    /// The layer's number in the destination's chain; `None` for a new layer, which starts as a copy of the first part.
     pub(crate) held: Option<usize>,
-    /// The layers of the sources that go into it.
+    /// The source layers that are merged into it.
     pub(crate) parts: Vec<&'s Layer>,
 }
 
 impl Bloom {
-    /// The first property by which an item's cells within a layer would differ between the two filters.
+    /// The first property in which the two filters differ and that affects an item's cells within a layer.
     fn difference_of_cells(&self, other: &Bloom) -> Option<&'static str> {
         let (a, b) = (self.spec(), other.spec());
         [
@@ -32,21 +32,21 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Whether its layout stores fingerprints or hashes, whose cells can't be combined word by word.
+    /// Whether the filter's layout stores fingerprints or hashes, whose cells can't be combined word by word.
     pub(crate) fn has_fingerprints(&self) -> bool {
         !self.newest_layer().shape().layout.has_probes()
     }
 
-    /// Whether it is one table of fingerprints, which can be merged with another of the same sizes.
+    /// Whether the filter is a single fingerprint table, which can be merged with another one of the same size.
     fn is_table(&self) -> bool {
         matches!(&self.body, Body::Fixed(layer) if layer.shape().layout == Layout::Fingerprint)
     }
 
-    /// The first property by which an item's cells, or in windows its generation, would differ between the two
-    /// filters. `None` if there is none.
+    /// The first property in which the two filters differ and that affects an item's cells or, in windows, its
+    /// generation. `None` if there is none.
     pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
-        // When a window began, and how often it was rotated by hand, decides the numbers of its generations, but not
-        // when they end.
+        // When a window began and how often it was rotated by hand determine its generation numbers, but not when the
+        // generations end.
         let schedule = |filter: &Bloom| {
             filter.window().map(Window::schedule).map(|schedule| (schedule.every_ms, schedule.phase()))
         };
@@ -65,7 +65,7 @@ impl Bloom {
         })
     }
 
-    /// Whether items have the same cells in both, layer by layer.
+    /// Whether every item has the same cells in both filters, layer by layer.
     pub fn is_congruent(&self, other: &Bloom) -> bool {
         let place = |window: &Window| (window.newest(), window.standing().period());
         self.difference(other).is_none() && self.window().map(place) == other.window().map(place)
@@ -74,8 +74,8 @@ impl Bloom {
     /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints if the union has more items than their capacity. Then
-    /// nothing has changed.
+    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints if the union has more items than the capacity. In both
+    /// cases, nothing has changed.
     pub fn union(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
@@ -89,11 +89,12 @@ impl Bloom {
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.union(theirs))
     }
 
-    /// Turns this filter into the intersection with a filter of the same hash, seed and shape. Items of both stay.
+    /// Turns this filter into the intersection with a filter of the same hash, seed and shape. Items that are in both
+    /// filters stay.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers (windows, grown chains) are
-    /// also refused: an item may be in different layers of the two, and would be lost.
+    /// [`Error::Mismatch`]; then nothing has changed. Filters with several layers (windows, grown chains) are also
+    /// refused: an item may be in different layers of the two filters, and would be lost.
     pub fn intersect(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) || (self.layers().len() > 1) {
             return Err(Error::Mismatch);
@@ -101,14 +102,14 @@ impl Bloom {
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.intersect(theirs))
     }
 
-    /// Whether both have the same hash, seed, shape and cells.
+    /// Whether both filters have the same hash, seed, shape and cells.
     pub fn equal(&self, other: &Bloom) -> bool {
         self.is_congruent(other) && self.equal_at(other, [self, other].map(Bloom::newest), &alone)
     }
 
-    /// Whether both give every item the same answer and always will, given the same adds and rotations: the same
-    /// hash, seed, shape and cells. Windows are compared as of these generations, by the age of their items; a
-    /// generation that hasn't been opened yet is empty.
+    /// Whether both filters have the same hash, seed, shape and cells, so that they give the same answer for every item
+    /// and always will, given the same adds and rotations. Windows are compared as of these generations, by the age
+    /// of their items; a generation that hasn't been opened yet counts as empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -124,7 +125,7 @@ impl Bloom {
     /// Whether an [`intersection`](Bloom::intersection) with the other loses no common item.
     ///
     /// # Errors
-    /// Why it would.
+    /// Why the intersection would lose items.
     pub fn check_intersection(&self, other: &Bloom) -> Result<(), Incompatible> {
         let has_one_layer =
             |filter: &Bloom| filter.layers().len() == 1 && !matches!(filter.body, Body::Window(_));
@@ -137,7 +138,7 @@ impl Bloom {
         self.difference(other).map_or(Ok(()), |what| Err(Incompatible::Differs(what)))
     }
 
-    /// A new filter with this one's parameters and the items that are in all filters. These must have been
+    /// A new filter with this one's parameters and the items that are in all filters. The other filters must have been
     /// [checked](Bloom::check_intersection).
     ///
     /// # Errors
@@ -152,14 +153,14 @@ impl Bloom {
         Ok(result)
     }
 
-    /// How the source goes into this filter: cell by cell, or layer by layer into its chain.
+    /// How the source is merged into this filter: cell by cell, or layer by layer into its chain.
     ///
-    /// Not inlined: otherwise the compiler checks once, before the loop over the sources, whether the chain's
-    /// layers are on the heap, even for a filter that has no chain. That is harmless, but valgrind can't know it
-    /// and reports an error.
+    /// Not inlined: otherwise the compiler hoists the check whether the chain's layers are on the heap out of the loop
+    /// over the sources, and runs it even for a filter that has no chain. That is harmless, but valgrind can't know
+    /// this and reports an error.
     ///
     /// # Errors
-    /// Why the two don't go together.
+    /// Why the two filters can't be merged.
     #[inline(never)]
     pub(crate) fn inclusion(&self, source: &Bloom) -> Result<Inclusion, Incompatible> {
         let has_fingerprints = self.has_fingerprints() || source.has_fingerprints();
@@ -174,11 +175,12 @@ impl Bloom {
         }
     }
 
-    /// Puts the layers of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Layers`] into
-    /// `chain`, which has those of earlier sources, and is empty or begins with the layers of this filter.
+    /// Puts a source's layers into `chain`. The source is one for which [`inclusion`](Bloom::inclusion) returned
+    /// [`Inclusion::Layers`]. `chain` is either empty, or begins with this filter's layers, which the layers of earlier
+    /// sources follow.
     ///
-    /// If items were added to a source since it was last merged, older copies of its layers are already here. A layer
-    /// goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.
+    /// If items were added to a source after its last merge, this filter already has older copies of its layers. Each
+    /// layer is merged into its older copy, so that repeated merges don't lengthen the chain, and items count once.
     ///
     /// # Errors
     /// [`Incompatible::TooManyLayers`].
@@ -204,11 +206,11 @@ impl Bloom {
             let held = joined.held.map(|number| &self.layers()[number]);
             held.into_iter().chain(joined.parts.iter().copied()).collect::<SmallVec<[&Layer; 2]>>()
         };
-        // Clients repeat a merge if its reply got lost. That must change nothing.
+        // Clients repeat a merge if its reply was lost. The repetition must change nothing.
         if chain.iter().any(|joined| parts(joined).iter().any(|part| part.covers(layer, parallel))) {
             return;
         }
-        // An empty layer only waits for adds.
+        // An empty layer is not an older copy; it is only waiting for adds.
         let is_older_copy = |part: &&Layer| part.ones() > 0 && layer.covers(part, parallel);
         let is_older = |joined: &Joined<'s>| parts(joined).iter().all(is_older_copy);
         let place = chain.iter().position(is_older);
@@ -218,11 +220,11 @@ impl Bloom {
         }
     }
 
-    /// Combines with the cells of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Cells`].
-    /// Returns whether anything changed.
+    /// Merges in the cells of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Cells`]. Returns
+    /// whether anything changed.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; [`Error::Full`] among fingerprints, and then some have been added.
+    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints, and then some of them have been added.
     pub(crate) fn take_in_cells(
         &mut self,
         source: &Bloom,
@@ -244,7 +246,7 @@ impl Bloom {
         Ok(changed)
     }
 
-    /// Turns its chain into the one that [`inclusion`](Bloom::inclusion) found, with its [new layers](Joined::copies).
+    /// Merges the planned layers (`joined`) into the filter's chain, and inserts their [new layers](Joined::copies).
     /// Returns whether anything changed.
     ///
     /// # Errors
@@ -273,7 +275,7 @@ impl Bloom {
 }
 
 impl Joined<'_> {
-    /// The new layers of a chain.
+    /// Builds the new layers of a chain.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -288,10 +290,10 @@ impl Joined<'_> {
     }
 }
 
-/// How a filter is included in another.
+/// How a filter is merged into another.
 pub(crate) enum Inclusion {
     /// Cell by cell.
     Cells,
-    /// Its layers go into the chain.
+    /// Layer by layer, into the chain.
     Layers,
 }

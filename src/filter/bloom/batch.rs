@@ -1,5 +1,5 @@
-//! Items in groups: hashed, their cache lines prefetched, and only then probed, so that the cache misses of a group
-//! overlap. One at a time, each item would wait for memory.
+//! Processes items in groups. All items of a group are hashed and their cache lines prefetched before the first is
+//! probed, so that the group's cache misses overlap. If items were processed one at a time, each would wait for memory.
 
 use super::Bloom;
 use super::layer::Layer;
@@ -8,8 +8,8 @@ use crate::bits::Hits;
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 
-/// Items per group: one [`Hits`] holds the answers. A core has 10 to 16 misses in flight at once; a group keeps it
-/// busy.
+/// Items per group: one [`Hits`] holds the answers. A core can have 10 to 16 cache misses in flight; a group is enough
+/// to keep it busy.
 pub const GROUP: usize = Hits::MAX;
 
 /// A filter that items are looked up in.
@@ -20,7 +20,7 @@ pub trait Probed {
     /// The layer that a test or add of an item touches first.
     fn first(&self) -> &Layer;
 
-    /// Which of up to 64 items it may contain; a window answers as of generation `current`.
+    /// Which of up to 64 items the filter may contain. A window answers as of generation `current`.
     fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits;
 }
 
@@ -58,9 +58,10 @@ impl Probed for Reader {
     }
 }
 
-/// Hashes the items in groups of up to [`GROUP`]. Each group's cache lines are requested by `prefetch`, which is
-/// [`Layer::prefetch`] or [`Layer::prefetch_all`], unless the layer [is near](Layer::is_near); then `visit` gets the
-/// group, until it says stop. `filter` is a shared or an exclusive reference, which `visit` gets back.
+/// Hashes the items in groups of up to [`GROUP`]. Unless the layer [is near](Layer::is_near), `prefetch`
+/// ([`Layer::prefetch`] or [`Layer::prefetch_all`]) requests each item's cache lines. Then `visit` is called with the
+/// group. The loop ends when `visit` returns `Break`. `filter` is a shared or an exclusive reference, which is passed
+/// on to `visit`.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,
@@ -72,7 +73,7 @@ pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     for_each_hashed_group(filter, prefetch, items.map(|item| hasher.hash_in_loop(item)), visit);
 }
 
-/// Like [`for_each_group`], for an iterator that hashes the items itself.
+/// Like [`for_each_group`], for an iterator over hashes.
 #[inline(always)]
 pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
     filter: &mut F,

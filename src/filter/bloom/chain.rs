@@ -3,10 +3,11 @@
 //!
 //! A counting chain has layers of fingerprints. An item is counted in the oldest layer that contains its fingerprint,
 //! or in the newest layer if none does. All adds and deletes of an item therefore use the same cell, which other items
-//! may share. The reason: only the newest layer gets new fingerprints, so an older layer can only lose them. If an
-//! older layer contains an item's fingerprint, it has done so since it was the newest, and its cell has counted every
-//! add of the item and of the items with the same fingerprint. When the fingerprint disappears, all of those have been
-//! deleted, and no newer layer contains any of them. The next add can start in the newest layer.
+//! may share. This works because only the newest layer gets new fingerprints, so an older layer can only lose them. If
+//! an older layer contains an item's fingerprint, it has contained it since it was the newest layer, and the cell has
+//! counted every add of the item and of the items with the same fingerprint. When the fingerprint disappears, all of
+//! these items have been deleted, and no newer layer contains any of them. The next add can therefore go to the newest
+//! layer.
 
 use super::layer::Layer;
 use crate::error::Error;
@@ -18,7 +19,8 @@ use smallvec::SmallVec;
 /// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest.
 pub struct Chain(Layers);
 
-/// A single layer is inline, because most chains never grow; the box of several keeps the enum at 16 bytes.
+/// A single layer is stored inline, because most chains never grow. Several layers are boxed, which keeps the enum at
+/// 16 bytes.
 enum Layers {
     One(Layer),
     #[expect(clippy::box_collection, reason = "8 bytes less in each filter")]
@@ -26,7 +28,7 @@ enum Layers {
 }
 
 impl Layers {
-    /// Takes all layers out, to change them. What remains is empty, and must be replaced.
+    /// Takes all layers out so that they can be changed. What remains is empty and must be replaced.
     fn take(&mut self) -> Vec<Layer> {
         match std::mem::replace(self, Layers::Several(Box::default())) {
             Layers::One(layer) => vec![layer],
@@ -60,26 +62,26 @@ impl Chain {
         }
     }
 
-    /// Whether some layer may contain the item.
+    /// Whether any layer may contain the item.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
-        // The newest layers are the largest and have most items.
+        // The newest layers are the largest and contain most of the items.
         self.layers().iter().rev().any(|layer| layer.contains(item))
     }
 
-    /// Whether some layer except the newest may contain the item.
+    /// Whether any layer except the newest may contain the item.
     #[inline]
     pub(crate) fn older_contain(&self, item: ItemHash) -> bool {
         self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))
     }
 
-    /// The layer in which the item is counted: the oldest that contains it, else the newest.
+    /// The layer in which the item is counted: the oldest layer that contains it, or the newest if none does.
     #[inline]
     pub(crate) fn counting_layer(&self, item: ItemHash) -> &Layer {
         self.layers().iter().find(|layer| layer.contains(item)).unwrap_or_else(|| self.newest())
     }
 
-    /// Shape of the layer that an add to the full chain would add.
+    /// Shape of the layer that the chain would grow by if an item were added to it when full.
     pub(crate) fn next_shape(&self, spec: &Spec) -> Result<Shape, Error> {
         if self.layers().len() >= limits::MAX_LAYERS {
             return Err(Error::TooManyLayers);
@@ -97,7 +99,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Inserts layers that were filled elsewhere. The newest layer stays the newest, so adds and growth go on as
+    /// Inserts layers that were filled elsewhere. The newest layer stays the newest, so adds and growth continue as
     /// before.
     pub(crate) fn insert_before_newest(&mut self, layers: Vec<Layer>) {
         let mut all = self.0.take();

@@ -1,4 +1,4 @@
-//! From a list of hashes to a shorter list, and to a static filter.
+//! Turns a list of hashes into a shorter list, or into a static filter.
 
 use super::layer::{Census, Layer};
 use super::{Bloom, Body};
@@ -10,10 +10,10 @@ use crate::params::LayoutChoice;
 use crate::sizing::{self, Shape};
 use std::collections::HashSet;
 
-/// The sample contains every 256th hash by value. The share of repetitions is estimated from it.
+/// The sample contains the hashes that are multiples of 256. The share of repetitions is estimated from it.
 const SAMPLE: u64 = 256;
 
-/// How many hashes a sample may lack by chance.
+/// Number of hashes that a sample may lack by chance.
 const SLACK: u64 = 8;
 
 impl Bloom {
@@ -26,7 +26,7 @@ impl Bloom {
         Ok(hashes)
     }
 
-    /// The same list without repetitions, if they are more than half of it.
+    /// The same list without repetitions, if repetitions make up more than half of it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -46,7 +46,7 @@ impl Bloom {
         Ok(Some(list))
     }
 
-    /// Bytes that an item of this list needs while its static filter is built, besides the list and the filter.
+    /// Bytes per item that building the static filter needs in addition to the list and the filter.
     pub(crate) fn build_bytes(&self) -> u64 {
         match self.spec().layout {
             LayoutChoice::Ribbon => sizing::ribbon::BUILD_BYTES,
@@ -54,8 +54,8 @@ impl Bloom {
         }
     }
 
-    /// The static filter of the items in this list. Equal lists give equal filters, and so do lists in another order or
-    /// with repetitions.
+    /// The static filter of the items in this list. Lists with the same items give equal filters, even if their order
+    /// differs or items are repeated.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].

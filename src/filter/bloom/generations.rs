@@ -1,5 +1,5 @@
-//! Where the generations of a window are: in a ring of layers, generation n in slot n mod G, or all in one layer of
-//! fingerprints, whose cells have the numbers of their generations.
+//! Where the generations of a window are stored: in a ring of layers, with generation n in slot n mod G, or all in one
+//! layer of fingerprints, where each cell contains its generation's number.
 
 use super::layer::Layer;
 use super::layers::contains_many;
@@ -7,7 +7,7 @@ use crate::bits::Hits;
 use crate::filter::fingerprint::Tags;
 use crate::hash::ItemHash;
 
-/// The generations of a window whose newest one has a number.
+/// The generations of a window, given its layers and the number of its newest generation.
 #[derive(Clone, Copy)]
 pub(super) struct Generations<'w> {
     layers: &'w [Layer],
@@ -16,7 +16,7 @@ pub(super) struct Generations<'w> {
 
 /// A generation that is alive.
 pub struct Generation<'w> {
-    /// Generations since, 0 for the current one.
+    /// Number of generations that have begun since this one; 0 for the current generation.
     pub age: u64,
     /// Number of items in it.
     pub items: u64,
@@ -25,12 +25,12 @@ pub struct Generation<'w> {
 }
 
 impl Generation<'_> {
-    /// Number of items that it is sized for.
+    /// Number of items that the generation is sized for.
     pub fn capacity(&self) -> u64 {
         self.layer.capacity() / share(self.layer)
     }
 
-    /// Its share of the error rate of the window.
+    /// The generation's share of the window's error rate.
     pub fn error_rate(&self) -> f64 {
         self.layer.error_rate() / share(self.layer) as f64
     }
@@ -43,7 +43,7 @@ impl Generation<'_> {
         }
     }
 
-    /// Its share of the error rate at the present fill.
+    /// The generation's share of the error rate at the present fill.
     pub fn rate_now(&self) -> f64 {
         self.layer.shape().rate_now(self.fill())
     }
@@ -59,7 +59,7 @@ impl<'w> Generations<'w> {
         Generations { layers, newest }
     }
 
-    /// The layer that all of them share.
+    /// The layer that all generations share, if they do.
     #[inline(always)]
     pub(super) fn table(self) -> Option<(&'w Layer, Tags<'w>)> {
         match self.layers {
@@ -79,7 +79,7 @@ impl<'w> Generations<'w> {
         &self.layers[(self.newest % self.layers.len() as u64) as usize]
     }
 
-    /// Whether some generation that is alive when `current` is the current one may contain the item.
+    /// Whether any generation that is alive when `current` is the current one may contain the item.
     #[inline]
     pub(super) fn contains(self, item: ItemHash, current: u64) -> bool {
         match self.table() {
@@ -88,7 +88,7 @@ impl<'w> Generations<'w> {
         }
     }
 
-    /// Which of up to 64 items they may contain.
+    /// Which of up to 64 items the generations that are alive may contain.
     #[inline]
     pub(super) fn contains_many(self, items: &[ItemHash], current: u64) -> Hits {
         match self.table() {
@@ -97,7 +97,7 @@ impl<'w> Generations<'w> {
         }
     }
 
-    /// Number of generations since the item was last added, 0 for the current one; `None` if it is absent.
+    /// Number of generations since the item was last added: 0 if that was in the current one. `None` if it is absent.
     pub(super) fn age(self, item: ItemHash, current: u64) -> Option<u64> {
         match self.table() {
             Some((_, tags)) => tags.age_now(item, current),
@@ -105,7 +105,7 @@ impl<'w> Generations<'w> {
         }
     }
 
-    /// Those that are alive when `current` is the current one, newest first.
+    /// The generations that are alive when `current` is the current one, newest first.
     pub(super) fn alive(self, current: u64) -> impl Iterator<Item = Generation<'w>> {
         let behind = current.saturating_sub(self.newest);
         (0..self.count(self.span(), behind)).map(move |before| {
@@ -120,13 +120,13 @@ impl<'w> Generations<'w> {
         })
     }
 
-    /// The generations opened so far, minus those that are too old by now.
+    /// Number of generations opened so far, minus those that are too old by now.
     #[inline(always)]
     fn count(self, span: u64, behind: u64) -> u64 {
         span.min(self.newest.saturating_add(1)).min(span.saturating_sub(behind))
     }
 
-    /// The layers of a ring that are alive when `current` is the current generation: newest first, as (age, layer).
+    /// The layers in the ring that are alive when `current` is the current generation, newest first, as (age, layer).
     #[inline]
     pub(super) fn ring(self, current: u64) -> impl Iterator<Item = (u64, &'w Layer)> {
         let span = self.layers.len() as u64;

@@ -1,11 +1,11 @@
-//! A test of several layers in one pass.
+//! Tests a group of items against several layers in one pass.
 
 use super::layer::Layer;
 use crate::bits::Hits;
 use crate::hash::ItemHash;
 
-/// Which of up to 64 items may be in some layer. The caller has prefetched the first layer. While each layer is
-/// tested, the lines of the next one are fetched for the items that haven't been found yet.
+/// Which of up to 64 items may be in at least one of the layers. The caller has prefetched the first layer. While each
+/// layer is tested, the cache lines of the next one are fetched for the items that haven't been found yet.
 #[inline]
 pub(super) fn contains_many<'l>(layers: impl Iterator<Item = &'l Layer>, items: &[ItemHash]) -> Hits {
     let mut layers = layers.peekable();

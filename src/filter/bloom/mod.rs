@@ -1,5 +1,5 @@
-//! A Bloom filter of any family, made of [`Layer`]s: one of fixed size, a [`Chain`] that grows, or a [`Window`] of
-//! generations.
+//! A Bloom filter of any family, made of [`Layer`]s: a single layer of fixed size, a [`Chain`] that grows, or a
+//! [`Window`] of generations.
 
 pub(crate) mod algebra;
 pub mod batch;
@@ -44,7 +44,7 @@ pub enum Body {
     Fixed(Layer),
     /// A chain that grows.
     Chain(Chain),
-    /// Generations that rotate; boxed, because it is large and most filters are of other kinds.
+    /// Generations that rotate. Boxed because a window is large and most filters aren't windows.
     Window(Box<Window>),
 }
 
@@ -57,7 +57,7 @@ impl Body {
         }
     }
 
-    /// A body of the same kind with other layers.
+    /// A body of the same kind in which each layer is replaced by the result of `layer`.
     fn map<E>(&self, mut layer: impl FnMut(&Layer) -> Result<Layer, E>) -> Result<Body, E> {
         let layers = self.layers().iter();
         Ok(match self {
@@ -77,21 +77,21 @@ fn first_capacity(body: &Body) -> u64 {
 
 /// A Bloom filter with its parameters.
 ///
-/// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
-/// [`Reader`], which shares the cells; several writers share one [`Layer`].
+/// Adds need `&mut self` because a chain may grow and a window may rotate. To read in other threads, use a [`Reader`],
+/// which shares the cells. To write from several threads, share a [`Layer`].
 #[repr(C)]
 pub struct Bloom {
     body: Body,
-    /// Changes when the filter is emptied. It stays when cells are [exchanged](Bloom::exchange).
+    /// Changes when the filter is emptied, but not when cells are [exchanged](Bloom::exchange).
     dump_number: u16,
-    /// Items that commands added, except those that the usage counters count.
+    /// Number of items that commands added, not including those that the usage counters count.
     adds: u32,
-    /// The last field, because its last word leaves bit patterns unused, in which `Filter` stores its variant. A cuckoo
-    /// filter is in the words before it.
+    /// This is the last field because its last word has unused bit patterns, in which `Filter` stores its variant. A
+    /// cuckoo filter occupies the words before it.
     parameters: Parameters,
 }
 
-/// A filter of our own has two blocks of memory, this one and its layer's, if the layer is small and has one shard.
+/// If its layer is small and has one shard, a filter of ours has two blocks of memory: this one and the layer's.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Bloom>() == 56);
 
@@ -105,34 +105,34 @@ impl Bloom {
         Bloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
     }
 
-    /// An empty filter that grows when it is full, with a random seed. The error rate holds for all of it, however far
-    /// it grows.
+    /// An empty filter that grows when it is full, with a random seed. The error rate holds for the whole filter,
+    /// however large it grows.
     ///
     /// # Errors
-    /// As [`fixed`](Bloom::fixed).
+    /// Same as [`fixed`](Bloom::fixed).
     pub fn scaling(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
         Bloom::new(Spec::scaling(capacity, error_rate).with_random_seed()?)
     }
 
-    /// An empty filter with 4-bit counters, from which items can be deleted, with a random seed.
+    /// An empty filter with 4-bit counters and a random seed. Items can be deleted from it.
     ///
     /// # Errors
-    /// As [`fixed`](Bloom::fixed).
+    /// Same as [`fixed`](Bloom::fixed).
     pub fn counting(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
         Bloom::new(Spec::counting(capacity, error_rate).with_random_seed()?)
     }
 
     /// An empty window of `generations` generations for `capacity` items each, with a random seed. Each
-    /// [`rotate`](Bloom::rotate) drops the oldest.
+    /// [`rotate`](Bloom::rotate) drops the oldest generation.
     ///
     /// # Errors
-    /// As [`fixed`](Bloom::fixed), and [`Error::Generations`].
+    /// Same as [`fixed`](Bloom::fixed), and [`Error::Generations`].
     pub fn windowed(capacity: u64, error_rate: f64, generations: u16) -> Result<Bloom, Error> {
         Bloom::new(Spec::window(capacity, error_rate, generations).with_random_seed()?)
     }
 
-    /// An empty filter of this spec. A window's first generation begins at Unix time 0. A static filter stays empty:
-    /// use [`StaticBuilder`](crate::StaticBuilder).
+    /// An empty filter with this spec. A window's first generation begins at Unix time 0. A static filter created this
+    /// way stays empty; use [`StaticBuilder`](crate::StaticBuilder) to build one.
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -140,11 +140,11 @@ impl Bloom {
         Bloom::new_since(spec, 0)
     }
 
-    /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`, or at
+    /// An empty filter. If it is a window, its generation 0 begins at Unix time `since_ms`, or at
     /// [`limits::MAX_TIME_MS`] if that is earlier.
     ///
     /// # Errors
-    /// As [`new`](Bloom::new).
+    /// Same as [`new`](Bloom::new).
     pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
         if spec.is_list() {
             return Err(Error::Exclusive("a static filter does not grow; StaticBuilder builds it"));
@@ -152,7 +152,7 @@ impl Bloom {
         Bloom::new_admitted(spec, since_ms, |_| Ok(()))
     }
 
-    /// As [`new_since`](Bloom::new_since), if `admit` allows the bytes of its cells, before they are allocated.
+    /// Like [`new_since`](Bloom::new_since), but first asks `admit` whether the cells' bytes may be allocated.
     pub(crate) fn new_admitted<E: From<Error>>(
         spec: Spec,
         since_ms: u64,
@@ -160,7 +160,7 @@ impl Bloom {
     ) -> Result<Bloom, E> {
         let (shape, layers) = match Bloom::plan(&spec) {
             Ok(plan) => plan,
-            // For a size above every limit, the refusal names the limit that applies here.
+            // If the size is above every limit, `admit` refuses it, and the error names the limit that applies here.
             Err(Error::OutOfMemory { bytes }) => {
                 admit(bytes)?;
                 return Err(Error::OutOfMemory { bytes }.into());
@@ -181,7 +181,7 @@ impl Bloom {
         Ok(Bloom::from_parts(spec, body))
     }
 
-    /// The shape of each layer that a new filter of this spec has.
+    /// The shape and the number of the layers that a new filter with this spec has.
     fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
         spec.validate()?;
         let layers = match spec.family {
@@ -193,7 +193,7 @@ impl Bloom {
         Ok((spec.next_shape(&[])?, layers))
     }
 
-    /// Bytes of cells that a new filter of this spec takes.
+    /// Bytes that the cells of a new filter with this spec need.
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`].
@@ -214,7 +214,7 @@ impl Bloom {
         self.parameters.spec(first_capacity(&self.body), every_ms)
     }
 
-    /// Replaces its layers. The parameters stay, even if the first layer changes.
+    /// Changes the filter's layers. The parameters stay the same, even if the first layer changes.
     fn change_body<T>(&mut self, change: impl FnOnce(&mut Body) -> T) -> T {
         let Spec { capacity, .. } = self.spec();
         let changed = change(&mut self.body);
@@ -236,23 +236,23 @@ impl Bloom {
         self.usage_so_far().adds().saturating_add(self.adds.into())
     }
 
-    /// Its usage counters, for reading.
+    /// The filter's usage counters, for reading.
     pub(crate) fn usage_so_far(&self) -> &Usage {
         self.parameters.usage_so_far().unwrap_or(&usage::NONE)
     }
 
-    /// Its usage counters, for counting.
+    /// The filter's usage counters, for counting.
     #[inline(always)]
     pub(crate) fn usage(&self) -> &Usage {
         self.parameters.usage()
     }
 
-    /// What it is made of.
+    /// What the filter is made of.
     pub fn body(&self) -> &Body {
         &self.body
     }
 
-    /// The window, if it is one.
+    /// The window, if the filter is one.
     #[inline]
     pub fn window(&self) -> Option<&Window> {
         match &self.body {
@@ -267,26 +267,26 @@ impl Bloom {
         self.parameters.hasher()
     }
 
-    /// Hashes an item for this filter, and for filters with the same hash function and seed: an item that is asked
-    /// several times need not be hashed each time.
+    /// Hashes an item for this filter and for all filters with the same hash function and seed, so that an item that is
+    /// looked up several times is hashed only once.
     #[inline]
     pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
         Hashed::new(self.hasher(), item.as_ref())
     }
 
-    /// The hash of an item, for this filter alone.
+    /// The hash of an item, for this filter only.
     #[inline]
     pub(crate) fn item_hash(&self, item: &[u8]) -> ItemHash {
         self.hasher().hash(item)
     }
 
-    /// Fetches what a test or add of the item will touch first: its lines in the newest layer.
+    /// Prefetches what a test or add of the item will touch first: its cache lines in the newest layer.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.newest_layer().prefetch(item);
     }
 
-    /// The layer that gets the adds, and that a test visits first.
+    /// The layer that receives the adds, and that a test visits first.
     #[inline]
     pub fn newest_layer(&self) -> &Layer {
         match &self.body {
@@ -296,13 +296,13 @@ impl Bloom {
         }
     }
 
-    /// Whether the item may be in the filter, in a window as of its newest generation.
+    /// Whether the item may be in the filter. A window answers as of its newest generation.
     #[inline]
     pub fn contains(&self, item: impl Item) -> bool {
         self.contains_at(item, self.newest())
     }
 
-    /// As [`contains`](Bloom::contains), in a window as of generation `current`
+    /// Like [`contains`](Bloom::contains), but a window answers as of generation `current`
     /// (see [`generation_at`](Bloom::generation_at)).
     #[inline]
     pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
@@ -314,9 +314,9 @@ impl Bloom {
         }
     }
 
-    /// Which of up to 64 items may be in the filter, in a window as of generation `current`.
+    /// Which of up to 64 items may be in the filter. A window answers as of generation `current`.
     ///
-    /// For items that were [prefetched](Bloom::prefetch).
+    /// The items should have been [prefetched](Bloom::prefetch).
     #[inline]
     pub fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
         match &self.body {
@@ -326,22 +326,22 @@ impl Bloom {
         }
     }
 
-    /// Adds the item, and returns whether it was absent before. As [`add`](Bloom::add), which says more.
+    /// Adds the item, and returns whether it was absent before. Like [`add`](Bloom::add), which returns more details.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`add`](Bloom::add).
     #[inline]
     pub fn insert(&mut self, item: impl Item) -> Result<bool, Error> {
         self.add(item).map(|done| done.added)
     }
 
-    /// Adds the item, growing if need be. This is the only writer; readers may run alongside it.
+    /// Adds the item, growing if necessary. There must be no other writer; readers may run at the same time.
     ///
-    /// A window records the item in its newest generation whether or not an older one has it; counters always count.
+    /// A window records the item in its newest generation even if an older one has it. Counters always count.
     ///
     /// # Errors
-    /// [`Error::Full`] for a new item where the filter may neither grow nor exceed its error rate, and what growing
-    /// may run into. An item that is present is never refused.
+    /// [`Error::Full`] for a new item if the filter may neither grow nor exceed its error rate; also the errors of
+    /// [`grow`](Bloom::grow). An item that is present is never refused.
     #[inline]
     pub fn add(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
@@ -353,8 +353,8 @@ impl Bloom {
         }
     }
 
-    /// As [`add`](Bloom::add), but without growing: a scaling filter whose newest layer is full also refuses a new
-    /// item.
+    /// Like [`add`](Bloom::add), but without growing: a scaling filter also refuses a new item if its newest layer is
+    /// full.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -370,7 +370,7 @@ impl Bloom {
     }
 
     /// Which of up to 64 items the filter, or the newest generation of a window, may already contain, so that adding
-    /// them changes nothing. None if it counts, or if generations share the cells.
+    /// them changes nothing. Empty if the filter counts, or if generations share the cells.
     #[inline]
     pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
         match &self.body {
@@ -381,8 +381,8 @@ impl Bloom {
         }
     }
 
-    /// As [`try_add`](Bloom::try_add), for an item that wasn't [known](Bloom::known) a moment ago, in a filter that
-    /// hasn't grown since.
+    /// Like [`try_add`](Bloom::try_add), for an item that wasn't [known](Bloom::known) a moment ago, in a filter that
+    /// hasn't grown since then.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -391,11 +391,11 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// Adds to a window that doesn't make room by itself, as long as its table has room. The shadow of a rebuild gets
-    /// all items of its live filter in one generation.
+    /// Adds to a window as long as its table has room, but never makes room. Used for the shadow of a rebuild, which
+    /// gets all items of its live filter in one generation.
     ///
     /// # Errors
-    /// [`Error::Full`], also if it isn't a window.
+    /// [`Error::Full`], also if the filter isn't a window.
     pub fn add_to_any_share(&mut self, item: ItemHash) -> Result<Added, Error> {
         match &self.body {
             Body::Window(window) if window.has_room_for(item, false) => {
@@ -405,7 +405,7 @@ impl Bloom {
         }
     }
 
-    /// Like [`try_add`](Bloom::try_add), for an item that no older layer of a chain of bits contains.
+    /// Like [`try_add`](Bloom::try_add). In a chain of bit layers, the item must not be in an older layer.
     #[inline(always)]
     fn add_to_newest(
         &mut self,
@@ -426,7 +426,7 @@ impl Bloom {
                 insert(newest, item)
             }
             Body::Fixed(layer) => {
-                // Adding a present item doesn't change bits; counters count.
+                // Adding an item that is present doesn't change bits, but increments counters.
                 self.refuse_if_full(layer, item)?;
                 insert(layer, item)
             }
@@ -446,8 +446,8 @@ impl Bloom {
         if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
     }
 
-    /// Adds an item for which [`shards_for`](Bloom::shards_for) found room. This is the only thread that writes to the
-    /// item's shard; others may write to other shards.
+    /// Adds an item for which [`shards_for`](Bloom::shards_for) found room. Only the calling thread may write to the
+    /// item's shard; other threads may write to other shards.
     #[inline]
     pub(crate) fn add_in_own_shard(&self, item: ItemHash) -> Added {
         match &self.body {
@@ -482,8 +482,8 @@ impl Bloom {
         }
     }
 
-    /// Makes room for items: adds the next layer of a scaling filter, or drops the oldest generation of a window that
-    /// rotates when it is full. Returns false, and does nothing, for other filters.
+    /// Makes room for items: adds the next layer to a scaling filter, or drops the oldest generation of a window that
+    /// rotates when it is full. For other filters, does nothing and returns false.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -503,14 +503,14 @@ impl Bloom {
     /// Adds the item only if it is absent.
     ///
     /// # Errors
-    /// As [`add`](Bloom::add).
+    /// Same as [`add`](Bloom::add).
     #[inline]
     pub fn add_if_absent(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
         if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
     }
 
-    /// Deletes one occurrence of the item; from a window, the item.
+    /// Deletes one occurrence of the item. In a window, deletes the item from all generations.
     ///
     /// # Errors
     /// [`Error::NotCounting`].
@@ -527,7 +527,7 @@ impl Bloom {
         self.parameters.counts() || self.newest_layer().generations() > 0
     }
 
-    /// How often the item was added, at most.
+    /// The number of times that the item was added, at most.
     ///
     /// # Errors
     /// [`Error::NotCounting`].
@@ -545,10 +545,10 @@ impl Bloom {
         }
     }
 
-    /// Empties the filter; parameters, seed and schedule stay. Returns the dropped layers.
+    /// Empties the filter, but keeps its parameters, seed and schedule. Returns the dropped layers.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], and then nothing has changed.
+    /// [`Error::OutOfMemory`]; then nothing has changed.
     pub fn clear(&mut self) -> Result<Vec<Layer>, Error> {
         let body = match &self.body {
             Body::Chain(_) => Body::Chain(Chain::new(self.spec().next_shape(&[])?)?),
@@ -564,7 +564,7 @@ impl Bloom {
         self.dump_number
     }
 
-    /// A copy that shares nothing. Under concurrent adds it is consistent word by word.
+    /// A copy that shares nothing. If items are added concurrently, the copy is consistent word by word.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -572,15 +572,15 @@ impl Bloom {
         self.copy(&alone)
     }
 
-    /// As [`snapshot`](Bloom::snapshot), on the threads of `parallel`.
+    /// Like [`snapshot`](Bloom::snapshot), on the threads of `parallel`.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`snapshot`](Bloom::snapshot).
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         self.copy_of(|_| true, parallel)
     }
 
-    /// A filter that shares the layers with this one, except those for whose number `changed` returns true: these are
+    /// A filter that shares its layers with this one, except that layers for whose number `changed` returns true are
     /// copied.
     pub(super) fn copy_of(
         &self,
@@ -595,13 +595,13 @@ impl Bloom {
         Ok(Bloom::from_parts(self.spec(), body))
     }
 
-    /// A filter with the same layers, for reading in another thread.
+    /// A filter that shares this one's layers, for reading in another thread.
     pub(super) fn share(&self) -> Bloom {
         let Ok(body) = self.body.map(|layer| Ok::<_, Infallible>(layer.share()));
         Bloom::from_parts(self.spec(), body)
     }
 
-    /// Whether the other has the same layers in the same memory, and the same generations.
+    /// Whether the other filter has the same layers in the same memory, and the same generations.
     pub(super) fn is_shared_with(&self, other: &Bloom) -> bool {
         let (mine, theirs) = (self.layers(), other.layers());
         mine.len() == theirs.len()
@@ -609,12 +609,12 @@ impl Bloom {
             && self.window().map(Window::standing) == other.window().map(Window::standing)
     }
 
-    /// Exchanges the cells with those of a filter of the same spec. Each keeps its usage counters.
+    /// Exchanges the cells with those of a filter with the same spec. Each filter keeps its usage counters.
     pub(super) fn exchange(&mut self, other: &mut Bloom) {
         self.change_body(|mine| other.change_body(|theirs| std::mem::swap(mine, theirs)));
     }
 
-    /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
+    /// A handle for reading in another thread. It shares the cells, and sees later adds to the layers that exist now.
     pub fn reader(&self) -> Reader {
         Reader::new(
             self.hasher(),
@@ -623,18 +623,18 @@ impl Bloom {
         )
     }
 
-    /// The layers: one, or a chain's from oldest to newest, or a window's in ring order.
+    /// The layers: a single one, those of a chain from oldest to newest, or those of a window in ring order.
     pub fn layers(&self) -> &[Layer] {
         self.body.layers()
     }
 
-    /// Items added that were absent at the time, less those deleted. A window counts all its generations, so an item
-    /// recorded in two counts twice.
+    /// Number of added items that were absent at the time, minus the deleted ones. A window counts all its generations,
+    /// so an item recorded in two of them counts twice.
     pub fn items(&self) -> u64 {
         self.layers().iter().map(|layer| layer.items()).sum()
     }
 
-    /// Items that all layers together are sized for.
+    /// Number of items that all layers together are sized for.
     pub fn capacity(&self) -> u64 {
         self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
     }
@@ -644,23 +644,23 @@ impl Bloom {
         self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.estimate()))
     }
 
-    /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a layer).
+    /// The error rate that the filter has now, computed from its fill: 1 − Π(1 − rate of a layer).
     pub fn rate_now(&self) -> f64 {
-        // As a sum of logarithms: the product would lose rates below 1e-16.
+        // Uses a sum of logarithms, because the product would lose rates below 1e-16.
         -libm::expm1(self.layers().iter().map(|layer| libm::log1p(-layer.rate_now())).sum())
     }
 
-    /// Counters that have reached their maximum and no longer count.
+    /// Number of counters that have reached their maximum and no longer count.
     pub fn saturated(&self) -> u64 {
         self.layers().iter().map(|layer| layer.saturated()).sum()
     }
 
-    /// Cells that are not 0.
+    /// Number of cells that are not 0.
     pub fn ones(&self) -> u64 {
         self.layers().iter().map(|layer| layer.ones()).sum()
     }
 
-    /// Cells.
+    /// Number of cells.
     pub fn cells(&self) -> u64 {
         self.layers().iter().map(|layer| layer.cells()).sum()
     }
@@ -670,18 +670,18 @@ impl Bloom {
         self.ones() as f64 / self.cells() as f64
     }
 
-    /// Bytes of the cells.
+    /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
         self.layers().iter().map(|layer| layer.bytes()).sum()
     }
 
-    /// Bytes of memory of its usage counters: none until something is counted.
+    /// Bytes of memory that the usage counters use; 0 until something is counted.
     pub(crate) fn usage_allocated(&self) -> usize {
         let (own, all) = self.parameters.allocated();
         all - own
     }
 
-    /// Bytes of memory, with all overhead, but without its usage counters, so that equal filters have the same size.
+    /// Bytes of memory, including all overhead but not the usage counters, so that equal filters have the same size.
     pub fn allocated(&self) -> usize {
         let lists = match &self.body {
             Body::Fixed(_) => 0,

@@ -1,4 +1,4 @@
-//! Loom models of layers, windows and unions: the code that a server runs, on filters of a word or two.
+//! Loom models of layers, windows and unions. They run the server's code on filters of one or two words.
 
 use super::{Bloom, Layer};
 use crate::hash::ItemHash;
@@ -8,7 +8,7 @@ use crate::sizing::LayerSpec;
 use crate::sync::{Ordering::Relaxed, explore, thread};
 use std::sync::Arc;
 
-/// Two items of different shards that share a cell in a one-word layer.
+/// Two items in different shards. In a layer of one word, they share a cell.
 const ADA: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc00, high: 0xfedc_ba98_7654_3210 };
 const BOB: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc01, high: 0x0246_8ace_1357_9bdf };
 
@@ -33,8 +33,8 @@ fn assert_tallied(layer: &Layer) {
     assert_eq!((layer.ones(), layer.saturated()), (copy.ones(), copy.saturated()));
 }
 
-/// Two threads add, a third tests. An item that it has found stays found, nothing is lost, and the number of items is
-/// the number of adds that reported a new one.
+/// Two threads add, and a third tests. An item that the third thread has found stays found, no item is lost, and the
+/// number of items is the number of adds that reported a new item.
 #[test]
 fn adds_lose_nothing() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -54,7 +54,7 @@ fn adds_lose_nothing() {
     }
 }
 
-/// An item that was added stays while another item with a common cell is deleted.
+/// An added item stays when another item that shares a cell with it is deleted.
 #[test]
 fn a_delete_takes_nobody_elses() {
     explore(|| {
@@ -76,8 +76,8 @@ fn a_delete_takes_nobody_elses() {
     });
 }
 
-/// Two threads delete an item that was added once. One of them finds it, and the cell that another item shares keeps
-/// that item's count.
+/// Two threads delete an item that was added once. Only one of them finds it, and a cell that it shares with another
+/// item keeps that item's count.
 #[test]
 fn an_item_is_deleted_once() {
     explore(|| {
@@ -94,7 +94,8 @@ fn an_item_is_deleted_once() {
     });
 }
 
-/// Two threads, each with its own shard, use plain loads and stores: tallies that the shards share also lose nothing.
+/// Two threads, each with its own shard, use plain loads and stores. No count is lost, not even in the tallies that the
+/// shards share.
 #[test]
 fn writers_of_their_own_shards_do_not_meet() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -119,8 +120,8 @@ fn window() -> Bloom {
     Bloom::new(spec).unwrap()
 }
 
-/// A writer that holds the layer of generation 0 adds while the window rotates. The item stays until as many
-/// generations have begun as the window has, and a reader that has found it finds it again.
+/// A writer that holds the layer of generation 0 adds an item while the window rotates. The item stays until as many
+/// new generations have begun as the window has, and a reader that has found it finds it again.
 #[test]
 fn an_item_survives_the_rotations_that_it_was_promised() {
     explore(|| {
@@ -133,7 +134,7 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
         [writer, asker].into_iter().for_each(|thread| thread.join().unwrap());
         assert!(filter.contains(ADA) && filter.contains(BOB));
         assert_eq!(filter.window().unwrap().age(ADA, 1), Some(1));
-        // Now both are dropped, one per rotation.
+        // Now both items are dropped, one per rotation.
         assert_eq!(filter.advance(2).unwrap().len(), 1);
         assert!(!filter.contains(ADA) && filter.contains(BOB));
         assert_eq!(filter.advance(3).unwrap().len(), 1);
@@ -141,8 +142,9 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
     });
 }
 
-/// The same with a writer that is so slow that the ring wraps around. An empty layer is reused, and whether this one is
-/// empty is decided while the writer writes to it. The window contains the item if and only if it kept the layer.
+/// The same with a writer that is so slow that the ring wraps around. An empty layer is reused, and the window checks
+/// whether this layer is empty while the writer writes to it. The window contains the item if and only if it kept the
+/// layer.
 #[test]
 fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
     explore(|| {
@@ -161,7 +163,7 @@ fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
     });
 }
 
-/// A union at the same time as an add to the same layer: no item of either is lost.
+/// A union runs at the same time as an add to the same layer. No item is lost from either.
 #[test]
 fn a_union_beside_an_add_loses_nothing() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -180,8 +182,8 @@ fn a_union_beside_an_add_loses_nothing() {
     }
 }
 
-/// The union of two layers, shard by shard, on the caller and a worker of the pool: all words and the tallies are
-/// right.
+/// The union of two layers runs shard by shard on the calling thread and on a pool worker. All words and tallies are
+/// correct.
 #[test]
 fn a_union_of_shards_on_several_threads_is_whole() {
     for cell in [Cell::Bit, Cell::Counter4] {

@@ -1,4 +1,4 @@
-//! A filter's parameters as it keeps them.
+//! The form in which a filter stores its parameters.
 
 use crate::filter::usage::Usage;
 use crate::hash::{HashKind, Hasher, Seed};
@@ -7,11 +7,11 @@ use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A [`Spec`] in 32 bytes instead of 56, with the usage counters. Properties that most filters lack are in a box, and
-/// the capacity is that of the first layer.
+/// the capacity is usually taken from the first layer.
 pub(super) struct Parameters {
     error_rate: f64,
     seed_low: u64,
-    /// Allocated on demand: most small filters are only added to, or idle.
+    /// Allocated on demand, because most small filters only receive adds or are idle.
     extra: OnceBox<Extra>,
     /// A window's generations, or a chain's expansion.
     count: u16,
@@ -24,10 +24,10 @@ pub(super) struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 32 && limits::MAX_EXPANSION <= u16::MAX as u32);
 
-/// What only few filters have: a wide seed, a tightening, usage counters.
+/// What only a few filters have: a wide seed, a tightening, usage counters.
 #[derive(Default)]
 struct Extra {
-    /// The capacity, if the first layer came with a merge and has another; otherwise 0.
+    /// The filter's capacity, if the first layer came from a merge and has a different capacity; otherwise 0.
     capacity: AtomicU64,
     seed_high: u64,
     tightening: Option<Tightening>,
@@ -82,7 +82,7 @@ impl Parameters {
         parameters
     }
 
-    /// Sets the capacity of a filter whose first layer has the capacity `first`.
+    /// Sets the capacity of a filter whose first layer has capacity `first`.
     pub(super) fn set_capacity(&self, capacity: u64, first: u64) {
         if capacity != first {
             self.extra.get_or_init(Box::default).capacity.store(capacity, Relaxed);
@@ -91,7 +91,7 @@ impl Parameters {
         }
     }
 
-    /// The spec of a filter whose first layer has the capacity `first`, with this period of a window.
+    /// The spec of a filter whose first layer has capacity `first` and, if it is a window, whose period is `every_ms`.
     pub(super) fn spec(&self, first: u64, every_ms: u64) -> Spec {
         let generations = self.count;
         let window = |overflow| Family::Window { generations, overflow, every_ms };
@@ -153,18 +153,18 @@ impl Parameters {
         self.cell.counts()
     }
 
-    /// The usage counters, if anything was counted.
+    /// The usage counters, if anything has been counted.
     pub(super) fn usage_so_far(&self) -> Option<&Usage> {
         self.extra.get().map(|extra| &extra.usage)
     }
 
-    /// The usage counters, to count in.
+    /// The usage counters, for counting.
     #[inline(always)]
     pub(super) fn usage(&self) -> &Usage {
         &self.extra.get_or_init(Box::default).usage
     }
 
-    /// Bytes of memory in addition to these: those of a filter on which nothing was counted, and the total.
+    /// Bytes of memory in addition to this struct: first as if nothing had been counted, then in total.
     pub(super) fn allocated(&self) -> (usize, usize) {
         self.extra.get().map_or((0, 0), |extra| {
             let is_rare =

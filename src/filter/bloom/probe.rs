@@ -1,8 +1,8 @@
-//! Where an item's probes fall. This schedule is part of the format (docs/FORMAT.md, "Probes").
+//! Which cells an item's probes fall on. This schedule is part of the format (docs/FORMAT.md, "Probes").
 //!
-//! Plain double hashing (Kirsch, Mitzenmacher, "Less Hashing, Same Performance", 2006) isn't used. On a filter of a
-//! thousand cells, an item whose stride is near a small fraction of 2^64 falls on only two or three cells. That
-//! more than doubles an error rate of 1e-4. So every probe goes through one more multiplication.
+//! Plain double hashing (Kirsch, Mitzenmacher, "Less Hashing, Same Performance", 2006) isn't used. In a filter of a
+//! thousand cells, an item whose stride is near a small fraction of 2^64 would hit only two or three different cells.
+//! That would more than double an error rate of 1e-4. Every probe therefore goes through one more multiplication.
 
 use crate::hash::{ItemHash, fast_range};
 use crate::sizing::BLOCK_BITS;
@@ -13,13 +13,13 @@ pub const BLOCK_WORDS: usize = (BLOCK_BITS / u64::BITS) as usize;
 /// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Bits of hash for one probe inside a block, to select one of 512 bits or of fewer counters.
+/// Hash bits for one probe inside a block. They select one of 512 bits, or one of fewer counters.
 const FIELD: u32 = 9;
 
-/// Probes that 64 bits of hash provide before they are mixed again.
+/// Number of probes that 64 hash bits provide before they are mixed again.
 const FIELDS: u32 = u64::BITS / FIELD;
 
-/// Folds the high half in and multiplies, so that every bit of `x` affects the high bits of the result.
+/// Folds in the high half and multiplies, so that every bit of `x` affects the high bits of the result.
 #[inline(always)]
 pub(crate) fn mix(x: u64) -> u64 {
     (x ^ x >> 32).wrapping_mul(GOLDEN)
@@ -31,15 +31,15 @@ pub fn block(item: ItemHash, blocks: usize) -> usize {
     fast_range(item.position(), blocks as u64) as usize
 }
 
-/// The item's cells inside its block of 512 / `width` cells: successive 9-bit fields of `high`, lowest first. After
-/// every seven fields `high` is mixed again.
+/// The item's cells inside its block of 512 / `width` cells: successive 9-bit fields of `high`, lowest first. `high` is
+/// mixed again after every seven fields.
 #[inline(always)]
 pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item = usize> {
     let mask = u64::from(BLOCK_BITS / width) - 1;
     let mut source = item.high;
     let (mut fields, mut left) = (source, FIELDS);
     (0..probes).map(move |_| {
-        // Counts down: dividing by seven for each probe took a third of a test's time.
+        // Counts down, because dividing by seven for each probe took a third of a test's time.
         if left == 0 {
             source = mix(source);
             (fields, left) = (source, FIELDS);
@@ -51,7 +51,7 @@ pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item =
     })
 }
 
-/// The first `K` of them, at most the seven that need no mixing.
+/// The first `K` of these cells: at most seven, which need no mixing.
 #[inline(always)]
 pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] {
     const { assert!(K <= FIELDS as usize) };
@@ -59,7 +59,7 @@ pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] 
     std::array::from_fn(|i| (item.high >> (FIELD * i as u32) & mask) as usize)
 }
 
-/// The cells of a shard that a probe may fall on: `cells` of them, from `probe × step` on.
+/// The cells of a shard that a probe may fall on: `cells` of them, starting at `probe × step`.
 #[derive(Clone, Copy)]
 pub struct Slices {
     cells: u64,
@@ -67,7 +67,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// CLASSIC: every probe may fall on each of the shard's cells.
+    /// CLASSIC: every probe may fall on any of the shard's cells.
     #[inline(always)]
     pub fn whole(cells: u64) -> Slices {
         Slices { cells, step: 0 }
@@ -81,8 +81,8 @@ impl Slices {
     }
 }
 
-/// The item's cells in its shard without blocks: `mix(position + i·(high | 1))`, spread evenly over the cells that the
-/// probe may fall on.
+/// The item's cells in its shard, in a layout without blocks: `mix(position + i·(high | 1))`, spread evenly over the
+/// cells that the probe may fall on.
 #[inline(always)]
 pub fn spread(item: ItemHash, slices: Slices, probes: u32) -> impl Iterator<Item = usize> {
     let stride = item.high | 1;
@@ -101,8 +101,8 @@ mod tests {
 
     const ITEM: ItemHash = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };
 
-    /// Computed by a Python program that was written from docs/FORMAT.md alone. A change here would orphan every
-    /// saved filter.
+    /// These values come from a Python program that was written from docs/FORMAT.md alone. A change here would orphan
+    /// every saved filter.
     #[test]
     fn pinned_schedules() {
         assert_eq!(block(ITEM, 1000), 4);

@@ -1,4 +1,4 @@
-//! A filter's cells, for reading in another thread.
+//! Reads a filter's cells in another thread.
 
 use super::generations::Generations;
 use super::layer::Layer;
@@ -7,18 +7,18 @@ use crate::bits::Hits;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use std::sync::Arc;
 
-/// Reads a filter's layers from any thread, for as long as it likes: the layers live until the last reader is gone,
-/// even if the filter is dropped.
+/// Reads a filter's layers from any thread, for any length of time. The layers live until the last reader is gone, even
+/// if the filter is dropped.
 #[derive(Clone)]
 pub struct Reader {
     hasher: Hasher,
     layers: Arc<[Layer]>,
-    /// Number of the newest generation, of a window.
+    /// Number of the newest generation, if the filter is a window.
     newest: Option<u64>,
 }
 
 impl Reader {
-    /// The layers, in the order of their filter.
+    /// A reader of these layers, which are in the same order as in their filter.
     pub(super) fn new(hasher: Hasher, layers: Arc<[Layer]>, newest: Option<u64>) -> Reader {
         Reader { hasher, layers, newest }
     }
@@ -33,13 +33,13 @@ impl Reader {
         Hashed::new(self.hasher, item.as_ref())
     }
 
-    /// Whether the item may be in the filter, in a window as of the generation that was newest when the reader was
-    /// made.
+    /// Whether the item may be in the filter. A window answers as of the generation that was the newest when the reader
+    /// was created.
     pub fn contains(&self, item: impl Item) -> bool {
         self.contains_at(item, self.newest.unwrap_or(0))
     }
 
-    /// Fetches what a test of the item will touch first, as [`Bloom::prefetch`](crate::Bloom::prefetch) does.
+    /// Prefetches what a test of the item will touch first, as [`Bloom::prefetch`](crate::Bloom::prefetch) does.
     pub fn prefetch(&self, item: ItemHash) {
         self.newest_layer().prefetch(item);
     }
@@ -53,7 +53,7 @@ impl Reader {
         &self.layers[newest]
     }
 
-    /// Which of up to 64 items may be in the filter, as of generation `current` if it is a window.
+    /// Which of up to 64 items may be in the filter. A window answers as of generation `current`.
     pub fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
         match self.newest {
             None => contains_many(self.layers.iter().rev(), items),
@@ -61,7 +61,7 @@ impl Reader {
         }
     }
 
-    /// As [`contains`](Reader::contains), in a window as of generation `current`.
+    /// Like [`contains`](Reader::contains), but a window answers as of generation `current`.
     pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
         let item = item.hash_by(self.hasher);
         match self.newest {

@@ -1,24 +1,24 @@
-//! A filter's behaviour as a window. If it isn't one, nothing happens.
+//! A filter's behaviour as a window. For other filters, these methods do nothing or return an error.
 
 use super::{Bloom, Body, Layer, Schedule, Window};
 use crate::error::Error;
 use crate::hash::Item;
 
 impl Bloom {
-    /// Number of the generation that is current at `now_ms`; 0 if the filter has no window.
+    /// Number of the generation that is current at `now_ms`; 0 if the filter isn't a window.
     #[inline]
     pub fn generation_at(&self, now_ms: u64) -> u64 {
         self.window().map_or(0, |window| window.number_at(now_ms))
     }
 
-    /// Number of a window's newest generation; 0 if it isn't one.
+    /// Number of a window's newest generation; 0 if the filter isn't a window.
     #[inline]
     pub(super) fn newest(&self) -> u64 {
         self.window().map_or(0, Window::newest)
     }
 
-    /// Generations since the item was last added to a window, 0 for the current one; `None` if it is absent. As of
-    /// generation `current`.
+    /// Number of generations since the item was last added to a window, as of generation `current`: 0 if it was added
+    /// in that one. `None` if it is absent.
     ///
     /// # Errors
     /// [`Error::NotWindow`].
@@ -27,8 +27,8 @@ impl Bloom {
         Ok(window.age(item.hash_by(self.hasher()), current))
     }
 
-    /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may
-    /// be large: their owner chooses the thread that frees them.
+    /// Opens generation `number` of a window and drops what is then too old. Returns the dropped layers: they may be
+    /// large, so the caller chooses the thread that frees them.
     ///
     /// # Errors
     /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
@@ -39,7 +39,7 @@ impl Bloom {
         }
     }
 
-    /// Begins generation `number` by hand: like [`advance`](Bloom::advance), but the schedule moves as well.
+    /// Begins generation `number` manually: like [`advance`](Bloom::advance), but also shifts the schedule.
     ///
     /// # Errors
     /// Same as [`advance`](Bloom::advance).
@@ -51,14 +51,14 @@ impl Bloom {
         Ok(retired)
     }
 
-    /// Continues a window with another schedule. Nothing happens to other filters.
+    /// Makes a window continue on another schedule. Does nothing to other filters.
     pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
         if let Body::Window(window) = &mut self.body {
             window.set_schedule(schedule);
         }
     }
 
-    /// Continues a window as another one that has just made room. Returns what it drops.
+    /// Makes a window follow another one that has just made room. Returns the layers that it drops.
     ///
     /// # Errors
     /// Same as [`advance`](Bloom::advance).
@@ -74,8 +74,8 @@ impl Bloom {
         }
     }
 
-    /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters,
-    /// or if `live` is `None`.
+    /// Makes an empty window continue at the newest generation of `live`, and on its schedule. Does nothing to other
+    /// filters, or if `live` is `None`.
     #[must_use]
     pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
         if let (Body::Window(window), Some(live)) = (&mut self.body, live) {
@@ -84,7 +84,7 @@ impl Bloom {
         self
     }
 
-    /// Whether the generations in the cells are in a state that commands can leave behind.
+    /// Whether the generations in the cells are in a state that commands can produce.
     pub(crate) fn has_sound_generations(&self) -> bool {
         self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
     }

@@ -1,22 +1,22 @@
 //! When the generations of a window change.
 //!
-//! The number of the current generation follows from the clock and from the rotations by hand, not from a timer:
-//! `number(now) = base + (now − since) / every`. Reads ignore a generation that is too old by now, whether or not a
-//! write has dropped it yet. So idle keys, restarts and replicas need no special case.
+//! The number of the current generation is computed from the clock and from the number of manual rotations, not driven
+//! by a timer: `number(now) = base + (now − since) / every`. Reads ignore a generation that is too old by now, even if
+//! no write has dropped it yet. Idle keys, restarts and replicas therefore need no special case.
 //!
-//! A clock that was ahead has opened generations too early. When it has been set back, the first write moves the
-//! schedule back as well, see [`Standing::due`]. Otherwise nothing would rotate until the clock has caught up again.
+//! If the clock was ahead, generations were opened too early. After the clock has been set back, the first write also
+//! moves the schedule back; see [`Standing::due`]. Otherwise nothing would rotate until the clock had caught up again.
 
 use crate::params::limits;
 
 /// When generations change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
+    /// Milliseconds between rotations by the clock; 0 if the window is only rotated manually.
     pub every_ms: u64,
     /// Unix time in milliseconds at which generation `rotations` began.
     pub since_ms: u64,
-    /// Rotations by hand so far.
+    /// Number of manual rotations so far.
     pub rotations: u64,
 }
 
@@ -24,7 +24,7 @@ impl Schedule {
     /// Number of the generation that is current at `now_ms`.
     #[inline]
     pub fn number_at(&self, now_ms: u64) -> u64 {
-        // Without a period, only rotations by hand count.
+        // Without a period, only manual rotations count.
         let elapsed = now_ms.saturating_sub(self.since_ms).checked_div(self.every_ms).unwrap_or(0);
         self.rotations.saturating_add(elapsed).min(limits::MAX_GENERATION)
     }
@@ -35,14 +35,14 @@ impl Schedule {
         (self.every_ms > 0).then(|| self.since_ms.saturating_add(periods.saturating_mul(self.every_ms)))
     }
 
-    /// Where in a period it rotates by the clock, in milliseconds after multiples of `every_ms` since 1970. 0
-    /// without a period.
+    /// The point in a period at which the clock rotates the window, in milliseconds after multiples of `every_ms` since
+    /// 1970. 0 without a period.
     pub(super) fn phase(&self) -> u64 {
         self.since_ms.checked_rem(self.every_ms).unwrap_or(0)
     }
 
-    /// A schedule with the same rotations by the clock, under which generation `newest` begins at the first rotation
-    /// from `now_ms` on.
+    /// A schedule with the same rotation times, in which generation `newest` begins at the first rotation at or after
+    /// `now_ms`.
     fn moved_back(&self, newest: u64, now_ms: u64) -> Schedule {
         let into = now_ms.checked_rem(self.every_ms).unwrap_or(0);
         let until = match self.phase().checked_sub(into) {
@@ -53,7 +53,7 @@ impl Schedule {
     }
 }
 
-/// The newest generation and the schedule of a window: everything that decides what a generation number means.
+/// A window's newest generation and its schedule: everything that determines what a generation number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Number of the generation that receives the adds.
@@ -63,21 +63,22 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Number of the generation that is current at `now_ms`. Never below the newest, even if the clock steps back.
+    /// Number of the generation that is current at `now_ms`. Never below the newest generation's number, even if the
+    /// clock steps back.
     #[inline]
     pub fn number_at(&self, now_ms: u64) -> u64 {
         self.schedule.number_at(now_ms).max(self.newest)
     }
 
-    /// Milliseconds from `now_ms` to the next rotation by the clock; `None` without a period. More than one period
-    /// if the clock was ahead when the newest generation was opened.
+    /// Milliseconds from `now_ms` to the next rotation by the clock; `None` without a period. This is more than one
+    /// period if the clock was ahead when the newest generation was opened.
     pub fn next_in(&self, now_ms: u64) -> Option<u64> {
         let next = self.schedule.opens(self.number_at(now_ms).saturating_add(1))?;
         Some(next.saturating_sub(now_ms))
     }
 
-    /// Milliseconds since generation `current − age` began, if all generations since then have lasted for a full
-    /// period; `None` without a period.
+    /// Milliseconds since generation `current − age` began, assuming that all generations since then have lasted for a
+    /// full period; `None` without a period.
     pub fn lasts_ms(&self, age: u64, now_ms: u64) -> Option<u64> {
         let every_ms = self.schedule.every_ms;
         let into = every_ms.saturating_sub(self.next_in(now_ms)?);
@@ -86,9 +87,9 @@ impl Standing {
 
     /// What a write at `now_ms` must do first; `None` without a period.
     ///
-    /// A clock that is behind by less than a period is waited for: the newest generation lasts until the rotation
-    /// after the next. If it were dropped one rotation earlier, a clock that wavers around the time of a rotation
-    /// would rotate at each turn, and items would leave within milliseconds.
+    /// If the clock is behind by less than a period, the window waits for it: the newest generation lasts until the
+    /// rotation after the next. If it ended one rotation earlier, a clock that wavers around the time of a rotation
+    /// would rotate the window each time it crosses that point, and items would be dropped within milliseconds.
     #[inline]
     pub(super) fn due(&self, now_ms: u64) -> Option<Due> {
         let number = self.schedule.number_at(now_ms);
@@ -119,9 +120,9 @@ impl Standing {
         }
     }
 
-    /// The period that the newest generation belongs to by the schedule, counted from 1970. Windows with the same
-    /// period and phase drop generations that have the same number here at the same time. Without a period a window
-    /// isn't tied to a clock, and the newest generation of each has number 0.
+    /// The number of the period that the newest generation belongs to according to the schedule, counted from 1970. If
+    /// windows have the same period length and phase, generations with the same number are dropped at the same time.
+    /// Without a period, a window isn't tied to a clock, and the number is 0.
     pub(super) fn period(&self) -> i128 {
         match self.schedule {
             Schedule { every_ms: 0, .. } => 0,
@@ -131,28 +132,29 @@ impl Standing {
         }
     }
 
-    /// Advanced to the newest period of the two, if that is the other's.
+    /// This state, advanced to the other's period if that is newer.
     pub(crate) fn advanced_to(self, other: Standing) -> Standing {
         let more = u64::try_from(other.period() - self.period()).unwrap_or(0);
         Standing { newest: self.newest.saturating_add(more), ..self }
     }
 
-    /// The number of generations by which items of `source` are older here than there, counted from the newest of each.
+    /// The number of generations by which items of `source` are older here than in `source`. In each window, ages are
+    /// counted from the newest generation.
     ///
-    /// −1 for a source whose schedule is ahead, however far: its clock was ahead, and its newest generation will last
-    /// for up to two periods from now, see [`due`](Window::due).
+    /// −1 for a source whose schedule is ahead, no matter how far. Its clock was ahead, and its newest generation will
+    /// last for up to two periods from now; see [`due`](Window::due).
     pub(super) fn ages_by(&self, source: Standing) -> i128 {
         (self.period() - source.period()).max(-1)
     }
 }
 
-/// What a write must do before anything else, because of the clock.
+/// What the clock requires a write to do before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Open this generation.
     Rotation(u64),
-    /// Continue with this schedule: the clock has been set back by more than a period since the newest generation was
-    /// opened.
+    /// Continue with this schedule, because the clock has been set back by more than a period since the newest
+    /// generation was opened.
     Schedule(Schedule),
 }
 
@@ -178,10 +180,10 @@ mod tests {
     fn a_clock_that_was_ahead_is_waited_for_or_followed_back() {
         let schedule = Schedule { every_ms: 1000, since_ms: 500, rotations: 2 };
         let due = |newest, now| Standing { newest, schedule }.due(now);
-        // Generation 9 begins at 7500. A clock that is behind by up to a period is waited for.
+        // Generation 9 begins at 7500. If the clock is behind by up to a period, the window waits for it.
         assert_eq!(due(9, 8500), Some(Due::Rotation(10)));
         assert_eq!([8499, 7500, 7499, 6500].map(|now| due(9, now)), [None; 4]);
-        // Before that, generation 9 is assumed to begin at the next rotation.
+        // If the clock is further behind, generation 9 is assumed to begin at the next rotation.
         for (now, since_ms) in [(6499, 6500), (5501, 6500), (5500, 5500), (501, 1500), (0, 500)] {
             let expected = Schedule { since_ms, rotations: 9, ..schedule };
             assert_eq!(due(9, now), Some(Due::Schedule(expected)), "{now}");
@@ -189,7 +191,7 @@ mod tests {
             assert_eq!((after.at(now), after.number_at(now)), (after, 9));
             assert!((1000..=2000).contains(&after.next_in(now).unwrap()));
         }
-        // A first generation in the future keeps its time if that is within a period.
+        // A first generation in the future keeps its start time if that is at most a period away.
         let fresh =
             |since_ms| Standing { newest: 0, schedule: Schedule { rotations: 0, since_ms, ..schedule } };
         assert_eq!(fresh(8000).due(7000), None);

@@ -1,4 +1,4 @@
-//! The standard library's traits: copies, comparison, and filters from iterators.
+//! Implements traits of the standard library: copies, comparison, and filters from iterators.
 
 use super::Bloom;
 use crate::hash::Item;
@@ -7,7 +7,7 @@ use crate::params::Spec;
 /// A copy that shares nothing.
 ///
 /// # Panics
-/// Without memory; [`Bloom::snapshot`] returns an error instead.
+/// If memory runs out; [`Bloom::snapshot`] returns an error instead.
 impl Clone for Bloom {
     fn clone(&self) -> Bloom {
         self.snapshot().unwrap_or_else(|why| panic!("a copy of a filter: {why}"))
@@ -24,8 +24,8 @@ impl PartialEq for Bloom {
 /// Adds every item.
 ///
 /// # Panics
-/// If the filter refuses one: it is full, or there is no memory for growing. [`Bloom::insert`] returns an error
-/// instead.
+/// If the filter refuses an item because it is full, or because there is no memory for growing. [`Bloom::insert`]
+/// returns an error instead.
 impl<I: Item> Extend<I> for Bloom {
     fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
         for item in items {
@@ -34,11 +34,11 @@ impl<I: Item> Extend<I> for Bloom {
     }
 }
 
-/// A scaling filter with a false-positive rate of 1% and a random seed. Its capacity is the number of items that the
-/// iterator announces, at least 100.
+/// A scaling filter with a false-positive rate of 1% and a random seed. Its capacity is the lower bound of the
+/// iterator's size hint, but at least 100.
 ///
 /// # Panics
-/// Without memory or randomness.
+/// If memory runs out or no randomness is available.
 impl<I: Item> FromIterator<I> for Bloom {
     fn from_iter<T: IntoIterator<Item = I>>(items: T) -> Bloom {
         let items = items.into_iter();

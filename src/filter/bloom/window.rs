@@ -1,5 +1,5 @@
-//! The rotating filter. Adds go to the newest generation, a test looks at all living generations, and a rotation drops
-//! the oldest. So an item stays for at least G−1 rotations after its last add.
+//! The rotating filter. Adds go to the newest generation, a test looks at all generations that are alive, and a
+//! rotation drops the oldest. An item therefore stays for at least G−1 rotations after its last add.
 
 use super::generations::{Generation, Generations};
 use super::layer::Layer;
@@ -11,7 +11,7 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::sizing::Shape;
 
-/// Generations that rotate. The number of the newest decides which are alive.
+/// Generations that rotate. The number of the newest generation determines which ones are alive.
 pub struct Window {
     layers: Box<[Layer]>,
     newest: u64,
@@ -19,7 +19,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// An empty window of this many layers.
+    /// An empty window with this number of layers.
     pub(crate) fn new(shape: Shape, layers: u64, schedule: Schedule) -> Result<Window, Error> {
         let layers = (0..layers).map(|_| Layer::new(shape)).collect::<Result<_, Error>>()?;
         Ok(Window { layers, newest: 0, schedule })
@@ -40,7 +40,7 @@ impl Window {
         self.generations().span()
     }
 
-    /// The layers: those of all generations in ring order, or the one that they share.
+    /// The layers: one per generation in ring order, or the single layer that all generations share.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
@@ -55,13 +55,14 @@ impl Window {
         self.schedule
     }
 
-    /// Its newest generation and its schedule.
+    /// The window's newest generation and its schedule.
     #[inline]
     pub fn standing(&self) -> Standing {
         Standing { newest: self.newest, schedule: self.schedule }
     }
 
-    /// Number of the generation that is current at `now_ms`. Never below the newest, even if the clock steps back.
+    /// Number of the generation that is current at `now_ms`. Never below the newest generation's number, even if the
+    /// clock steps back.
     #[inline]
     pub fn number_at(&self, now_ms: u64) -> u64 {
         self.standing().number_at(now_ms)
@@ -69,7 +70,7 @@ impl Window {
 
     /// What a write at `now_ms` must do first; `None` without a period.
     ///
-    /// Afterwards the next rotation is at most two periods away, and no item leaves before G−1 periods have passed
+    /// After that, the next rotation is at most two periods away, and no item is dropped until G−1 periods have passed
     /// since its last add.
     #[inline]
     pub fn due(&self, now_ms: u64) -> Option<Due> {
@@ -81,13 +82,13 @@ impl Window {
         self.generations().alive(current)
     }
 
-    /// Whether some generation that is alive when `current` is the current one may contain the item.
+    /// Whether any generation that is alive when `current` is the current one may contain the item.
     #[inline]
     pub fn contains(&self, item: ItemHash, current: u64) -> bool {
         self.generations().contains(item, current)
     }
 
-    /// Number of generations since the item was last added, 0 for the current one; `None` if it is absent.
+    /// Number of generations since the item was last added: 0 if that was in the current one. `None` if it is absent.
     pub fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
         self.generations().age(item, current)
     }
@@ -98,8 +99,8 @@ impl Window {
         self.generations().current()
     }
 
-    /// Records the item in the newest generation; `insert` does so in a layer of its own. `added` says that no
-    /// generation contained it, `changed` that the newest one didn't.
+    /// Records the item in the newest generation. If each generation has its own layer, `insert` does so. In the
+    /// result, `added` means that no generation contained the item, and `changed` that the newest one didn't.
     #[inline]
     pub(crate) fn add(
         &self,
@@ -112,7 +113,7 @@ impl Window {
         }
     }
 
-    /// The same where each generation has a layer of its own.
+    /// The same for a window in which each generation has a layer of its own.
     #[inline]
     pub(crate) fn add_to_ring<E>(
         &self,
@@ -127,15 +128,15 @@ impl Window {
     /// Deletes the item from all generations.
     ///
     /// # Errors
-    /// [`Error::NotCounting`] if these have layers of their own.
+    /// [`Error::NotCounting`] if the generations have layers of their own.
     pub(super) fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
         let (layer, tags) = self.generations().table().ok_or(Error::NotCounting)?;
         Ok(layer.remove_from(tags, item, self.newest))
     }
 
     /// Whether the newest generation alone has the number of items that all generations but one are sized for, which is
-    /// what may come within a TTL. If others were dropped only when there is no room at all, a burst within one period
-    /// would end in dropping everything.
+    /// the number that may arrive within a TTL. If older generations were dropped only when there is no room at all, a
+    /// burst within one period would cause everything to be dropped.
     #[inline]
     fn is_top_heavy(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
@@ -147,7 +148,7 @@ impl Window {
         self.generations().table().map_or(0, |(_, tags)| tags.floor())
     }
 
-    /// Drops the generations before this number early, if all share a table.
+    /// Drops the generations before number `floor` early, if all generations share a table.
     pub(super) fn drop_before(&mut self, floor: u64) {
         if let Some((layer, tags)) = self.generations().table()
             && floor > tags.floor()
@@ -156,7 +157,8 @@ impl Window {
         }
     }
 
-    /// Whether the item can be added to a window that refuses items or, if it `rotates`, drops others when it is full.
+    /// Whether the item can be added without the window having to refuse it or, if the window `rotates`, to drop other
+    /// items.
     #[inline]
     pub(super) fn has_room_for(&self, item: ItemHash, rotates: bool) -> bool {
         let layer = self.current();
@@ -169,8 +171,8 @@ impl Window {
         }
     }
 
-    /// Makes room for an item: begins a generation if the newest has too much of the table, otherwise drops the oldest
-    /// one with items. The others keep their age.
+    /// Makes room for an item: begins a generation if the newest one occupies too much of the table, otherwise drops
+    /// the oldest one that has items. The other generations keep their ages.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);
@@ -185,7 +187,7 @@ impl Window {
         Ok(())
     }
 
-    /// Whether both have the same items of each age, as of these generations.
+    /// Whether both windows have the same items at each age, as of these generations.
     pub(super) fn has_equal_generations(
         &self,
         other: &Window,
@@ -207,10 +209,10 @@ impl Window {
         })
     }
 
-    /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on
-    /// the way gets an empty layer. Does nothing unless `number` is newer.
+    /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on the
+    /// way gets an empty layer. Does nothing unless `number` is newer than the newest generation.
     pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
-        // A window that couldn't be loaded again must not be created.
+        // Never create a window that couldn't be loaded again.
         if number > limits::MAX_GENERATION {
             return Err(Error::LastGeneration);
         }
@@ -229,7 +231,7 @@ impl Window {
         let fresh = (0..opened)
             .map(|i| {
                 let old = &self.layers[slot(first + i)];
-                // An empty layer is reused: with 64 idle generations that saves 64 allocations.
+                // Reuses an empty layer. With 64 idle generations, this saves 64 allocations.
                 if old.ones() == 0 { Ok(None) } else { Layer::new(old.shape()).map(Some) }
             })
             .collect::<Result<Vec<_>, Error>>()?;
@@ -243,18 +245,18 @@ impl Window {
         Ok(retired)
     }
 
-    /// For an empty window: continues at the generation of another, on its schedule.
+    /// Makes an empty window continue at the newest generation of another window, and on its schedule.
     pub(super) fn keep_step(&mut self, other: &Window) {
         (self.newest, self.schedule) = (other.newest, other.schedule);
     }
 
-    /// Continues with another schedule, see [`Due::Schedule`].
+    /// Makes the window continue on another schedule; see [`Due::Schedule`].
     pub(super) fn set_schedule(&mut self, schedule: Schedule) {
         self.schedule = schedule;
     }
 
-    /// The generations of `source` with items that are alive in this window in the state `standing`, each with its age
-    /// here.
+    /// The generations of `source` that have items and are alive in a window in the state `standing`, each with its age
+    /// in that window.
     pub(super) fn taken_from(standing: Standing, source: &Window) -> impl Iterator<Item = Generation<'_>> {
         let span = source.span();
         let ages_by = standing.ages_by(source.standing());
@@ -270,19 +272,19 @@ impl Window {
         taken < source.alive(current).filter(|generation| generation.items > 0).count()
     }
 
-    /// The layer of the generation of this age, below G, in a ring. If that generation would have a number below 0, all
-    /// are renumbered.
+    /// In a ring, the layer of the generation with this age, which must be below G. If that generation's number would
+    /// be negative, all generations are renumbered.
     pub(super) fn of_age(&mut self, age: u64) -> &Layer {
         let span = self.layers.len() as u64;
         if age > self.newest {
-            // By a multiple of G, so each keeps its slot.
+            // Renumbers by a multiple of G, so that each generation keeps its slot.
             self.newest += span;
             self.schedule.rotations = (self.schedule.rotations + span).min(limits::MAX_GENERATION);
         }
         &self.layers[((self.newest - age) % span) as usize]
     }
 
-    /// Counts a rotation by hand, which shifts the schedule by one generation.
+    /// Counts a manual rotation, which shifts the schedule by one generation.
     pub(crate) fn shift_schedule(&mut self) {
         self.schedule.rotations = (self.schedule.rotations + 1).min(limits::MAX_GENERATION);
     }

@@ -14,10 +14,10 @@ use crate::sync::Ordering::Relaxed;
 
 impl Layer {
     /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost. Layers of
-    /// fingerprints have a single writer, and no union here.
+    /// fingerprints need a single writer, and are refused here.
     ///
-    /// The number of items is then that of the larger layer if it covers the other. Otherwise the overlap isn't known,
-    /// and the number is estimated from the fill.
+    /// If one layer covers the other, the number of items is then that of the larger layer. Otherwise the overlap isn't
+    /// known, and the number is estimated from the fill.
     ///
     /// # Errors
     /// [`Error::Mismatch`] unless both have the same geometry. The caller must make sure that both use the same
@@ -30,8 +30,8 @@ impl Layer {
     /// changed.
     ///
     /// # Errors
-    /// Same as [`union`](Layer::union); [`Error::Full`] among fingerprints if both have more than the capacity. Then
-    /// some have been added.
+    /// Same as [`union`](Layer::union); [`Error::Full`] for fingerprints if the union has more than the capacity. Then
+    /// some of them have been added.
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         match (self.table(), other.table()) {
             (Some(mine), Some(theirs)) if self.is_congruent(other) && self.generations() == 0 => {
@@ -70,12 +70,12 @@ impl Layer {
         Ok(changed || items != mine)
     }
 
-    /// Turns this layer into the intersection: AND of bits, minimum of counters. Items of both stay. The error rate
-    /// is at most the larger of the two, but higher than in a filter built from the common items.
+    /// Turns this layer into the intersection: AND of bits, minimum of counters. Items that are in both layers stay.
+    /// The error rate is at most the larger of the two, but higher than in a filter built from the common items.
     ///
-    /// The number of items is estimated by inclusion and exclusion: the items of both layers minus those of the union.
-    /// The fill of the intersection alone would give too many, since different items also share cells. It isn't above
-    /// that of either layer.
+    /// The number of items is estimated by inclusion and exclusion: the items in both layers minus those in the union.
+    /// The fill of the intersection alone would give too high a number, because different items also share cells. The
+    /// number is never above that of either layer.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union).
@@ -102,15 +102,15 @@ impl Layer {
         let common = self.ones();
         let one_covers = common == mine || common == theirs;
         let estimate = |ones: u64| self.shape().items_at(ones as f64 / self.cells() as f64);
-        // Cells that are set in either layer: the sum of both, minus those in common.
+        // Cells that are set in either layer: the sum of both numbers, minus the common cells.
         let either = mine.saturating_add(theirs).saturating_sub(common);
         let items = estimate(mine) + estimate(theirs) - estimate(either);
         self.set_items(if one_covers { least } else { (items.round().max(0.0) as u64).min(least) });
         Ok(())
     }
 
-    /// Replaces each word by `combined` of it and the other layer's word. Returns whether any word changed. Words
-    /// that don't change aren't written, so their pages stay clean.
+    /// Replaces each word with the result of `combined` for it and the other layer's word. Returns whether any word
+    /// changed. Words that don't change aren't written, so their pages stay clean.
     fn combine<W: TallyWriter>(
         &self,
         other: &Layer,
@@ -136,7 +136,7 @@ impl Layer {
         Ok(changed.into_inner() != 0)
     }
 
-    /// Whether both have the same geometry and the same cells; of fingerprints, the same items.
+    /// Whether both layers have the same geometry and the same cells or, for fingerprints, the same items.
     pub fn equal(&self, other: &Layer) -> bool {
         self.equal_in(other, &alone)
     }
@@ -152,13 +152,14 @@ impl Layer {
             }
     }
 
-    /// Whether the other layer has the same geometry, and every bit that is set there is set here.
+    /// Whether the other layer has the same geometry, and every bit that is set there is also set in this layer.
     pub(crate) fn covers(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
             && all_pairs(self.words(), other.words(), parallel, |mine, theirs| theirs & !mine == 0)
     }
 
-    /// A copy. Under concurrent adds it is consistent word by word: it holds every item whose add had returned.
+    /// A copy. If items are added concurrently, the copy is consistent word by word: it contains every item whose add
+    /// had returned.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

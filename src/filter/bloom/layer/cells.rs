@@ -17,9 +17,9 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 
-/// Evaluates an expression with the layer's number of probes as the constant `K`, or 0 if that isn't a usual
-/// number. Error rates down to 0.5% need up to seven probes, which fit into one word of hash. With a constant
-/// number the loop disappears, and a test takes half the time.
+/// Evaluates an expression with the layer's number of probes as the constant `K`, or with 0 if that number is unusual.
+/// Error rates down to 0.5% need up to seven probes, which fit into one word of the hash. If the number is constant,
+/// the loop disappears, and a test takes half the time.
 macro_rules! with_probes {
     ($number:literal, $K:ident => $value:expr) => {{
         const $K: usize = $number;
@@ -59,7 +59,8 @@ macro_rules! with_width {
 }
 
 /// Evaluates an expression with the slices of a layer without blocks, whose shards have this number of cells. The code
-/// for CLASSIC doesn't contain what only PARTITIONED needs: that took 3% to 10% of the time of a test in cached lines.
+/// for CLASSIC doesn't contain what only PARTITIONED needs, because that took 3% to 10% of the time of a test in cached
+/// lines.
 macro_rules! with_slices {
     ($layer:expr, $cells:expr, $slices:ident => $value:expr) => {
         if $layer.form().layout() == Layout::Partitioned {
@@ -72,17 +73,17 @@ macro_rules! with_slices {
     };
 }
 
-/// CLASSIC and PARTITIONED layers of at least this many bytes have their lines fetched ahead. Smaller layers are in the
-/// L2 cache.
+/// For CLASSIC and PARTITIONED layers of at least this many bytes, cache lines are fetched ahead. Smaller layers are in
+/// the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
-/// In such a layer, the lines of the probes before the first number are fetched for all items. The lines of the
-/// probes before the second are fetched for items that the first ones don't exclude.
+/// In such a layer, the lines of the first `FETCHED_FIRST` probes are fetched for all items. The lines of the probes
+/// from there up to `FETCHED_NEXT` are fetched for items that the first probes don't exclude.
 const FETCHED_FIRST: u32 = 2;
 const FETCHED_NEXT: u32 = 6;
 
 impl Layer {
-    /// Whether the item may be in the layer: false is certain, true is wrong at the error rate.
+    /// Whether the item may be in the layer. False is certain; true is wrong with the probability of the error rate.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
         match (self.cell(), self.form().layout()) {
@@ -155,7 +156,7 @@ impl Layer {
                 let cells = cells_in(self.words(), 1) >> self.form().log2_shards();
                 with_slices!(self, cells, slices => self.spread_contains_many(items, asked, slices))
             }
-            // The head is read once for all items. That saves 76 of 271 instructions for each absent one.
+            // Reads the head once for all items. That saves 76 of 271 instructions for each absent item.
             (Cell::Bit, Layout::Classic | Layout::Partitioned) if self.shards() == 1 => {
                 let (words, probes) = (self.words(), self.probes());
                 with_slices!(self, cells_in(words, 1), slices => {
@@ -175,15 +176,15 @@ impl Layer {
         }
     }
 
-    /// [`contains`](Layer::contains) in a block of bits, without a branch on the bits: a misprediction costs more
-    /// than all probes in a cached line.
+    /// [`contains`](Layer::contains) in a block of bits, without branching on the bits: a misprediction costs
+    /// more than all probes in a cached line.
     #[inline(always)]
     fn block_contains<const K: usize>(&self, item: ItemHash) -> bool {
         let block = self.block(item);
         if K != 0 {
             return all_set(block, probe::first_in_block::<K>(item, 1));
         }
-        // Four of many probes already exclude most absent items, and in most layers nearly all items are absent.
+        // The first four of many probes exclude most absent items, and in most layers nearly all items are absent.
         if self.probes() > 4 && !all_set(block, probe::first_in_block::<4>(item, 1)) {
             return false;
         }
@@ -195,8 +196,8 @@ impl Layer {
     }
 
     /// [`contains`](Layer::contains) for several items, in a layer without blocks. For all items that the first two
-    /// probes don't exclude, the lines of the next probes are fetched at once. Otherwise a quarter of the absent items
-    /// would wait for their third probe, and half of those for the next.
+    /// probes don't exclude, the lines of the next probes are fetched together. Otherwise a quarter of the absent items
+    /// would wait for their third probe, and half of those items for the next one.
     #[inline(always)]
     fn spread_contains_many(&self, items: &[ItemHash], asked: Hits, slices: Slices) -> Hits {
         let probes = self.probes();
@@ -211,16 +212,17 @@ impl Layer {
         })
     }
 
-    /// Sets the item's bits in its block, and returns how many were not set before. If all were, its line stays clean.
+    /// Sets the item's bits in its block, and returns how many were not set before. If all were set, the cache line
+    /// stays clean.
     #[inline(always)]
     fn block_insert<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
         if self.block_contains::<K>(item) { 0 } else { self.block_set::<W, K>(item) }
     }
 
-    /// The same for an item that isn't present: its line is written either way.
+    /// The same for an item that isn't present: always writes the cache line.
     ///
-    /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs
-    /// out of registers.
+    /// Not inlined: otherwise the compiler would keep the values that this method and
+    /// [`block_contains`](Layer::block_contains) both compute, and run out of registers.
     #[inline(never)]
     fn block_set<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
@@ -245,23 +247,23 @@ impl Layer {
         set(clear) + cells.map(set).sum::<i64>()
     }
 
-    /// Whether the caches are expected to hold its cells, so that fetching does nothing.
+    /// Whether the layer's cells are expected to be in the CPU caches, so that prefetching does nothing.
     #[inline]
     pub fn is_near(&self) -> bool {
         matches!(self.form().layout(), Layout::Classic | Layout::Partitioned)
             && self.bytes() <= PREFETCHED_FROM
     }
 
-    /// Fetches the cache lines that a test of this item will touch first. This should be done some items ahead. In a
-    /// layer without blocks these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an
-    /// absent item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item
-    /// takes 140 ns either way.
+    /// Fetches the cache lines that a test of this item will touch first. Call this a few items ahead. In a layer
+    /// without blocks, these are the lines of two probes, which exclude most absent items. In 1 GiB, a test of an
+    /// absent item takes 41 ns if two lines are fetched, 66 ns with four and 133 ns with all seven. A test of a present
+    /// item takes 140 ns in each case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..FETCHED_FIRST);
     }
 
-    /// Fetches all lines that an add or delete of this item will touch.
+    /// Prefetches all cache lines that an add or delete of this item will touch.
     #[inline]
     pub fn prefetch_all(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..self.probes());
@@ -289,21 +291,21 @@ impl Layer {
         }
     }
 
-    /// Adds the item; any number of threads may do so at once. Counters count every add, like a multiset.
+    /// Adds the item. Any number of threads may add items at the same time. Counters count every add, like a multiset.
     ///
-    /// If two threads add the same new item at the same time, both may be told that they added it: every cell is
-    /// decided separately.
+    /// If two threads add the same new item at the same time, both may be told that they added it, because each cell is
+    /// updated separately.
     #[inline]
     pub fn insert(&self, item: ItemHash) -> Added {
         self.insert_as::<Shared>(item)
     }
 
-    /// Like [`insert`](Layer::insert), for a single writer: no locked instruction. Readers may run at the same
+    /// Like [`insert`](Layer::insert), for a single writer: uses no locked instructions. Readers may run at the same
     /// time; a second writer would lose updates.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room among fingerprints, [`Error::Static`] for an item that a static filter
-    /// doesn't have. In both cases, nothing has changed.
+    /// [`Error::Full`] if a fingerprint table or a list has no room, [`Error::Static`] for an item that a static filter
+    /// doesn't contain. In both cases, nothing has changed.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         match self.form().layout() {
@@ -323,10 +325,11 @@ impl Layer {
         }
     }
 
-    /// The same for an item that was absent a moment ago, and most likely still is. In bits it isn't tested again.
+    /// The same for an item that was absent a moment ago, and most likely still is. In blocks of bits, it isn't tested
+    /// again.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`insert_single_writer`](Layer::insert_single_writer).
     #[inline(always)]
     pub(crate) fn insert_absent_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         match (self.cell(), self.form().layout()) {
@@ -373,7 +376,7 @@ impl Layer {
         self.tally_set::<W>(item, set)
     }
 
-    /// Counts an item that has set `set` new bits.
+    /// Tallies an item whose add has set `set` bits that were clear before.
     #[inline(always)]
     fn tally_set<W: TallyWriter>(&self, item: ItemHash, set: i64) -> Added {
         if set == 0 {
@@ -383,8 +386,8 @@ impl Layer {
         Added { added: true, changed: true }
     }
 
-    /// [`insert_as`](Layer::insert_as) on counters. Not inlined: there is a copy of it for every width and number of
-    /// probes.
+    /// [`insert_as`](Layer::insert_as) for counters. Not inlined, because the code exists once for every combination of
+    /// width and number of probes.
     #[inline(never)]
     fn count_up<W: TallyWriter>(&self, item: ItemHash) -> Added {
         let (mut change, mut changed) = (Change::default(), false);
@@ -404,15 +407,15 @@ impl Layer {
         Added { added: change.items != 0, changed }
     }
 
-    /// Deletes one occurrence of the item; any number of threads may do so at once. Deletes in the same shard take
-    /// turns: between finding an item and counting it down, another thread could delete it, and its shared cells would
-    /// be counted down twice.
+    /// Deletes one occurrence of the item. Any number of threads may delete items at the same time. Deletes in the same
+    /// shard take turns: after one thread has found an item, another could delete it before the first decrements its
+    /// counters. Counters that other items share would then be decremented twice.
     ///
     /// If the item is certainly absent, nothing changes. Deleting an item that was never added, but tests positive,
     /// decrements counters that other items need. This is the only way to cause a false negative.
     ///
     /// # Errors
-    /// [`Error::NotCounting`] on bits.
+    /// [`Error::NotCounting`] for a layer of bits.
     pub fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
         let _turn = self.turn_to_delete(item);
         self.remove_as::<Shared>(item)
@@ -421,7 +424,7 @@ impl Layer {
     /// Like [`remove`](Layer::remove), for a single writer.
     ///
     /// # Errors
-    /// [`Error::NotCounting`] on bits.
+    /// [`Error::NotCounting`] for a layer of bits.
     pub fn remove_single_writer(&self, item: ItemHash) -> Result<Removed, Error> {
         self.remove_as::<Single>(item)
     }
@@ -448,8 +451,8 @@ impl Layer {
                 true
             });
         }));
-        // An add that was a false positive was not counted, but its delete may empty a cell. The count must not go
-        // below 0.
+        // An item whose add was a false positive was not counted, but its delete may empty a cell. The number of items
+        // must not go below 0.
         change.items = -i64::from(change.set != 0 && self.items() > 0);
         self.tally::<W>(item, change);
         if changed {
@@ -458,7 +461,7 @@ impl Layer {
         Ok(Removed { present: true, changed })
     }
 
-    /// Counts a fingerprint whose count has changed.
+    /// Updates the tally after a fingerprint's count has changed.
     #[inline(always)]
     pub(super) fn tally_fingerprint(&self, item: ItemHash, Step { before, after }: Step) {
         let items = i64::from(before == 0) - i64::from(after == 0);
@@ -470,7 +473,7 @@ impl Layer {
         }
     }
 
-    /// How often the item was added, at most: the minimum of its counters. 0 or 1 for bits.
+    /// The number of times that the item was added, at most: the minimum of its counters. 0 or 1 for bits.
     pub fn count(&self, item: ItemHash) -> u64 {
         if let Some(table) = self.table() {
             return table.count(item);
@@ -487,7 +490,7 @@ impl Layer {
         least
     }
 
-    /// First word and number of words of the item's shard.
+    /// The first word of the item's shard, and its number of words.
     #[inline(always)]
     fn shard_range(&self, item: ItemHash) -> (usize, usize) {
         if self.form().log2_shards() == 0 {
@@ -506,7 +509,7 @@ impl Layer {
         block
     }
 
-    /// First word of the item's block.
+    /// The first word of the item's block.
     #[inline(always)]
     fn block_start(&self, item: ItemHash) -> usize {
         let (start, len) = self.shard_range(item);
@@ -520,8 +523,8 @@ impl Layer {
         &self.words()[start..start + len]
     }
 
-    /// Calls `visit` with each of the item's cells, as (words, index of the cell), until it returns false. Returns
-    /// whether it never did.
+    /// Calls `visit` with each of the item's cells, as (words, index of the cell), until `visit` returns false. Returns
+    /// true if `visit` never returned false.
     #[inline(always)]
     fn walk(&self, item: ItemHash, visit: impl FnMut(&[AtomicU64], usize) -> bool) -> bool {
         self.walk_as::<0>(item, self.cell().bits(), visit)
@@ -561,7 +564,7 @@ impl Layer {
 /// Whether all of these bits are set.
 #[inline(always)]
 fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usize; K]) -> bool {
-    // Uses the lowest bit of a word: with booleans the compiler makes a branch for each, and half are mispredicted.
+    // Uses the lowest bit of a word. With booleans, the compiler makes a branch for each, and half are mispredicted.
     let mut all = 1;
     for index in probes {
         all &= block[index / 64].load(Relaxed) >> (index % 64);
@@ -569,15 +572,15 @@ fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usi
     all == 1
 }
 
-/// Cells of this width in these words.
+/// Number of cells of this width in these words.
 #[inline(always)]
 fn cells_in(words: &[AtomicU64], width: u32) -> u64 {
     words.len() as u64 * u64::from(u64::BITS / width)
 }
 
-/// Whether the item's bits are set in its shard of a layer without blocks. The first two probes exclude three of four
-/// absent items, or more, and are the ones that were fetched ahead: with a branch on each of them, half would be
-/// mispredicted.
+/// Whether the item's bits are set in its shard of a layer without blocks. The lines of the first two probes were
+/// fetched ahead, and these probes exclude three of four absent items, or more. They are evaluated together: with a
+/// branch on each of them, half of the branches would be mispredicted.
 #[inline(always)]
 fn has_all(shard: &[AtomicU64], item: ItemHash, slices: Slices, probes: u32) -> bool {
     let mut bits = probe::spread(item, slices, probes);

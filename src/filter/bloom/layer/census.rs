@@ -1,4 +1,4 @@
-//! Counting cells.
+//! Counts cells.
 
 use crate::bits::counter;
 use crate::filter::fingerprint;
@@ -12,13 +12,13 @@ use std::ops::Range;
 /// What some cells contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
-    /// Cells that are not 0.
+    /// Number of cells that are not 0.
     pub(crate) set: u64,
     /// Sum of the counters.
     pub(super) sum: u64,
-    /// Counters at their maximum.
+    /// Number of counters at their maximum.
     pub(super) saturated: u64,
-    /// Whether some are in a state that no command leaves behind.
+    /// Whether any cells are in a state that no command produces.
     pub(crate) is_damaged: bool,
 }
 
@@ -52,7 +52,7 @@ impl Census {
         }
     }
 
-    /// With other cells.
+    /// The sum of this census and that of other cells.
     pub(crate) fn and(self, other: Census) -> Census {
         Census {
             set: self.set.saturating_add(other.set),

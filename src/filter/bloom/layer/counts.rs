@@ -1,4 +1,4 @@
-//! Reading and updating the tallies of a layer.
+//! Reads and updates the tallies of a layer.
 
 use super::Layer;
 use super::census::Census;
@@ -14,13 +14,13 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 impl Layer {
-    /// The number of items of a layer without [`Tallies::Padded`].
+    /// The number of items in a layer without [`Tallies::Padded`].
     #[inline(always)]
     fn own_items(&self) -> &AtomicU64 {
         &self.0.rest().items
     }
 
-    /// Items added that were absent at the time, minus those deleted.
+    /// Number of added items that were absent at the time, minus the deleted ones.
     pub fn items(&self) -> u64 {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.items),
@@ -28,7 +28,7 @@ impl Layer {
         }
     }
 
-    /// Cells that are not 0. For a static layer, whose cells don't show that, one for each item.
+    /// Number of cells that are not 0. For a static layer, whose cells don't show this, it is the number of items.
     pub fn ones(&self) -> u64 {
         match self.tallies() {
             _ if self.is_static() => self.items(),
@@ -38,7 +38,7 @@ impl Layer {
         }
     }
 
-    /// Counters that have reached their maximum and no longer count.
+    /// Number of counters that have reached their maximum and no longer count.
     pub fn saturated(&self) -> u64 {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.saturated),
@@ -46,7 +46,7 @@ impl Layer {
         }
     }
 
-    /// Adds minus deletes in a counting layer. `None` if that isn't known, since a counter has lost count.
+    /// Adds minus deletes in a counting layer. `None` if the number is unknown because a counter has lost count.
     fn held(&self) -> Option<u64> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) if self.cell().counts() && self.saturated() == 0 => {
@@ -56,13 +56,13 @@ impl Layer {
         }
     }
 
-    /// How often items were moved to make room among fingerprints, or one was freed, modulo 2^32. While it stays the
-    /// same, items stay where they are.
+    /// The number of times, modulo 2^32, that fingerprints were moved to make room or that one was freed. While this
+    /// number stays the same, items stay where they are.
     pub(crate) fn moves(&self) -> u32 {
         self.table().map_or(0, |table| table.state.moves())
     }
 
-    /// Continues counting from this number, if these are fingerprints.
+    /// Makes a layer of fingerprints continue counting its moves from this number.
     pub(crate) fn set_moves(&self, moves: u32) {
         if let Some(table) = self.table() {
             table.state.set_moves(moves);
@@ -82,14 +82,15 @@ impl Layer {
         }
     }
 
-    /// Corrects the number of items of a counting layer after a delete that left the item present, if `is_uncertain`,
-    /// or absent.
+    /// Corrects the number of items in a counting layer after a delete. If `is_uncertain`, the item still tests present
+    /// after it, otherwise absent.
     ///
-    /// An add that finds its item present by chance isn't counted, and neither is a delete after which it still tests
-    /// present. The errors cancel on average, but their sum grows with the square root of the number of deletes: in a
-    /// filter for 100 items that always held 90, it was 10 after 9,000. So the number is kept within what the cells
-    /// say: not above adds minus deletes, which is exact, 0 only if all cells are 0, and within the noise of the
-    /// estimate. A delete that left the item absent can't have made it too large, which saves the logarithm.
+    /// An add that finds its item present by chance isn't counted, and neither is a delete after which the item still
+    /// tests present. The errors cancel on average, but their sum grows with the square root of the number of deletes:
+    /// in a filter for 100 items that always contained 90, it was 10 after 9,000. The cells therefore limit the number:
+    /// it isn't above adds minus deletes, which are exact, it is 0 only if all cells are 0, and it stays within the
+    /// noise of the estimate. A delete that left the item absent can't have made the number too large, so the estimate
+    /// and its logarithm are skipped.
     pub(super) fn correct_items<W: TallyWriter>(&self, item: ItemHash, is_uncertain: bool) {
         let items = self.items();
         let mut correct = items;
@@ -97,7 +98,7 @@ impl Layer {
             let (least, most) = self.shape().items_between(self.fill());
             correct = correct.clamp(least, most);
         }
-        // When the last counted item is deleted, whatever is left isn't an item.
+        // After the last counted item has been deleted, whatever is left isn't an item.
         correct = correct.min(self.held().unwrap_or(u64::MAX)).max(u64::from(self.ones() > 0));
         if correct != items {
             let items = correct.wrapping_sub(items) as i64;
@@ -105,7 +106,7 @@ impl Layer {
         }
     }
 
-    /// Like [`items`](Layer::items), for a single writer; usually avoids adding up the shards.
+    /// Like [`items`](Layer::items), for a single writer. Usually avoids adding up the shards.
     #[inline]
     pub(crate) fn items_for_single_writer(&self) -> u64 {
         match self.tallies() {
@@ -125,8 +126,8 @@ impl Layer {
         self.items_for_single_writer() >= self.capacity()
     }
 
-    /// Sets the tallies of a new layer for cells that came from elsewhere. Only sums over the shards are ever read, so
-    /// the first shard gets everything.
+    /// Sets the tallies of a new layer whose cells came from elsewhere. Only sums over the shards are ever read, so the
+    /// first shard gets everything.
     pub(super) fn set_tallies(&self, census: Census, items: u64) {
         match self.tallies() {
             None => {}
@@ -158,7 +159,7 @@ impl Layer {
         self.recount_after(&alone, |_| ());
     }
 
-    /// Calls `visit` on ranges of words, and counts the cells of each range while it is in the cache.
+    /// Calls `visit` with ranges of words, and then counts the cells in each range while it is in the cache.
     pub(super) fn recount_after(&self, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
         /// Words per range: 32 KiB.
         const RANGE: usize = 4096;
@@ -188,19 +189,19 @@ impl Layer {
     fn count_words(&self, shard: usize, words: &[AtomicU64]) {
         match self.tallies() {
             None => {}
-            // The cells of a static filter don't show how many items there are.
+            // The cells of a static filter don't show the number of items.
             Some(Tallies::Ones(_)) if self.is_static() => {}
             Some(Tallies::Ones(ones)) => {
                 ones.fetch_add(Words::ones(words), Relaxed);
             }
-            // Fingerprints lie across words. They are counted elsewhere, where all of them are available.
+            // Fingerprints can cross word boundaries. They are counted elsewhere, where all words are available.
             Some(Tallies::Padded { .. }) if self.form().layout() == Layout::Fingerprint => {}
             Some(Tallies::Padded { shards, .. }) => add(&shards[shard], Census::of(self.cell(), words)),
         }
     }
 
-    /// Waits until no other thread deletes an item of this one's shard. `None` in a layer of bits, which has no
-    /// deletes.
+    /// Waits until no other thread is deleting an item in this item's shard. `None` for a layer of bits, which doesn't
+    /// support deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => {

@@ -9,13 +9,13 @@ use crate::filter::fingerprint::Tags;
 use crate::hash::ItemHash;
 
 impl Layer {
-    /// Its cells, if generations share them.
+    /// The layer's cells, if generations share them.
     #[inline(always)]
     pub(crate) fn tags(&self) -> Option<Tags<'_>> {
         self.table().and_then(Tags::of)
     }
 
-    /// Number of generations that share it; 0 if it isn't shared.
+    /// Number of generations that share the layer; 0 if it isn't shared.
     pub(crate) fn generations(&self) -> u16 {
         self.table().map_or(0, |table| table.state.geometry().generations)
     }
@@ -42,13 +42,13 @@ impl Layer {
         Removed { present, changed: present }
     }
 
-    /// Begins these generations. The last of them becomes the newest. Items of expired generations have left.
+    /// Begins these generations. The last one becomes the newest. Items of expired generations are then gone.
     pub(crate) fn open(&self, tags: Tags<'_>, opened: std::ops::RangeInclusive<u64>) {
         tags.open(opened);
         self.recount_generations(tags);
     }
 
-    /// Drops all generations before `floor`, which is not after the newest.
+    /// Drops all generations before `floor`, which must not be after `newest`.
     pub(crate) fn drop_before(&self, tags: Tags<'_>, floor: u64, newest: u64) {
         tags.drop_before(floor, newest);
         self.recount_generations(tags);
@@ -58,7 +58,7 @@ impl Layer {
         self.count_items(tags.all_items().wrapping_sub(self.items()) as i64);
     }
 
-    /// An item is a cell in use.
+    /// Counts items. Each item is one cell in use.
     fn count_items(&self, items: i64) {
         self.tally::<Single>(ItemHash::default(), Change { set: items, items, ..Change::default() });
     }

@@ -1,5 +1,5 @@
-//! One fixed-size filter: shards × cells. Any number of readers is allowed, and, with the methods that aren't
-//! `_single_writer`, any number of writers. All kinds of Bloom filters consist of layers.
+//! One fixed-size filter: shards × cells. Any number of readers is allowed. Any number of writers is allowed with the
+//! methods that aren't `_single_writer`. All kinds of Bloom filters consist of layers.
 //!
 //! Tests and adds are wait-free on bits; counters change by compare-and-swap. No method needs `&mut self`.
 
@@ -22,12 +22,13 @@ use crate::sync::Ordering::Relaxed;
 pub(crate) use census::Census;
 use tally::Tallies;
 
-/// One fixed-size Bloom filter of bits or counters; one of its owners, see [`share`](Layer::share).
+/// One fixed-size Bloom filter of bits or counters. Each value is one of the layer's owners; see
+/// [`share`](Layer::share).
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
-/// Where the cells of an item are, apart from the number of words. From the lowest bit on: 3 bits for the layout, 2 for
-/// the number of the cell among all kinds of cells, 4 for log2 of the number of shards, which is a power of two up to
-/// 1024, and 7 for the probes.
+/// What determines where an item's cells are, apart from the number of words. From the lowest bit up: 3 bits for the
+/// layout, 2 for the kind of cell, 4 for log2 of the number of shards (a power of two up to 1024), and 7 for the
+/// probes.
 #[derive(Clone, Copy, PartialEq)]
 struct Form(u16);
 
@@ -78,16 +79,16 @@ impl Form {
     }
 }
 
-/// What else is known about every layer.
+/// What else is stored for every layer.
 struct Rest {
     capacity: u64,
     error_rate: f64,
-    /// Items added that were absent, unless there are [`Tallies::Padded`].
+    /// Number of added items that were absent. Not used if there are [`Tallies::Padded`].
     items: AtomicU64,
 }
 
-/// A layer of a small filter has one block: 32 bytes, and its cells. In a default filter, whose cells have 136 bytes,
-/// the block has 168 bytes, and the allocator uses 192 for it.
+/// A small filter's layer is one block of memory: 32 bytes and its cells. In a default filter, the cells need 136
+/// bytes, so the block has 168 bytes, for which the allocator uses 192.
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
 
 impl Layer {
@@ -97,7 +98,8 @@ impl Layer {
     /// [`Error::OutOfMemory`].
     ///
     /// # Panics
-    /// In builds with debug assertions, if `shape` fails `Shape::check`. It was solved here, or is another layer's.
+    /// In builds with debug assertions, if `shape` fails `Shape::check`. It is always computed by this library or taken
+    /// from another layer.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         debug_assert_eq!(shape.check(), Ok(()));
         let (form, rest, tallies) = Layer::head(shape)?;
@@ -106,10 +108,10 @@ impl Layer {
         Ok(layer)
     }
 
-    /// A layer with these `shape.words()` words of cells, which have been counted. It holds `items` items.
+    /// A layer with these `shape.words()` words of cells, which have been counted. It contains `items` items.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Foreign`] if no fingerprints can be in such cells.
+    /// [`Error::OutOfMemory`]; [`Error::Foreign`] if the cells aren't valid for this shape.
     ///
     /// # Panics
     /// If `shape` fails `Shape::check`.
@@ -117,7 +119,7 @@ impl Layer {
         assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
         let (form, rest, tallies) = Layer::head(shape)?;
         let layer = Layer(Shared::with_words(words, form, rest, tallies)?);
-        // Among fingerprints, an item is a cell in use whose generation hasn't expired.
+        // In a fingerprint table, an item is a cell in use whose generation hasn't expired.
         let (items, census) = match (layer.tags(), layer.table()) {
             (Some(tags), _) => (tags.all_items(), Census { set: tags.all_items(), ..census }),
             (None, Some(_)) => (census.set, census),
@@ -165,23 +167,23 @@ impl Layer {
         Ok((form, rest, Tallies::new(shape)?))
     }
 
-    /// Another owner of the same layer: a change by one of them is visible to all.
+    /// Another owner of the same layer. A change made through one owner is visible to all.
     pub fn share(&self) -> Layer {
         Layer(self.0.share())
     }
 
-    /// Whether both own the same layer.
+    /// Whether both are owners of the same layer.
     pub(crate) fn is(&self, other: &Layer) -> bool {
         self.address() == other.address()
     }
 
-    /// Number of its owners.
+    /// The layer's number of owners.
     #[cfg(feature = "module")]
     pub(crate) fn owners(&self) -> usize {
         self.0.owners()
     }
 
-    /// Its address: the same for all owners, and for no other layer.
+    /// The layer's address, which is the same for all its owners and for no other layer.
     pub(crate) fn address(&self) -> usize {
         self.0.address()
     }
@@ -196,7 +198,7 @@ impl Layer {
         self.0.extra()
     }
 
-    /// Its cells as a table, if they are fingerprints.
+    /// The layer's cells as a table, if they are fingerprints.
     #[inline(always)]
     fn table(&self) -> Option<Table<'_>> {
         match self.tallies() {
@@ -221,18 +223,18 @@ impl Layer {
         }
     }
 
-    /// Number of words: no cell crosses a multiple of it. A fingerprint may lie across words.
+    /// A number of words such that no cell crosses a multiple of it. A fingerprint can cross a word boundary.
     pub(crate) fn words_of_whole_cells(&self) -> u64 {
         self.table().map_or(1, |table| table.state.geometry().width().into())
     }
 
-    /// Whether an item has the same cells in both.
+    /// Whether every item has the same cells in both layers.
     pub fn is_congruent(&self, other: &Layer) -> bool {
         (self.words().len(), self.form(), self.generations())
             == (other.words().len(), other.form(), other.generations())
     }
 
-    /// Empties the layer. A concurrent add may be partly lost.
+    /// Empties the layer. An add that runs at the same time may be partly lost.
     pub fn clear(&self) {
         let shape = self.shape();
         self.words().iter().for_each(|word| word.store(0, Relaxed));
@@ -241,13 +243,13 @@ impl Layer {
         self.set_items(0);
     }
 
-    /// Number of items that it is sized for.
+    /// Number of items that the layer is sized for.
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.0.rest().capacity
     }
 
-    /// Error rate that it is sized for.
+    /// Error rate that the layer is sized for.
     pub fn error_rate(&self) -> f64 {
         self.0.rest().error_rate
     }
@@ -271,19 +273,19 @@ impl Layer {
         1 << self.form().log2_shards()
     }
 
-    /// Probes per item: k. For fingerprints, also in FUSE and RIBBON: their bits.
+    /// Probes per item: k. For fingerprints, including those of FUSE and RIBBON, their number of bits.
     #[inline(always)]
     pub fn probes(&self) -> u32 {
         self.form().probes()
     }
 
-    /// Whether its cells are bits or counters.
+    /// Whether the layer's cells are bits or counters.
     #[inline]
     pub fn cell(&self) -> Cell {
         self.form().cell()
     }
 
-    /// Bytes of the cells.
+    /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
         self.words().len() as u64 * 8
     }
@@ -303,8 +305,8 @@ impl Layer {
         self.shape().items_at(self.fill()) as u64
     }
 
-    /// The [`estimate`](Layer::estimate), rounded to nearest: it becomes the number of items, where truncation
-    /// would be visible.
+    /// The [`estimate`](Layer::estimate), rounded to the nearest integer. It becomes the number of items, where
+    /// truncation would be visible.
     fn nearest_estimate(&self) -> u64 {
         self.shape().items_at(self.fill()).round() as u64
     }
@@ -314,12 +316,12 @@ impl Layer {
         self.shape().rate_now(self.fill())
     }
 
-    /// Whether it is a static filter, or a list for one.
+    /// Whether the layer is a static filter or a list for building one.
     pub(crate) fn is_static(&self) -> bool {
         self.form().layout().is_static()
     }
 
-    /// Whether it has as many items as it is sized for.
+    /// Whether the layer has at least the number of items that it is sized for.
     pub fn is_full(&self) -> bool {
         self.items() >= self.capacity()
     }

@@ -1,4 +1,4 @@
-//! Tallies that change along with the cells, so that reading fill and error rate needs no pass over the cells.
+//! Tallies that are updated with the cells, so that reading the fill and error rate needs no pass over the cells.
 
 use crate::bits::{PerShard, Shared, Single, Writer};
 use crate::error::Error;
@@ -7,42 +7,42 @@ use crate::sizing::Shape;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, Mutex};
 use crossbeam_utils::CachePadded;
-// Not loom's type: the models don't depend on thread numbers.
+// Not loom's type, because the models don't depend on thread numbers.
 use std::sync::atomic::AtomicUsize;
 
 /// The counts of one shard.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Cells that are not 0.
+    /// Number of cells that are not 0.
     pub(super) set: AtomicU64,
-    /// Items added that were absent, minus items that a delete made absent. May be below 0 for a moment while deletes
-    /// race.
+    /// Number of added items that were absent, minus items that a delete made absent. Can be below 0 for a moment while
+    /// deletes race.
     pub(super) items: AtomicU64,
     /// Sum of the counters.
     pub(super) sum: AtomicU64,
-    /// Counters at their maximum.
+    /// Number of counters at their maximum.
     pub(super) saturated: AtomicU64,
-    /// Held while an item of the shard is deleted from several threads.
+    /// Locked by a thread while it deletes an item of the shard, if several threads may do so.
     pub(super) deletes: Mutex<()>,
-    /// Of fingerprints.
+    /// State of a fingerprint table.
     pub(super) table: fingerprint::State,
 }
 
-/// In layers of up to this many words, set bits are counted on demand: 8 KiB, which takes half a microsecond. Many
-/// filters are small.
+/// In layers of up to this many words (8 KiB), set bits are counted on demand, which takes half a microsecond. Many
+/// filters are this small.
 const COUNTED_UP_TO: u64 = 1024;
 
-/// Stands for a number of items that isn't known.
+/// Represents an unknown number of items.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What a layer counts besides its items. A small layer with one shard of bits needs none of this.
+/// What a layer counts besides its items. A small layer with one shard of bits needs no tallies.
 pub(super) enum Tallies {
-    /// Bits that are 1, of one shard.
+    /// Number of set bits, for a single shard.
     Ones(AtomicU64),
-    /// All counts of each shard, on a cache line of their own, so that two writers never share a line.
+    /// All counts for each shard. Each shard's counts have their own cache line, so that two writers never share one.
     Padded {
         shards: Box<[CachePadded<Tally>]>,
-        /// Items of all shards, so that a single writer knows them without adding up the shards; or [`UNKNOWN`].
+        /// Number of items in all shards, so that a single writer needn't add up the shards; or [`UNKNOWN`].
         total: AtomicU64,
     },
 }
@@ -54,7 +54,7 @@ impl Tallies {
         if shape.shards == 1 && !shape.cell.counts() && table.is_none() {
             return Ok((shape.words() > COUNTED_UP_TO).then(|| Tallies::Ones(AtomicU64::new(0))));
         }
-        // 128 KiB for 1024 shards, so the allocation may fail like that of the cells.
+        // This is 128 KiB for 1024 shards, so the allocation can fail, like that of the cells.
         let count = shape.shards as usize;
         let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
         let mut shards: Vec<CachePadded<Tally>> = Vec::new();
@@ -92,7 +92,7 @@ pub(super) trait TallyWriter: Writer {
     /// Which of the `shards` tallies to use. Only their sum is ever read.
     fn own_tally(shard: usize, shards: usize) -> usize;
 
-    /// Adds items to those of all shards.
+    /// Adds items to the total over all shards.
     fn tally_total(total: &AtomicU64, items: i64);
 }
 
@@ -106,7 +106,7 @@ impl TallyWriter for Shared {
 
     #[inline(always)]
     fn own_tally(_: usize, shards: usize) -> usize {
-        // No other thread writes to it unless there are more threads than shards.
+        // No other thread writes to this tally unless there are more threads than shards.
         thread_number() % shards
     }
 
