@@ -1,4 +1,4 @@
-//! Union and equality of Bloom filters, ours or another system's.
+//! Union and equality of Bloom filters, native or from another system.
 
 use super::bloom::algebra::{Inclusion, Joined};
 use super::bloom::{Bloom, Standing, Window};
@@ -9,8 +9,8 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 
 impl LiveRef<'_> {
-    /// Whether both give every item the same answer and always will, given the same adds. Windows are compared as
-    /// of these generations.
+    /// Whether both filters give the same answer for every item and will continue to do so if the same items are added.
+    /// Windows are compared as of these generations.
     pub(crate) fn equal_at(
         self,
         other: LiveRef<'_>,
@@ -25,14 +25,14 @@ impl LiveRef<'_> {
     }
 }
 
-/// A union that has been found to be possible, and the work that it requires on the destination.
+/// A union that has been found to be possible, and the changes that it makes to the destination.
 #[derive(Default)]
 pub struct Union<'s> {
     /// The destination's generation and schedule, if it is a window.
     standing: Option<Standing>,
-    /// Sources of the same shape. Their cells are combined with the destination's.
+    /// Sources with the destination's shape. Their cells are combined with the destination's.
     alike: Vec<LiveRef<'s>>,
-    /// Sources whose layers go into the destination's chain, with their numbers.
+    /// Sources whose layers go into the destination's chain. Each comes with its index among all sources.
     others: Vec<(usize, &'s Bloom)>,
     /// The destination's chain with the layers of these sources. Empty until they are [joined](Union::join), or if
     /// there are none.
@@ -40,15 +40,17 @@ pub struct Union<'s> {
 }
 
 impl<'s> Union<'s> {
-    /// Plans the union of `destination` with all sources, or a new filter that begins as a copy of the first source.
+    /// Plans the union of `destination` with all sources. Without a destination, the union is a new filter that begins
+    /// as a copy of the first source.
     ///
-    /// `now_ms` is the clock of a server that decides by itself, in Unix milliseconds. Without it, as on a replica,
-    /// the sources and the destination alone decide.
+    /// `now_ms` is the clock, in Unix milliseconds, of a server that makes its own decisions. Without a clock, as on a
+    /// replica, only the sources and the destination matter.
     ///
-    /// This looks at no cells. [`join`](Union::join) does, and must follow.
+    /// This doesn't look at any cells. [`join`](Union::join) does, and it must be called next.
     ///
     /// # Errors
-    /// The first source that is incompatible with it, and why. [`Incompatible::ClockBehind`] needs the clock.
+    /// The first source that is incompatible with the destination, and why. [`Incompatible::ClockBehind`] is only
+    /// returned if there is a clock.
     pub fn plan(
         destination: Option<LiveRef<'_>>,
         sources: &[LiveRef<'s>],
@@ -63,7 +65,7 @@ impl<'s> Union<'s> {
         union.standing = base.window().map(Window::standing).map(|standing| match (destination, now_ms) {
             (Some(_), Some(now_ms)) => standing.at(now_ms),
             (Some(_), None) => standing,
-            // A copy is at the generation of the newest source, so that a replica needs no clock.
+            // A copy is at the generation of the newest source, so a replica doesn't need a clock.
             (None, _) => standings.fold(standing, Standing::advanced_to),
         });
         if let (Some(standing), Some(now_ms)) = (union.standing, now_ms) {
@@ -90,11 +92,11 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// Finds the places of the sources' layers in the chain of the filter that the union was planned for, or of the
-    /// first source.
+    /// Finds the places of the sources' layers in the chain of `base`: the filter that the union was planned for, or
+    /// the first source.
     ///
     /// # Errors
-    /// [`Incompatible::TooManyLayers`] or [`Incompatible::TooManyPairs`], and the source.
+    /// The index of the source, with [`Incompatible::TooManyLayers`] or [`Incompatible::TooManyPairs`].
     pub fn join(
         &mut self,
         base: LiveRef<'_>,
@@ -114,18 +116,18 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// The generation that a destination which is a window must be at before the union is applied.
+    /// The generation that the destination, if it is a window, must be at before the union is applied.
     pub fn generation(&self) -> Option<u64> {
         self.standing.map(|standing| standing.newest)
     }
 
-    /// Bytes of cells by which the destination will grow.
+    /// The number of bytes of cells by which the destination will grow.
     pub fn bytes(&self) -> u64 {
         let new = self.chain.iter().filter(|joined| joined.held.is_none());
         new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes()).sum()
     }
 
-    /// The most bytes of cells that [`apart`](Union::apart) will need for a union with this filter.
+    /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with this filter.
     pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
         self.others.iter().fold(base.bytes(), |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
@@ -143,11 +145,11 @@ impl<'s> Union<'s> {
         Ok(made)
     }
 
-    /// The union with a filter, which stays as it is. The result shares the cells that the union doesn't change with
-    /// that filter. Also returns whether anything changes.
+    /// The union with `base`, which stays as it is. The result and `base` may share cells that the union doesn't
+    /// change. Also returns whether anything changes.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Full`] if fingerprints have no room.
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if there is no room for the fingerprints.
     pub fn apart(&self, base: LiveRef<'_>, parallel: &ParallelFor<'_>) -> Result<(Live, bool), Error> {
         let mut made = match base {
             LiveRef::Bloom(filter) if self.alike.is_empty() => {
@@ -162,16 +164,17 @@ impl<'s> Union<'s> {
         Ok((made, changed))
     }
 
-    /// Bytes of cells that [`apply`](Union::apply) needs temporarily: fingerprints are added to a copy, because there
-    /// may be no room for all.
+    /// Bytes of cells that [`apply`](Union::apply) needs temporarily. Fingerprints are added to a copy, because there
+    /// may not be room for all of them.
     pub fn spare_bytes(&self, destination: LiveRef<'_>) -> u64 {
         destination.bloom().filter(|filter| filter.has_fingerprints()).map_or(0, Bloom::bytes)
     }
 
-    /// Applies the union to the filter it was planned for. Returns whether anything changed.
+    /// Applies the union to the filter that it was planned for. Returns whether anything changed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Full`] if fingerprints have no room. Nothing has changed then.
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if there is no room for the fingerprints. In both cases, nothing has
+    /// changed.
     pub fn apply(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         match destination {
             LiveMut::Bloom(filter) if filter.has_fingerprints() => {
@@ -185,7 +188,7 @@ impl<'s> Union<'s> {
         }
     }
 
-    /// Changes a filter, or its copy. Fingerprints are only changed in a copy.
+    /// Changes a filter or its copy. Fingerprints are changed only in a copy.
     fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;

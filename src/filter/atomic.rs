@@ -1,4 +1,4 @@
-//! A Bloom filter that several threads write to.
+//! A Bloom filter that several threads can write to.
 
 use super::bloom::{Bloom, Body, Layer};
 use super::change::{Added, Removed};
@@ -7,11 +7,11 @@ use crate::hash::{Hashed, Hasher, Item};
 use crate::params::{Family, LayoutChoice, Overflow, Spec};
 use crate::sizing::LayerSpec;
 
-/// A Bloom filter of fixed size, of bits or counters, that any number of threads add to, test and delete from without a
-/// lock. It refuses nothing: beyond its capacity the false-positive rate rises.
+/// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items without a
+/// lock. It never refuses an item; beyond its capacity, the false-positive rate rises.
 ///
-/// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add 2.0 times
-/// as fast as one (docs/PERFORMANCE.md).
+/// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add items 2.0
+/// times as fast as one (docs/PERFORMANCE.md).
 ///
 /// ```
 /// use bloomery::{AtomicBloom, Bloom};
@@ -25,7 +25,7 @@ use crate::sizing::LayerSpec;
 /// });
 /// assert!(seen.contains("0:0") && seen.contains("1:999"));
 ///
-/// // For saving, or for one owner.
+/// // Convert it for saving, or for a single owner.
 /// let filter: Bloom = seen.into();
 /// assert!(filter.contains("1:999"));
 /// # Ok::<(), bloomery::Error>(())
@@ -40,7 +40,7 @@ impl AtomicBloom {
     /// An empty filter for `capacity` items with a random seed.
     ///
     /// # Errors
-    /// As [`Bloom::fixed`].
+    /// The same as [`Bloom::fixed`].
     pub fn fixed(capacity: u64, error_rate: f64) -> Result<AtomicBloom, Error> {
         AtomicBloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
     }
@@ -48,17 +48,17 @@ impl AtomicBloom {
     /// An empty filter with 4-bit counters, from which items can be deleted, with a random seed.
     ///
     /// # Errors
-    /// As [`Bloom::counting`].
+    /// The same as [`Bloom::counting`].
     pub fn counting(capacity: u64, error_rate: f64) -> Result<AtomicBloom, Error> {
         AtomicBloom::new(Spec::counting(capacity, error_rate).with_random_seed()?)
     }
 
-    /// An empty filter of this spec.
+    /// An empty filter with this spec.
     ///
     /// # Errors
-    /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`]; [`Error::Exclusive`] for a
-    /// scaling filter and for a window: they change their layers, which requires a single owner; and for fingerprints,
-    /// which are moved.
+    /// The errors of [`Spec::validate`], [`Error::Unreachable`] and [`Error::OutOfMemory`]. [`Error::Exclusive`] for
+    /// scaling filters and windows, because they change their layers, which requires a single owner; for fingerprints,
+    /// because they are moved; and for static layouts.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
         if !matches!(spec.family, Family::Fixed(_)) {
@@ -84,26 +84,26 @@ impl AtomicBloom {
         self.spec.hash.hasher(self.spec.seed)
     }
 
-    /// Hashes an item for this filter, and for filters with the same hash function and seed.
+    /// Hashes an item for this filter and for all filters with the same hash function and seed.
     #[inline]
     pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
         Hashed::new(self.hasher(), item.as_ref())
     }
 
-    /// Adds the item, and returns whether it was absent before. Two threads that add the same new item at the same time
-    /// may both be told so.
+    /// Adds the item and returns whether it was absent before. If two threads add the same new item at the same time,
+    /// both may get `true`.
     #[inline]
     pub fn insert(&self, item: impl Item) -> bool {
         self.add(item).added
     }
 
-    /// Like [`insert`](AtomicBloom::insert), with more information.
+    /// Like [`insert`](AtomicBloom::insert), but returns more information.
     #[inline]
     pub fn add(&self, item: impl Item) -> Added {
         self.layer.insert(item.hash_by(self.hasher()))
     }
 
-    /// Whether the item may be in the filter: `false` is certain.
+    /// Whether the item may be in the filter. `false` is certain.
     #[inline]
     pub fn contains(&self, item: impl Item) -> bool {
         self.layer.contains(item.hash_by(self.hasher()))
@@ -117,17 +117,17 @@ impl AtomicBloom {
         self.layer.remove(item.hash_by(self.hasher()))
     }
 
-    /// How often the item was added, at most: 0 or 1 in a filter of bits.
+    /// An upper bound on how often the item was added; 0 or 1 in a filter of bits.
     pub fn count(&self, item: impl Item) -> u64 {
         self.layer.count(item.hash_by(self.hasher()))
     }
 
-    /// Empties the filter. An add that runs at the same time may be lost in part.
+    /// Empties the filter. An add that runs at the same time may be partly lost.
     pub fn clear(&self) {
         self.layer.clear();
     }
 
-    /// Items added that were absent at the time, less those deleted.
+    /// Number of items added that were absent at the time, minus those deleted.
     pub fn items(&self) -> u64 {
         self.layer.items()
     }
@@ -137,17 +137,18 @@ impl AtomicBloom {
         self.layer.estimate()
     }
 
-    /// The false-positive rate that the filter has now, from its fill.
+    /// The current false-positive rate, calculated from the fill.
     pub fn rate_now(&self) -> f64 {
         self.layer.rate_now()
     }
 
-    /// Bytes of the cells.
+    /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
         self.layer.bytes()
     }
 
-    /// A copy with one owner. While other threads add, it holds every item whose add had returned.
+    /// A copy with a single owner. If other threads add items at the same time, the copy contains every item whose add
+    /// had already returned.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -5,15 +5,16 @@
 pub struct Added {
     /// The item was absent before.
     pub added: bool,
-    /// The filter changed. Windows record a present item again, and counters count it again.
+    /// The filter changed. Adding an item that is already present can also change it: windows record the item again,
+    /// and counters count it again.
     pub changed: bool,
 }
 
 /// What a delete did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The item tested present. An absent item is left alone.
+    /// The item tested as present. Deleting an absent item changes nothing.
     pub present: bool,
-    /// Some counter changed. If all are saturated, none does.
+    /// At least one counter changed. Saturated counters don't change.
     pub changed: bool,
 }

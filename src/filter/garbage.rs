@@ -1,4 +1,4 @@
-//! What a filter has dropped and the caller still has to free.
+//! Parts that a filter has dropped and that the caller still has to free.
 
 use super::bloom::{Bloom, Layer};
 use super::cuckoo::{Cuckoo, Table};
@@ -10,7 +10,8 @@ pub enum Garbage {
     Layers(Vec<Layer>),
     /// Sub-filters of a cuckoo filter.
     Tables(Vec<Table>),
-    /// Anything else that has cells, such as a filter that was being loaded or rebuilt, and the bytes of its cells.
+    /// Anything else that has cells, such as a filter that was being loaded or rebuilt. The number is the size of its
+    /// cells in bytes.
     Other(Box<dyn Send>, u64),
 }
 

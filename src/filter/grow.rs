@@ -1,4 +1,4 @@
-//! What all filters that accept items have in common: they add an item if there is room, and may grow to make room.
+//! What all filters that accept items have in common: they add an item if there is room, and they may be able to grow.
 
 use super::bloom::Bloom;
 use super::change::Added;
@@ -7,8 +7,8 @@ use super::foreign::Foreign;
 use crate::error::Error;
 use crate::hash::ItemHash;
 
-/// A filter that may grow by an array of cells: a layer, a link or a sub-filter. Adding and growing are separate,
-/// so that a server can check its memory in between.
+/// A filter that can grow by adding an array of cells: a layer, a link or a sub-filter. Adding items and growing are
+/// separate steps, so that a server can check its memory in between.
 pub trait Grow {
     /// The form in which the filter accepts an item.
     type Item<'i>: Copy;
@@ -16,22 +16,22 @@ pub trait Grow {
     /// Adds the item to the existing arrays.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room. Then nothing has changed, and [`grow`](Grow::grow) may help. Other
+    /// [`Error::Full`] if there is no room. Then nothing has changed, and [`grow`](Grow::grow) may make room. Other
     /// errors depend on the filter.
     fn try_add(&mut self, item: Self::Item<'_>) -> Result<Added, Error>;
 
-    /// Bytes of the array that [`grow`](Grow::grow) would add, 0 if it makes room in another way; `None` if the filter
-    /// has a fixed capacity.
+    /// Bytes of the array that [`grow`](Grow::grow) would add, or 0 if `grow` makes room in another way. `None` if the
+    /// filter has a fixed capacity.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::Unreachable`].
     fn next_bytes(&self) -> Result<Option<u64>, Error>;
 
-    /// Adds the next array, or drops the oldest generation of a window. Returns false, and does nothing, if the filter
-    /// has a fixed capacity.
+    /// Adds the next array, or drops the oldest generation of a window. If the filter has a fixed capacity, does
+    /// nothing and returns false.
     ///
     /// # Errors
-    /// Same as [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].
+    /// The errors of [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].
     fn grow(&mut self) -> Result<bool, Error>;
 
     /// Bytes of all cells.

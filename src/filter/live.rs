@@ -1,4 +1,4 @@
-//! A Bloom filter that answers tests: native, or another system's.
+//! A Bloom filter that answers tests, native or another system's.
 
 use super::bloom::{Bloom, Window};
 use super::foreign::Foreign;
@@ -6,20 +6,20 @@ use super::usage::Usage;
 use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
 
-/// Totals over Bloom filters.
+/// Totals over several Bloom filters.
 #[cfg(feature = "module")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// Layers or links.
+    /// Number of layers or links.
     pub(crate) arrays: u64,
     pub(crate) items: u64,
-    /// Items that they are sized for.
+    /// Number of items that they are sized for.
     pub(crate) capacity: u64,
 }
 
 #[cfg(feature = "module")]
 impl Contents {
-    /// For arrays with this number of items, sized for this capacity.
+    /// The totals of arrays given as pairs of a number of items and a capacity.
     #[inline(always)]
     fn sum(arrays: impl Iterator<Item = (u64, u64)>) -> Contents {
         arrays.fold(Contents::default(), |Contents { arrays, items, capacity }, (more, room)| Contents {
@@ -32,7 +32,7 @@ impl Contents {
 
 /// A Bloom filter, native or another system's.
 pub enum Live {
-    /// Fixed, scaling or a window; of bits or counters.
+    /// A native Bloom filter: fixed, scaling or a window, with bits or counters.
     Bloom(Bloom),
     /// Another system's filter.
     Foreign(Box<Foreign>),
@@ -54,7 +54,7 @@ pub enum LiveMut<'a> {
 }
 
 impl Live {
-    /// A shared borrow of it.
+    /// Borrows the filter.
     #[inline(always)]
     pub fn as_ref(&self) -> LiveRef<'_> {
         match self {
@@ -63,7 +63,7 @@ impl Live {
         }
     }
 
-    /// A mutable borrow of it.
+    /// Borrows the filter mutably.
     #[inline(always)]
     pub fn as_mut(&mut self) -> LiveMut<'_> {
         match self {
@@ -111,7 +111,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Its usage counters, for reading only: this doesn't allocate them.
+    /// Its usage counters, for reading only. Unlike [`usage`](LiveRef::usage), this never allocates them.
     pub(crate) fn usage_so_far(self) -> &'a Usage {
         match self {
             LiveRef::Bloom(filter) => filter.usage_so_far(),
@@ -119,7 +119,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Items that commands added without being refused.
+    /// Number of items that commands added without being refused.
     pub(crate) fn adds(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.adds(),
@@ -135,7 +135,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Number of items in it, from its own `items`.
+    /// Number of items in the filter, from its own `items`.
     pub fn items(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.items(),
@@ -165,7 +165,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Probes of one item in all of them.
+    /// Number of probes of one item in all layers or links.
     pub fn probes(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.layers().iter().map(|layer| u64::from(layer.probes())).sum(),
@@ -197,7 +197,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// A copy that shares nothing.
+    /// A copy that shares no memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -224,8 +224,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// The address of its first array of cells: the same for all that [share](LiveRef::share) it, and for no other
-    /// filter.
+    /// The address of its first array of cells. It is the same for all filters that [share](LiveRef::share) the array,
+    /// and for no other filter.
     #[cfg(feature = "module")]
     pub(crate) fn address(self) -> usize {
         match self {
@@ -234,7 +234,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether there are owners of some of its cells other than this number of [shares](LiveRef::share).
+    /// Whether some of its cells have more owners than this number of [shares](LiveRef::share).
     #[cfg(feature = "module")]
     pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
         match self {
@@ -263,7 +263,7 @@ impl LiveMut<'_> {
         }
     }
 
-    /// Puts the cells of a [union](super::Union::apart) with this filter into it, and returns its old ones.
+    /// Replaces this filter's cells with those of its [union](super::Union::apart) with others. Returns the old cells.
     pub fn exchange(self, made: Live) -> Live {
         match (self, made) {
             (LiveMut::Bloom(filter), Live::Bloom(mut made)) => {

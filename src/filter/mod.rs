@@ -54,13 +54,13 @@ use crate::parallel::{ParallelFor, alone};
 
 /// A filter of any kind.
 pub enum Filter {
-    /// Fixed, scaling or a window; of bits or counters.
+    /// A native Bloom filter: fixed, scaling or a window, with bits or counters.
     Bloom(Bloom),
     /// Another system's Bloom filter.
     Foreign(Box<Foreign>),
     /// Fingerprints in buckets.
     Cuckoo(Cuckoo),
-    /// A Bloom filter that is being rebuilt, and its shadow.
+    /// A Bloom filter that is being rebuilt, together with its shadow.
     Rebuild(Box<Rebuild>),
 }
 
@@ -74,7 +74,7 @@ pub enum FilterRef<'a> {
     Rebuild(&'a Rebuild),
 }
 
-/// The filter or filters that an add to a Bloom filter goes to.
+/// The filter or filters to which an add goes.
 pub enum Target<'a> {
     /// The filter.
     One(LiveMut<'a>),
@@ -83,7 +83,7 @@ pub enum Target<'a> {
 }
 
 impl Target<'_> {
-    /// Counts items that commands added without being refused; during a rebuild the live filter counts them.
+    /// Counts items that commands added without being refused. During a rebuild, the live filter counts them.
     #[inline(always)]
     pub(crate) fn added(&mut self, items: u64) {
         match self {
@@ -93,12 +93,12 @@ impl Target<'_> {
     }
 }
 
-/// A filter of any kind is no larger than a Bloom filter: a server may have 1 million small ones.
+/// A `Filter` must not be larger than a `Bloom`, because a server may have 1 million small filters.
 #[cfg(all(target_pointer_width = "64", not(all(loom, test))))]
 const _: () = assert!(size_of::<Filter>() == size_of::<Bloom>());
 
 impl Filter {
-    /// The Bloom filter that answers tests; during a rebuild the live one. `None` for a cuckoo filter.
+    /// The Bloom filter that answers tests; during a rebuild, the live filter. `None` for a cuckoo filter.
     #[inline(always)]
     pub fn live(&self) -> Option<LiveRef<'_>> {
         match self {
@@ -137,7 +137,7 @@ impl Filter {
         }
     }
 
-    /// The Bloom filter, if it is native and not being rebuilt.
+    /// The Bloom filter, if it is native and isn't being rebuilt.
     pub fn into_bloom(self) -> Option<Bloom> {
         match self {
             Filter::Bloom(filter) => Some(filter),
@@ -145,7 +145,7 @@ impl Filter {
         }
     }
 
-    /// The other system's filter, if it is one and not being rebuilt.
+    /// The other system's filter, if this is one and it isn't being rebuilt.
     pub fn into_foreign(self) -> Option<Foreign> {
         match self {
             Filter::Foreign(filter) => Some(*filter),
@@ -161,7 +161,7 @@ impl Filter {
         }
     }
 
-    /// The Bloom filter, native or another system's, if it is not being rebuilt.
+    /// The Bloom filter, native or another system's, if it isn't being rebuilt.
     pub(crate) fn into_live(self) -> Option<Live> {
         match self {
             Filter::Bloom(filter) => Some(Live::Bloom(filter)),
@@ -175,7 +175,7 @@ impl Filter {
         FilterRef::from(self).bytes()
     }
 
-    /// Bytes of memory, including all overhead, and its usage counters or what its searches for room have found.
+    /// Bytes of memory, including all overhead, usage counters and the results of searches for room.
     pub fn allocated(&self) -> usize {
         match self {
             Filter::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
@@ -187,7 +187,7 @@ impl Filter {
         }
     }
 
-    /// A copy that shares nothing.
+    /// A copy that shares no memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -208,11 +208,11 @@ impl Filter {
         })
     }
 
-    /// Begins a rebuild: puts this shadow beside the filter.
+    /// Begins a rebuild with this shadow.
     ///
     /// # Errors
-    /// Same as [`Rebuild::check`]; also [`Error::Exclusive`] for a cuckoo filter and for a filter that is already
-    /// being rebuilt. Then nothing has changed.
+    /// Same as [`Rebuild::check`]; also [`Error::Exclusive`] for a cuckoo filter and for a filter that is already being
+    /// rebuilt. In these cases, nothing has changed.
     pub fn begin_rebuild(&mut self, shadow: Bloom) -> Result<(), Error> {
         match self {
             Filter::Bloom(filter) => Rebuild::check(LiveRef::Bloom(filter), &shadow)?,
@@ -226,8 +226,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Ends a rebuild: the shadow replaces the live filter, which is returned. Returns `None`, and does nothing, if
-    /// no rebuild is running, or if the shadow is the list of items of a static filter, which answers no tests.
+    /// Ends a rebuild: the shadow replaces the live filter, which is returned. Does nothing and returns `None` if no
+    /// rebuild is running, or if the shadow is a static filter's list of items, which can't answer tests.
     pub fn commit_rebuild(&mut self) -> Option<Live> {
         if self.rebuild()?.shadow().spec().is_list() {
             return None;
@@ -237,23 +237,23 @@ impl Filter {
         Some(live)
     }
 
-    /// Ends a rebuild with a filter that was built from the list that is its shadow. Returns the live filter and the
-    /// list.
+    /// Ends a rebuild whose shadow is a list: `built`, the filter that was built from it, replaces the live filter.
+    /// Returns the live filter and the list.
     pub(crate) fn commit_built(&mut self, built: Bloom) -> Option<(Live, Bloom)> {
         let parts = self.take_rebuild()?.into_parts();
         *self = Filter::Bloom(built);
         Some(parts)
     }
 
-    /// Ends a rebuild: the live filter stays, and the shadow is returned. Returns `None`, and does nothing, if no
-    /// rebuild is running.
+    /// Ends a rebuild: the live filter stays, and the shadow is returned. Does nothing and returns `None` if no rebuild
+    /// is running.
     pub fn abort_rebuild(&mut self) -> Option<Bloom> {
         let (live, shadow) = self.take_rebuild()?.into_parts();
         *self = live.into();
         Some(shadow)
     }
 
-    /// Moves a rebuild out of its place, which must then be filled again.
+    /// Moves the rebuild out of `self`, which the caller must then fill again.
     fn take_rebuild(&mut self) -> Option<Rebuild> {
         match self.take() {
             Filter::Rebuild(rebuild) => Some(*rebuild),
@@ -264,15 +264,16 @@ impl Filter {
         }
     }
 
-    /// Moves the filter out of its place, which must then be filled again: what is left there has no bits and no
-    /// items.
+    /// Moves the filter out of `self`, which the caller must then fill again. The placeholder left there has no bits
+    /// and no items.
     pub(crate) fn take(&mut self) -> Filter {
         std::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
     }
 }
 
 impl<'a> FilterRef<'a> {
-    /// Its arrays of cells: layers, links or sub-filters; during a rebuild the live filter's, then the shadow's.
+    /// Its arrays of cells: layers, links or sub-filters. During a rebuild, the live filter's arrays come first, then
+    /// the shadow's.
     pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Cells> {
         let (layers, links, tables, shadow) = match self {
             FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
@@ -289,7 +290,7 @@ impl<'a> FilterRef<'a> {
         words(layers).chain(links).chain(tables).chain(words(shadow))
     }
 
-    /// A number that differs from that of a filter of the same shape that replaces this one in its key.
+    /// A number that changes if the key is given another filter of the same shape.
     pub(crate) fn dump_number(self) -> u16 {
         match self {
             FilterRef::Bloom(filter) => filter.dump_number(),

@@ -1,4 +1,4 @@
-//! How far filters can grow: the arrays of cells that they would add, one after the other.
+//! How far filters can grow: the arrays of cells that they would add, in order.
 
 use super::foreign::LinkSpec;
 use super::live::LiveRef;
@@ -7,9 +7,9 @@ use crate::params::{Family, Spec, limits};
 /// An array of cells that a filter adds when it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Items that it is sized for.
+    /// Number of items that the array is sized for.
     pub capacity: u64,
-    /// Bytes of its cells.
+    /// Size of its cells in bytes.
     pub bytes: u64,
 }
 
@@ -19,7 +19,7 @@ impl From<LinkSpec> for Step {
     }
 }
 
-/// The layers that a filter of this spec adds after layers of the capacities `so_far`.
+/// The layers that a filter with this spec adds after layers with the capacities in `so_far`.
 pub fn layers_after(spec: Spec, mut so_far: Vec<u64>) -> impl Iterator<Item = Step> {
     std::iter::from_fn(move || {
         if so_far.len() >= limits::MAX_LAYERS {
@@ -32,7 +32,7 @@ pub fn layers_after(spec: Spec, mut so_far: Vec<u64>) -> impl Iterator<Item = St
 }
 
 impl<'a> LiveRef<'a> {
-    /// The arrays of cells that it would add if it continued to grow; none if its capacity is fixed.
+    /// The arrays of cells that the filter would add if it continued to grow. There are none if its capacity is fixed.
     pub fn outlook(self) -> Box<dyn Iterator<Item = Step> + 'a> {
         match self {
             LiveRef::Bloom(filter) if matches!(filter.spec().family, Family::Scaling { .. }) => {

@@ -1,10 +1,10 @@
-//! A filter that is rebuilt while it serves. The *live* filter answers every test. Its *shadow* is the filter being
+//! A filter that is rebuilt while it is in use. The *live* filter answers every test. Its *shadow* is the filter being
 //! built, which replaces the live one when it is complete.
 //!
-//! Adds go to both, so the shadow contains every item added since the rebuild began, and the items that are
-//! backfilled. Deletes go to the live filter alone. An item that isn't in the shadow yet may test positive there by
-//! chance, and deleting it would clear cells that other items need. A rebuild loses no item. At most it keeps items
-//! that were deleted meanwhile.
+//! Adds go to both, so the shadow contains every item added since the rebuild began, as well as the items that are
+//! backfilled. Deletes go only to the live filter. An item that isn't in the shadow yet could test positive there by
+//! chance, and deleting it would clear cells that other items need. A rebuild never loses an item, but it may keep
+//! items that were deleted in the meantime.
 
 use super::bloom::{Bloom, Window};
 use super::live::{Live, LiveRef};
@@ -20,7 +20,7 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// Puts a shadow beside a filter.
+    /// Combines a live filter with a shadow.
     ///
     /// # Errors
     /// Same as [`Rebuild::check`].
@@ -63,23 +63,23 @@ impl Rebuild {
         (self.live, self.shadow)
     }
 
-    /// The window whose generations change during the rebuild: the live one, else the shadow. If both are windows,
-    /// they share one schedule.
+    /// The window whose generations change during the rebuild: the live filter if it is a window, otherwise the shadow.
+    /// If both are windows, they share one schedule.
     pub fn window(&self) -> Option<&Window> {
         self.live().window().or(self.shadow.window())
     }
 
-    /// Deletes that changed the live filter since the rebuild began.
+    /// Number of deletes that have changed the live filter since the rebuild began.
     pub fn deletes_missed(&self) -> u64 {
         self.deletes_missed
     }
 
-    /// Counts deletes that the shadow misses. [`forget_deletes`](Rebuild::forget_deletes) resets the count to 0.
+    /// Counts deletes that the shadow doesn't get. [`forget_deletes`](Rebuild::forget_deletes) resets the count to 0.
     pub fn count_deletes(&mut self, deletes: u64) {
         self.deletes_missed = self.deletes_missed.saturating_add(deletes).min(limits::MAX_DELETES_MISSED);
     }
 
-    /// Resets the number of missed deletes, when both filters have been emptied.
+    /// Resets the number of missed deletes after both filters have been emptied.
     pub fn forget_deletes(&mut self) {
         self.deletes_missed = 0;
     }
@@ -91,12 +91,12 @@ impl Rebuild {
 
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        // The two filters count their own structs. The pointer to this struct is stored in the space of one filter.
+        // Each filter counts its own struct. The pointer to this struct is stored in the space that one of them counts.
         let own = size_of::<Rebuild>() - size_of::<Bloom>();
         own + self.live.allocated() + self.shadow.allocated()
     }
 
-    /// A copy that shares nothing, made on the threads of `parallel`.
+    /// A copy that shares no memory, made on the threads of `parallel`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

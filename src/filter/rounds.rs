@@ -1,8 +1,8 @@
-//! Rounds of mixing, which all static filters have in common: the hashes of a set's items are mixed again and again
-//! until a filter can be built from them.
+//! Rounds of mixing, which all static filters have in common: the hashes of the items are mixed repeatedly until a
+//! filter can be built from them.
 //!
-//! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of
-//! the items that are looked at one after the other are in the caches.
+//! The hashes are sorted first. This brings equal hashes together and gives neighbouring hashes neighbouring cells, so
+//! the cells of consecutive items are in the caches.
 
 use crate::error::Error;
 use crate::hash::fast_range;
@@ -11,19 +11,20 @@ use crate::sizing::fuse::MOST_ROUNDS;
 use crate::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Approximate number of hashes in a bucket that is sorted in one step: 8 KiB.
+/// Approximate number of hashes in a bucket, which is sorted in one step: 8 KiB.
 const BUCKET: usize = 1024;
 
-/// Most hashes of a bucket that are sorted [by position](sort_part).
+/// Maximum number of hashes in a bucket that is sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Maximum number of buckets: this is the number of cache lines that are written to in turn.
+/// Maximum number of buckets, and so of cache lines that are written to alternately.
 const MOST_BUCKETS: usize = 1 << 13;
 
-/// Items, cells or rows between two turns of other jobs: a millisecond, if each needs 60 ns.
+/// Number of items, cells or rows that are processed between two turns of other jobs. This takes a millisecond if each
+/// needs 60 ns.
 pub(super) const TURN: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
 
-/// Gives other jobs their turn.
+/// Gives other jobs a turn.
 ///
 /// # Errors
 /// [`Error::Unbuilt`] if the filter is no longer needed.
@@ -47,11 +48,11 @@ pub(super) fn fill<T: Copy + Default>(
     Ok(())
 }
 
-/// Multipliers: 2^64 / golden ratio, and the second of MurmurHash3's finalizer.
+/// Multipliers: 2^64 / golden ratio, and the second multiplier of MurmurHash3's finalizer.
 pub(super) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(super) const MURMUR: u64 = 0xC4CE_B9FE_1A85_EC53;
 
-/// One round of mixing: MurmurHash3's finalizer, which maps no two hashes to one.
+/// One round of mixing: MurmurHash3's finalizer, which maps different hashes to different values.
 #[inline(always)]
 pub(super) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
@@ -59,18 +60,19 @@ pub(super) fn mix(mut hash: u64) -> u64 {
     hash ^ hash >> 33
 }
 
-/// A hash after this many rounds.
+/// The hash after this many rounds of mixing.
 #[inline(always)]
 pub(super) fn mixed(hash: u64, rounds: u64) -> u64 {
     (0..rounds).fold(hash, |hash, _| mix(hash))
 }
 
-/// Mixes these hashes, and calls `attempt` with the distinct ones in ascending order, until it returns something other
-/// than `None`. Before each call, the hashes are mixed once more. `attempt` also gets the number of rounds so far,
-/// which is 0 if there are no hashes. Returns what it built, and the number of distinct hashes.
+/// Mixes these hashes and calls `attempt` with the distinct ones in ascending order, until it returns something other
+/// than `None`. Before each call, the hashes are mixed once more. `attempt` also receives the number of rounds so far,
+/// or 0 if there are no hashes. Returns what `attempt` built and the number of distinct hashes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`]; what `attempt` returns; [`Error::Unbuilt`] if `parallel` runs no more tasks.
+/// [`Error::OutOfMemory`]; any error that `attempt` returns; [`Error::Unbuilt`] if `parallel` no longer runs tasks or
+/// no attempt succeeds.
 pub(super) fn until_built<T>(
     mut hashes: Vec<u64>,
     parallel: &ParallelFor<'_>,
@@ -90,7 +92,8 @@ pub(super) fn until_built<T>(
     Err(Error::Unbuilt)
 }
 
-/// Sorts the hashes, and drops repetitions: into buckets by their upper bits first, then within each.
+/// Sorts the hashes and drops repetitions. It first distributes them to buckets by their upper bits, then sorts each
+/// bucket.
 fn sort(hashes: &mut Vec<u64>, parallel: &ParallelFor<'_>) -> Result<(), Error> {
     let mut spare = Vec::new();
     fill(&mut spare, hashes.len(), parallel)?;
@@ -132,12 +135,13 @@ fn sort(hashes: &mut Vec<u64>, parallel: &ParallelFor<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Sorts hashes whose first `known` bits are equal: by the next bits first, after which most are near their places.
+/// Sorts hashes whose first `known` bits are equal. Distributing them by the next bits puts most of them close to their
+/// final places; an insertion sort does the rest.
 fn sort_part(hashes: &mut [u64], known: u32) {
     let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
     let mut ends = [0; 256];
     hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
-    // A bucket is this large only if one item was repeated many times.
+    // This happens only if an item was repeated many times.
     if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
         return hashes.sort_unstable();
     }

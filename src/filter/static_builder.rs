@@ -1,4 +1,4 @@
-//! Static filters, from all their items.
+//! Builds static filters from all their items.
 
 use super::bloom::Bloom;
 use crate::error::Error;
@@ -6,11 +6,13 @@ use crate::hash::Item;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::{LayoutChoice, Spec};
 
-/// Collects the items of a static filter, and builds it: the smallest filter for a set that doesn't change.
+/// Collects the items of a static filter and builds it. A static filter is the smallest filter for a set that doesn't
+/// change.
 ///
-/// Until it is built, an item takes 8 bytes in a list that doubles when it is full, and 24 more while it is built, or
-/// 30 in [`LayoutChoice::Ribbon`]. Items that come again count once. They are dropped from the list when they are more
-/// than half of it, so a different item never takes more than 32 bytes there, however often it comes.
+/// Until the filter is built, an item needs 8 bytes in a list that doubles when it is full. Building needs another 24
+/// bytes per item, or 30 for [`LayoutChoice::Ribbon`]. Repeated items count once. Repetitions are dropped when they
+/// make up more than half of the list, so a distinct item never needs more than 32 bytes there, no matter how often it
+/// is added.
 ///
 /// ```
 /// use bloomery::StaticBuilder;
@@ -26,17 +28,17 @@ use crate::params::{LayoutChoice, Spec};
 /// ```
 pub struct StaticBuilder {
     list: Bloom,
-    /// Number of items, with repetitions.
+    /// Number of items, including repetitions.
     items: u64,
-    /// The number at which the list is searched for repetitions: when it may have doubled.
+    /// The number of items at which the list is next searched for repetitions, because it may have doubled.
     look_at: u64,
 }
 
-/// Items before the list is searched for the first time: half a MiB.
+/// Number of items before the list is searched for the first time: half a MiB.
 const FIRST_LOOK: u64 = 1 << 16;
 
 impl StaticBuilder {
-    /// For about this many items, with a random seed.
+    /// A builder for about `capacity` items, with a random seed.
     ///
     /// # Errors
     /// [`Error::ErrorRate`], [`Error::Capacity`]; [`Error::Unreachable`] for an error rate below 2^-32;
@@ -46,16 +48,16 @@ impl StaticBuilder {
         StaticBuilder::with_spec(spec.with_random_seed()?)
     }
 
-    /// For a filter of this spec, which has a static layout.
+    /// A builder for a filter with this spec, which must have a static layout.
     ///
     /// # Errors
-    /// As [`new`](StaticBuilder::new), and what [`Spec::validate`] refuses.
+    /// The errors of [`new`](StaticBuilder::new) and [`Spec::validate`].
     pub fn with_spec(spec: Spec) -> Result<StaticBuilder, Error> {
         spec.validate()?;
         if !spec.layout.is_static() {
             return Err(Error::Exclusive("filters of this layout take adds; only static ones are built"));
         }
-        // Reports its refusals before items come.
+        // Errors are reported before any items are added.
         spec.next_shape(&[])?;
         let list = Bloom::new_admitted(spec.list(), 0, |_| Ok(()))?;
         Ok(StaticBuilder { list, items: 0, look_at: FIRST_LOOK })
@@ -81,12 +83,12 @@ impl StaticBuilder {
         Ok(())
     }
 
-    /// Number of items that were added, with repetitions.
+    /// Number of items that were added, including repetitions.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The filter.
+    /// Builds the filter.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items in
@@ -95,16 +97,16 @@ impl StaticBuilder {
         self.list.build(&alone)
     }
 
-    /// The same, in part on several threads.
+    /// Like [`build`](StaticBuilder::build), but partly on several threads.
     ///
     /// # Errors
-    /// As [`build`](StaticBuilder::build).
+    /// The same as [`build`](StaticBuilder::build).
     #[doc(hidden)]
     pub fn build_in(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         self.list.build(parallel)
     }
 
-    /// The list, as the shadow of a rebuild.
+    /// The list, for use as the shadow of a rebuild.
     #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     pub fn into_list(self) -> Bloom {

@@ -1,4 +1,5 @@
-//! Everything that is known about a filter, as plain data. BF.INFO and the command-line program's `inspect` use it.
+//! Everything that is known about a filter, as plain data. It is used by BF.INFO and by the command-line program's
+//! `inspect`.
 
 use super::bloom::{Bloom, Generation, Layer};
 use super::cuckoo::{Cuckoo, Origin};
@@ -12,32 +13,32 @@ use crate::sizing::Layout;
 /// Everything that is known about a filter. Computing it doesn't visit the cells: counts are kept up to date as
 /// cells change.
 ///
-/// `None` means that filters of this kind have no such property.
+/// `None` means that filters of this kind don't have the property.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// `fixed`, `counting`, `scaling`, `window`, `static` or `cuckoo`.
     pub kind: &'static str,
-    /// The system that made it: `bloomery`, `redisbloom`, `go-zero`, …
+    /// The system that created it: `bloomery`, `redisbloom`, `go-zero`, …
     pub origin: &'static str,
     /// The requested layout.
     pub layout: Option<LayoutChoice>,
     /// Hash function.
     pub hash: Option<HashKind>,
-    /// What another system hashes for an item.
+    /// How another system turns an item into the bytes that it hashes.
     pub encoding: Option<Encoding>,
     /// Independent arrays per layer.
     pub shards: Option<u32>,
-    /// 1, or the width of a counter.
+    /// 1 for bits; otherwise the width of a counter.
     pub bits_per_cell: Option<u32>,
     /// `ERROR`, `SATURATE` or `SCALE`.
     pub on_full: Option<&'static str>,
-    /// The promised error rate. For a cuckoo filter: the rate when every slot is in use.
+    /// The promised error rate. For a cuckoo filter, the rate when every slot is in use.
     pub error_rate: Option<f64>,
-    /// The error rate at the present fill.
+    /// The error rate at the current fill.
     pub error_rate_now: f64,
-    /// Number of items that it is sized for. For a cuckoo filter: its slots.
+    /// Number of items that it is sized for. For a cuckoo filter, its number of slots.
     pub capacity: u64,
-    /// Items added that were absent at the time, minus those deleted.
+    /// Number of items added that were absent at the time, minus those deleted.
     pub items: u64,
     /// Number of distinct items, estimated from the fill.
     pub estimate: Option<u64>,
@@ -49,25 +50,23 @@ pub struct Summary {
     pub fill: f64,
     /// Bytes of the cells.
     pub bytes: u64,
-    /// Bytes of memory including all overhead, but without a shadow and usage counters, so that equal filters have
-    /// equal sizes.
+    /// Bytes of memory, including all overhead but not a shadow or usage counters, so equal filters have equal sizes.
     pub allocated: u64,
     /// Factor by which the capacity grows from one layer, link or sub-filter to the next.
     pub expansion: Option<u32>,
-    /// Ratio of the error rates of consecutive layers; also `None` for inverse squares.
+    /// Ratio of the error rates of consecutive layers. Also `None` if the error rates shrink with inverse squares.
     pub tightening: Option<f64>,
     /// The generations of a window.
     pub window: Option<WindowSummary>,
-    /// Counters that have reached their maximum and no longer count.
+    /// Number of counters that have reached their maximum and no longer count.
     pub saturated: Option<u64>,
     /// Number of layers, links or sub-filters.
     pub arrays: u64,
-    /// The layers from oldest to newest, the links, or the living generations of a window from newest to oldest.
-    /// Sub-filters of a cuckoo filter aren't listed.
+    /// The layers from oldest to newest, the links, or the generations of a window that are alive, from newest to
+    /// oldest. Sub-filters of a cuckoo filter aren't listed.
     pub layers: Vec<LayerSummary>,
-    /// An identity that distinguishes it from other filters, wherever it is renamed, copied or loaded. It is derived
-    /// from the seed: filters with the same seed have the same identity. `None` for filters of other systems, which
-    /// have no seed.
+    /// An identity that distinguishes the filter from others, even after it is renamed, copied or loaded. It is derived
+    /// from the seed, so filters with the same seed have the same identity. `None` for filters from other systems.
     pub identity: Option<u64>,
     /// The rebuild that is running.
     pub rebuild: Option<RebuildSummary>,
@@ -80,18 +79,18 @@ pub struct WindowSummary {
     pub generations: u32,
     /// Number of the current generation.
     pub current: u64,
-    /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
+    /// Milliseconds between rotations by the clock; 0 if the window is only rotated manually.
     pub every_ms: u64,
-    /// Milliseconds to the next rotation by the clock.
+    /// Milliseconds until the next rotation by the clock.
     pub next_rotation_ms: Option<u64>,
 }
 
 /// A layer of a chain, a generation of a window, or a link of another system's filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSummary {
-    /// Age in a window: 0 is the current generation.
+    /// Age in a window. 0 is the current generation.
     pub age: Option<u64>,
-    /// Where its probes fall; `None` for a link.
+    /// How its probes are placed; `None` for a link.
     pub layout: Option<Layout>,
     /// Number of items that it is sized for.
     pub capacity: u64,
@@ -99,7 +98,7 @@ pub struct LayerSummary {
     pub items: u64,
     /// The error rate that it is sized for.
     pub error_rate: f64,
-    /// The error rate at the present fill.
+    /// The error rate at the current fill.
     pub error_rate_now: f64,
     /// Number of cells.
     pub cells: u64,
@@ -118,13 +117,13 @@ pub struct RebuildSummary {
     pub capacity: u64,
     /// Its promised error rate.
     pub error_rate: f64,
-    /// Its error rate at the present fill.
+    /// Its error rate at the current fill.
     pub error_rate_now: f64,
     /// Number of items in it.
     pub items: u64,
     /// Number of distinct items in it, estimated from the fill.
     pub estimate: u64,
-    /// Number of its layers.
+    /// Number of layers in it.
     pub layers: u64,
     /// Fraction of its cells that are not 0.
     pub fill: f64,
@@ -139,7 +138,7 @@ pub struct RebuildSummary {
 }
 
 impl Filter {
-    /// Its summary at Unix time `now_ms` in milliseconds, which decides which generations of a window are alive.
+    /// Its summary at Unix time `now_ms` in milliseconds. The time determines which generations of a window are alive.
     pub fn summary(&self, now_ms: u64) -> Summary {
         FilterRef::from(self).summary(now_ms)
     }

@@ -1,9 +1,9 @@
-//! How a filter is used, and how often its "yes" was false: counters of one server since it has had the filter in
-//! memory. They are neither saved nor replicated. Tests aren't replicated either, so each server knows only its
-//! own. Clients that check answers must report to the server that gave them.
+//! How a filter is used, and how often a "yes" was false. Each server counts from the moment that it has the filter in
+//! memory. The counters are neither saved nor replicated. Tests aren't replicated either, so each server knows only
+//! about its own. Clients that check answers must report to the server that gave the answers.
 //!
-//! A filter knows how often it said yes and no. Only the application can find out which "yes" was false. Together
-//! they give the observed error rate: false positives among all tests of absent items.
+//! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. Together,
+//! the two give the observed error rate: false positives among all tests of absent items.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The usage counters of one filter.
 ///
-/// Only the server's command thread writes them, so counting costs a load and a store. Tests on other threads are
-/// counted separately, see [`Usage::off_main_thread`].
+/// Only the server's command thread writes them, so counting costs one load and one store. Tests on other threads are
+/// counted separately; see [`Usage::off_main_thread`].
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     yes: AtomicU64,
     no: AtomicU64,
     adds: AtomicU64,
     deletes: AtomicU64,
-    /// Allocated on first use, since most filters don't need it: the main thread tests them, and no client reports
-    /// answers.
+    /// Allocated on first use. Most filters don't need it, because only the main thread tests them and no client
+    /// reports answers.
     shared: OnceLock<Arc<SharedUsage>>,
 }
 
-/// The counters of a filter that nobody has used: reading them must not allocate.
+/// The counters of a filter that hasn't been used. It is static because reading counters must not allocate.
 pub(super) static NONE: Usage = Usage {
     yes: AtomicU64::new(0),
     no: AtomicU64::new(0),
@@ -33,20 +33,20 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceLock::new(),
 };
 
-/// What is counted on other threads, what clients have reported, and what became of the last rebuild.
+/// The counts from other threads, the reports from clients, and the outcome of the last rebuild.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
-    /// How often a window dropped its oldest items early.
+    /// How often a window has dropped its oldest items early.
     early_rotations: AtomicU64,
-    /// Why the last rebuild ended, if it ended by itself. It lives as long as the filter, so nothing has to be cleaned
+    /// Why the last rebuild ended, if it ended on its own. This is stored with the filter, so nothing has to be cleaned
     /// up when keys are deleted.
     rebuild_ended: Mutex<Option<Box<str>>>,
 }
 
-/// Numbers of answers that a filter gave.
+/// The number of answers that a filter gave, by answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tests {
     /// "May be in the filter".
@@ -81,12 +81,12 @@ impl Usage {
         count(&self.deletes, items);
     }
 
-    /// Counts a rotation that made room.
+    /// Counts an early rotation, one that made room.
     pub(crate) fn rotated_early(&self) {
         self.shared.get_or_init(Arc::default).early_rotations.fetch_add(1, Relaxed);
     }
 
-    /// Rotations that made room.
+    /// Number of rotations that made room.
     pub(crate) fn early_rotations(&self) -> u64 {
         self.shared.get().map_or(0, |more| more.early_rotations.load(Relaxed))
     }
@@ -108,17 +108,17 @@ impl Usage {
         }
     }
 
-    /// Items that commands added without being refused.
+    /// Number of items that commands added without being refused.
     pub(crate) fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
 
-    /// Items that were deleted.
+    /// Number of items that were deleted.
     pub(crate) fn deletes(&self) -> u64 {
         self.deletes.load(Relaxed)
     }
 
-    /// Records a report at Unix time `now_ms`: of `checked` answers "yes", `wrong` were false.
+    /// Records a report at Unix time `now_ms`: of `checked` "yes" answers, `wrong` were false.
     pub(crate) fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
         let tests = self.tests();
         let more = self.shared.get_or_init(Arc::default);
@@ -136,24 +136,24 @@ impl Usage {
         })
     }
 
-    /// Remembers why a rebuild of the filter ended by itself.
+    /// Records why a rebuild of the filter ended on its own.
     pub(crate) fn rebuild_ended(&self, why: &str) {
         *self.shared.get_or_init(Arc::default).rebuild_ended() = Some(why.into());
     }
 
-    /// Forgets why a rebuild ended, because another begins.
+    /// Forgets why the last rebuild ended, because another one is starting.
     pub(crate) fn rebuild_begins(&self) {
         if let Some(more) = self.shared.get() {
             *more.rebuild_ended() = None;
         }
     }
 
-    /// Why the last rebuild ended, if it ended by itself.
+    /// Why the last rebuild ended, if it ended on its own.
     pub(crate) fn why_rebuild_ended(&self) -> Option<String> {
         self.shared.get()?.rebuild_ended().as_deref().map(str::to_owned)
     }
 
-    /// Bytes of memory in addition to the filter's.
+    /// Bytes of memory in addition to the filter's own.
     pub(crate) fn allocated(&self) -> usize {
         self.shared.get().map_or(0, |more| {
             let feedback = more.feedback();
@@ -185,25 +185,25 @@ fn count(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
 }
 
-/// A time span over which reports are summed up.
+/// A time span over which reports are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
     /// The last minute.
     Minute,
     /// The last hour.
     Hour,
-    /// All the time since this server has had the filter.
+    /// The whole time for which this server has had the filter.
     Life,
 }
 
-/// The sum of some reports.
+/// The sum of the reports in a time span.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Observed {
-    /// Number of answers "yes" that were checked.
+    /// Number of "yes" answers that were checked.
     pub(crate) checked: u64,
-    /// Number of the checked answers that were false.
+    /// Number of checked answers that were false.
     pub(crate) wrong: u64,
-    /// The tests that the reports cover: all since the report before the first of them.
+    /// The tests that these reports cover: all tests since the last report before the span.
     pub tests: Tests,
 }
 
@@ -213,9 +213,9 @@ impl Observed {
         (self.checked > 0).then(|| self.wrong as f64 / self.checked as f64)
     }
 
-    /// The error rate: the share of tests of absent items that were answered "yes". If only some answers were
-    /// checked, the others are assumed to be false as often. `None` if no answer was checked, or if none of the
-    /// tests was made here.
+    /// The error rate: the share of tests of absent items that were answered "yes". If only some answers were checked,
+    /// the others are assumed to be false at the same rate. `None` if no answer was checked, or if none of the tests
+    /// was made on this server.
     pub(crate) fn error_rate(&self) -> Option<f64> {
         let false_positives = self.share_wrong()? * self.tests.yes as f64;
         let absent = false_positives + self.tests.no as f64;
@@ -226,21 +226,22 @@ impl Observed {
 /// The running totals after a report.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
-    /// Unix time in milliseconds. Below 0 for reports that are older than the clock, which was set back.
+    /// Unix time in milliseconds. It can be negative if the clock was set back.
     at_ms: i64,
     tests: Tests,
     checked: u64,
     wrong: u64,
 }
 
-/// A second and a minute in milliseconds: a minute is kept in steps of seconds, an hour in steps of minutes.
+/// A second and a minute in milliseconds. The last minute is kept in steps of one second, and the last hour in steps of
+/// one minute.
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
-/// Number of steps in a minute, and in an hour.
+/// Number of steps in a minute and in an hour.
 const STEPS: i64 = 60;
 
-/// The reports on a filter. Keeps a mark for each second of the last minute and each minute of the last hour that
-/// had a report: 5 KiB at most.
+/// The reports on a filter. It keeps one mark for each second of the last minute, and for each minute of the last hour,
+/// in which there was a report: 5 KiB at most.
 #[derive(Debug, Default)]
 struct Feedback {
     last: Mark,
@@ -249,8 +250,8 @@ struct Feedback {
 }
 
 impl Feedback {
-    /// If the clock was set back since the last report, that report moves to the present, and the others keep their
-    /// distance to it. Otherwise the spans would cover all reports until the clock catches up.
+    /// If the clock was set back since the last report, that report moves to the present, and the other reports keep
+    /// their distance from it. Otherwise, the spans would cover all reports until the clock catches up.
     fn follow_back(&mut self, now_ms: u64) {
         let by = self.last.at_ms.saturating_sub(signed(now_ms)).max(0);
         if by > 0 {
@@ -276,15 +277,15 @@ impl Feedback {
             Span::Hour => (&self.hour, STEPS * MINUTE),
             Span::Life => return since(Mark::default(), self.last),
         };
-        // A report covers the tests before it, so a span starts at the newest mark that is too old.
+        // A report covers the tests before it, so the span is counted from the newest mark that is too old to be in it.
         let start = signed(now_ms).saturating_sub(length);
         let before = marks.iter().rev().find(|mark| mark.at_ms <= start);
         since(before.copied().unwrap_or_default(), self.last)
     }
 }
 
-/// Appends a mark, replacing one in the same step. Drops marks that no span needs any more. Of those that are too old,
-/// only the newest is kept.
+/// Appends a mark, replacing one in the same step. Drops marks that no span needs any more: of the marks that are too
+/// old, only the newest is kept.
 fn keep(marks: &mut VecDeque<Mark>, step: i64, mark: Mark) {
     if marks.back().is_some_and(|last| last.at_ms.div_euclid(step) == mark.at_ms.div_euclid(step)) {
         marks.pop_back();
@@ -337,8 +338,8 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_absent_items() {
         let usage = Usage::default();
-        // 1000 present items, and 100,000 absent ones of which 1000 got a "yes". A tenth of these answers was
-        // checked.
+        // 1000 tests of present items and 100,000 tests of absent ones, 1000 of which got a "yes". A tenth of the "yes"
+        // answers were checked.
         usage.tested(2_000, 99_000);
         usage.report(0, 200, 100);
         let life = usage.observed(0, Span::Life);
@@ -363,7 +364,8 @@ mod tests {
     fn old_reports_leave_the_minute_and_the_hour() {
         let usage = Usage::default();
         let start = 1_000_000 * MINUTE;
-        // Every 10 seconds for three hours: 100 tests of absent items. 2 of them get a "yes", in the last hour only 1.
+        // 100 tests of absent items every 10 seconds for three hours. 2 of them get a "yes"; in the last hour, only 1
+        // does.
         let hours_3 = 3 * 60 * MINUTE;
         for at in (0..hours_3).step_by(10_000) {
             let wrong = if at < hours_3 - 60 * MINUTE { 2 } else { 1 };
@@ -388,7 +390,7 @@ mod tests {
         let usage = Usage::default();
         usage.tested(10, 90);
         usage.report(5 * MINUTE, 10, 10);
-        // Two minutes without a report, then a report that covers all of them.
+        // Two minutes without a report, then a report that covers all tests in that time.
         usage.tested(5, 95);
         usage.report(7 * MINUTE, 5, 5);
         let minute = usage.observed(7 * MINUTE, Span::Minute);
@@ -404,7 +406,7 @@ mod tests {
             usage.report(at, 1, 1);
         }
         assert_eq!(usage.observed(51 * MINUTE, Span::Hour).checked, 3);
-        // The second report is 41 minutes old, whatever the clock shows.
+        // The second report is 41 minutes old, no matter what the clock shows.
         assert_eq!(usage.observed(0, Span::Minute).tests, Tests { yes: 1, no: 9 });
         assert_eq!(usage.observed(0, Span::Hour).tests, Tests { yes: 3, no: 27 });
     }
@@ -425,7 +427,7 @@ mod tests {
             assert_eq!(usage.observed(now, Span::Minute).checked, 1, "{ahead}");
             assert_eq!(usage.observed(now, Span::Hour).checked, 60, "{ahead}");
             assert_eq!(usage.observed(now, Span::Life).checked, 200, "{ahead}");
-            // Reading the numbers is enough to correct it: the last report isn't later than now.
+            // Reading the numbers is enough to correct the times: afterwards, the last report isn't later than now.
             report(now + ahead);
             assert_eq!(usage.observed(now, Span::Minute).tests.yes, if ahead < MINUTE { 2 } else { 1 });
             assert_eq!(usage.observed(now + MINUTE, Span::Minute).checked, 0, "{ahead}");

@@ -1,4 +1,4 @@
-//! Items that are hashed before they are tested or added, so that their buckets arrive meanwhile.
+//! Hashes items before they are tested or added, so that their buckets can be prefetched in the meantime.
 
 use super::buckets::Buckets;
 use super::hash::CuckooHash;
@@ -6,8 +6,8 @@ use super::spec::Origin;
 use crate::hash::Hasher;
 use crate::murmur::{murmur2, murmur64a};
 
-/// Hashes items, and asks for their buckets in the newest sub-filter. It has what a hash needs of the filter, so that
-/// this isn't read again for each item.
+/// Hashes items and prefetches their buckets in the newest sub-filter. It holds everything that hashing needs from the
+/// filter, so that this isn't read again for each item.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead<'f> {
     pub(super) origin: Origin,

@@ -1,4 +1,4 @@
-//! The sub-filters, and what a filter has to remember besides them.
+//! The sub-filters, and what a filter has to remember in addition to them.
 
 use super::closed::Closed;
 use super::hash::CuckooHash;
@@ -6,25 +6,25 @@ use super::table::Table;
 use smallvec::SmallVec;
 use std::{mem, slice};
 
-/// One sub-filter, as long as there is nothing else to remember.
+/// `One` sub-filter for as long as there is nothing else to remember.
 pub(super) enum Body {
     One(Table),
     More(Box<More>),
 }
 
-/// What a filter has that has grown, has deleted or moved a fingerprint, or has a wide seed.
+/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room, or has a wide seed.
 #[derive(Default)]
 pub(super) struct More {
     pub(super) tables: SmallVec<[Table; 1]>,
     pub(super) deletes: u64,
     pub(super) moves: u64,
     pub(super) seed_high: u64,
-    /// What searches for room have found, after the first one. It isn't saved.
+    /// The results of searches for room, from the first search on. They aren't saved.
     pub(super) searches: Option<Box<Searches>>,
 }
 
 impl Body {
-    /// The sub-filters, from oldest to newest: at least one.
+    /// The sub-filters from oldest to newest. There is at least one.
     #[inline(always)]
     pub(super) fn tables(&self) -> &[Table] {
         match self {
@@ -33,7 +33,7 @@ impl Body {
         }
     }
 
-    /// What there is to remember.
+    /// What has been remembered so far.
     #[inline(always)]
     pub(super) fn so_far(&self) -> Option<&More> {
         match self {
@@ -42,7 +42,7 @@ impl Body {
         }
     }
 
-    /// The same, to change it.
+    /// Like [`so_far`](Body::so_far), but mutable.
     pub(super) fn so_far_mut(&mut self) -> Option<&mut More> {
         match self {
             Body::One(_) => None,
@@ -50,7 +50,7 @@ impl Body {
         }
     }
 
-    /// The sub-filters and what there is to remember from now on.
+    /// Switches to `More`, so that there is room for everything to be remembered from now on.
     pub(super) fn more(&mut self) -> &mut More {
         if let Body::One(_) = self {
             let more = Body::More(Box::default());
@@ -66,7 +66,7 @@ impl Body {
 }
 
 impl More {
-    /// Adds an item to a free slot. Returns whether there is one.
+    /// Adds an item to a free slot. Returns false if there is none in its buckets.
     pub(super) fn insert(&mut self, item: CuckooHash) -> bool {
         let Some((newest, older)) = self.tables.split_last() else { return false };
         let Some(slot) = newest.insert(item) else {
@@ -88,10 +88,11 @@ impl More {
 /// The results of earlier searches for room in the newest sub-filter.
 #[derive(Default)]
 pub(super) struct Searches {
-    /// Slots that searches have looked at.
+    /// Number of slots that searches have looked at.
     pub(super) looked_at: u64,
-    /// Whether one has failed since the last delete or growth. If the filter then grows, nothing more is needed.
+    /// Whether a search has failed since the last delete or growth. If the filter then grows, nothing else needs to be
+    /// remembered.
     pub(super) failed: bool,
-    /// Known if it didn't grow.
+    /// The closed buckets, kept if searches fail again because the filter didn't grow.
     pub(super) closed: Option<Closed>,
 }

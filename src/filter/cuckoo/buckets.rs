@@ -1,4 +1,4 @@
-//! The buckets of a table: which may have an item, and which slots of them contain a fingerprint.
+//! The buckets of a table: which buckets an item can be in, and which of their slots contain a given fingerprint.
 
 use super::hash::{CuckooHash, SPREAD};
 use crate::bits::counter;
@@ -9,19 +9,19 @@ use std::ops::Range;
 /// Bits per slot.
 pub(super) const SLOT_BITS: u32 = 8;
 
-/// The buckets of a table as loops over many items need them: in three registers. From the table itself they would be
-/// read again for each item, because a write to a slot might have changed them.
+/// The buckets of a table, held in three registers for loops over many items. Loops that use the table itself would
+/// read these values again for each item, because a write to a slot might have changed them.
 #[derive(Clone, Copy)]
 pub(super) struct Buckets<'t> {
     words: &'t Cells,
-    /// The index of the last one: all bits that an index may have.
+    /// The index of the last bucket, which is also the mask for indices.
     last: u64,
-    /// Slots of each.
+    /// Slots per bucket.
     size: usize,
 }
 
 impl<'t> Buckets<'t> {
-    /// `count` buckets, a power of two, of `size` slots.
+    /// `count` buckets of `size` slots each. `count` is a power of two.
     #[inline(always)]
     pub(super) fn new(words: &'t Cells, count: u64, size: u8) -> Buckets<'t> {
         Buckets { words, last: count - 1, size: size.into() }
@@ -40,13 +40,13 @@ impl<'t> Buckets<'t> {
         counter::get(self.words, SLOT_BITS, slot) as u8
     }
 
-    /// Replaces what is in a slot. One thread writes.
+    /// Replaces the content of a slot. Only one thread may write.
     #[inline(always)]
     pub(super) fn set(self, slot: usize, fingerprint: u8) {
         counter::store(self.words, SLOT_BITS, slot, fingerprint.into());
     }
 
-    /// The item's two buckets, which are occasionally the same.
+    /// The item's two buckets, which are occasionally identical.
     #[inline(always)]
     pub(super) fn pair(self, item: CuckooHash) -> [u64; 2] {
         [item.first & self.last, item.second & self.last]
@@ -58,13 +58,13 @@ impl<'t> Buckets<'t> {
         (bucket ^ (u64::from(fingerprint) * SPREAD)) & self.last
     }
 
-    /// Asks the processor to fetch up to eight slots of a bucket.
+    /// Prefetches up to eight slots of a bucket.
     #[inline(always)]
     pub(super) fn prefetch(self, bucket: u64) {
         Words::prefetch(self.words, self.slots(bucket).start / 8);
     }
 
-    /// The same for the item's buckets.
+    /// Prefetches both of the item's buckets.
     #[inline(always)]
     pub(super) fn prefetch_both(self, item: CuckooHash) {
         self.pair(item).into_iter().for_each(|bucket| self.prefetch(bucket));
@@ -89,20 +89,21 @@ impl<'t> Buckets<'t> {
         found(first).or_else(|| rest.into_iter().flatten().find_map(found))
     }
 
-    /// Which slots of a bucket contain `wanted`, for each word of the bucket, the first separately: a slot, and the
-    /// highest bits of the bytes of this slot and the following ones. Usually a bucket is in one word.
+    /// Which slots of a bucket contain `wanted`, word by word: for each word, a slot and a mark for each slot from
+    /// there on. A mark is the highest bit of the slot's byte. The first word is separate, because most buckets lie in
+    /// a single word.
     #[inline(always)]
     fn marks(self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
         const ONES: u64 = u64::MAX / 0xff;
         let Range { start, end } = self.slots(bucket);
         let marks = move |index: usize| {
-            // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these
-            // bytes themselves, sets their highest bit, and carries nothing into the next.
+            // XOR turns the bytes of matching slots to 0. All other bytes have their highest bit set, or get it set by
+            // adding 127 to their lower seven bits, which never carries into the next byte.
             let differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
             let low = ONES * 0x7f;
             !(((differ & low) + low) | differ | low)
         };
-        // Leaves out the slots of the buckets before and after it.
+        // Excludes the slots of the buckets before and after this one.
         let first = marks(start / 8) >> (start % 8 * 8);
         let of_len = |len: usize| u64::MAX >> (64 - 8 * len);
         if start % 8 + self.size <= 8 {
@@ -125,12 +126,12 @@ impl<'t> Buckets<'t> {
     /// Whether one of the item's buckets contains its fingerprint.
     #[inline(always)]
     pub(super) fn contains(self, item: CuckooHash) -> bool {
-        // Both, without a branch on what is found in the first: half of them would be mispredicted.
+        // Always looks into both buckets. A branch on the result for the first would be mispredicted half of the time.
         let [first, second] = self.pair(item);
         self.has(first, item.fingerprint) | self.has(second, item.fingerprint)
     }
 
-    /// Counts as RedisBloom does: if both of the item's buckets are the same one, it counts twice.
+    /// Counts as RedisBloom does: if the item's two buckets are identical, each match counts twice.
     pub(super) fn count(self, item: CuckooHash) -> u64 {
         let in_bucket = |bucket| {
             let ((_, marks), rest) = self.marks(bucket, item.fingerprint);

@@ -1,28 +1,28 @@
-//! Which buckets of a sub-filter have no way to a free slot, so that an add to a full filter is refused in the time of
-//! a test. A search for room looks at 2048 slots before it gives up.
+//! The buckets of a sub-filter from which no free slot can be reached. With these known, refusing an add to a full
+//! filter is as fast as a test. A search for room looks at 2048 slots before it gives up.
 //!
 //! A set of buckets is closed if each of them is full, and the other bucket of each of its fingerprints is in the set.
-//! No search that begins in such a set leaves it. So it needn't begin, and no add ever changes a bucket of the set:
-//! what is closed stays closed until something is deleted.
+//! A search that begins in such a set never leaves it, so there is no need to begin it. No add ever changes a bucket of
+//! the set, so a closed set stays closed until something is deleted.
 //!
-//! The largest closed set is what remains if buckets with a way out are taken from all buckets, until none has one.
-//! Finding it takes several passes over the table. Each search that fails does a small part of that.
+//! To find the largest closed set, start with all buckets and remove those with a way out until no bucket has one. This
+//! needs several passes over the table. Each failed search does a small part of the work.
 
 use super::table::Table;
 
-/// The least number of slots that each failed search visits for this, which takes 4 µs: about the number that most
-/// searches visit. As long as the last free slots can be reached from nearly everywhere, even if only by chains that
-/// are too long, there is no closed set to find.
+/// Minimum number of slots that each failed search visits to find the closed set, which takes 4 µs. Most searches for
+/// room visit about as many. As long as the last free slots can be reached from nearly everywhere, even if only by
+/// chains that are too long, there is no closed set to find.
 const SWEPT: u64 = 1 << 11;
 
 /// Bits of a word.
 const BITS: u64 = u64::BITS as u64;
 
-/// The closed set of a sub-filter, as far as it is known.
+/// The known part of a sub-filter's closed set.
 pub(super) struct Closed {
     /// A closed set.
     known: Box<[u64]>,
-    /// The candidates: the largest closed set, and buckets that haven't been removed yet.
+    /// The largest closed set plus the buckets that haven't been ruled out yet.
     candidates: Box<[u64]>,
     /// The next bucket to look at.
     next: u64,
@@ -31,7 +31,7 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// For a table about which nothing is known; `None` if there is no memory.
+    /// Starts the search for a table's closed set, with nothing known yet. Returns `None` if memory runs out.
     pub(super) fn new(table: &Table) -> Option<Closed> {
         let words = table.buckets().div_ceil(BITS) as usize;
         let filled = |word| {
@@ -49,21 +49,21 @@ impl Closed {
         buckets.into_iter().all(|bucket| has(&self.known, bucket))
     }
 
-    /// Whether it matters that an add changes this bucket. Soon few of those with a way out are left among the
-    /// candidates, so the adds that succeed between refusals don't keep the set from being found.
+    /// Whether it matters that an add changes this bucket. Buckets with a way out soon stop being candidates, so adds
+    /// that succeed between refusals don't keep the set from being found.
     #[inline]
     pub(super) fn is_candidate(&self, bucket: u64) -> bool {
         has(&self.candidates, bucket)
     }
 
-    /// An add has changed candidates.
+    /// Must be called when an add has changed candidates.
     #[inline]
     pub(super) fn has_changed(&mut self) {
         self.changed = true;
     }
 
     /// Continues the search for the largest closed set, over at least as many slots as the failed search visited.
-    /// Returns the maximum number of slots that it has visited.
+    /// Returns an upper bound on the number of slots visited.
     pub(super) fn sweep(&mut self, table: &Table, searched: u64) -> u64 {
         let swept = searched.max(SWEPT);
         let mut left = swept / u64::from(table.bucket_size()) + 1;
@@ -92,7 +92,7 @@ impl Closed {
         swept
     }
 
-    /// Bytes of memory besides its own.
+    /// Bytes of memory in addition to the struct itself.
     pub(super) fn allocated(&self) -> usize {
         size_of_val(&*self.known) + size_of_val(&*self.candidates)
     }

@@ -1,11 +1,11 @@
-//! Compaction: fingerprints of newer sub-filters move into free slots of older ones, and the newest are freed while
-//! they are empty.
+//! Compaction: fingerprints move from newer sub-filters into free slots of older ones, and the newest sub-filters are
+//! freed as they become empty.
 //!
-//! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. Looking for it in all of
-//! them takes one step for each fingerprint and sub-filter: 21.7 s in a filter of 4 MiB with 250 sub-filters, in which
-//! hardly any fingerprint can move. But no slot of an older sub-filter is freed while those of newer ones move. So for
-//! sub-filters of equal size, [`Rooms`] records up to which sub-filter each bucket is full, and no full bucket is
-//! looked at again. There are at most 40 sub-filters if their sizes grow.
+//! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. Looking for that slot in
+//! all older sub-filters needs one step per fingerprint and sub-filter. This took 21.7 s in a filter of 4 MiB with 250
+//! sub-filters, in which hardly any fingerprint could move. But no slot of an older sub-filter is freed while
+//! fingerprints of newer ones move. So for sub-filters of equal size, [`Rooms`] records up to which sub-filter each
+//! bucket is full, and no full bucket is looked at again. If sub-filters grow in size, there are at most 40 of them.
 
 use super::body::More;
 use super::table::Table;
@@ -13,32 +13,33 @@ use super::{Cuckoo, CuckooHash, Origin, dump_number};
 use crate::bits::counter;
 use crate::mem::Words;
 
-/// Share of the items that may be deleted before a filter of several sub-filters is compacted automatically.
+/// A filter with several sub-filters is compacted automatically when the ratio of deleted items to remaining ones
+/// exceeds this.
 const COMPACT_ABOVE: f64 = 0.1;
 
-/// Bytes of our largest filter that is compacted automatically. Each part of it goes through the newest sub-filter from
-/// the start, which takes 0.2 ms at this size.
+/// Size in bytes up to which a native filter is compacted automatically. Each part of a compaction scans the newest
+/// sub-filter from the start, which takes 0.2 ms at this size.
 const COMPACT_UP_TO: u64 = 4 << 20;
 
-/// Bits of a bucket in [`Rooms`]: for up to 65,536 sub-filters.
+/// Bits per bucket in [`Rooms`], enough for 65,536 sub-filters.
 const ROOM_BITS: u32 = 16;
 
-/// [`Rooms`] need at least this many slots of a bucket in all sub-filters together: then their memory is at most a
-/// quarter of the sub-filters'.
+/// [`Rooms`] are used if a bucket has at least this many slots in all sub-filters together. Their memory is then at
+/// most a quarter of the sub-filters' memory.
 const ROOMS_FROM: usize = 8;
 
-/// How many fingerprints ahead rooms are fetched. There are 10 to 16 misses in flight.
+/// How many fingerprints ahead rooms are prefetched. A core can have 10 to 16 cache misses in flight.
 const AHEAD: usize = 16;
 
 impl Cuckoo {
     /// Whether enough was deleted to [`compact`](Cuckoo::compact): a tenth of the items, in a filter with several
-    /// sub-filters. Never true for a large filter of ours, because a delete must be short. RedisBloom compacts its
+    /// sub-filters. Never true for a large native filter, because a delete must be fast. RedisBloom compacts its
     /// filters at any size.
     pub fn is_sparse(&self) -> bool {
         self.is_sparse_after(0)
     }
 
-    /// The same once this number of further items has been deleted.
+    /// Whether the filter will be sparse once this many more items have been deleted.
     #[inline(always)]
     pub(crate) fn is_sparse_after(&self, deletes: u64) -> bool {
         if self.tables().len() == 1 {
@@ -50,27 +51,27 @@ impl Cuckoo {
         deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
     }
 
-    /// Compacts the filter. `all` visits every sub-filter, as CF.COMPACT does; otherwise it ends at the first that
-    /// can't be emptied. Returns the sub-filters that it has dropped.
+    /// Compacts the filter. If `all` is true, it visits every sub-filter, as CF.COMPACT does; otherwise it stops at the
+    /// first sub-filter that can't be emptied. Returns the dropped sub-filters.
     pub fn compact(&mut self, all: bool) -> Vec<Table> {
         self.compact_while(all, |_| true)
     }
 
-    /// Like [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot.
-    /// The next call continues: the filter stays [sparse](Cuckoo::is_sparse) until a compaction has reached the end, or
-    /// has moved nothing. The moves follow from the filter alone, so a replica makes the same.
+    /// Like [`compact`](Cuckoo::compact), but ends after `most` steps. A step looks for a free slot in one sub-filter.
+    /// The next call continues: the filter stays [sparse](Cuckoo::is_sparse) until a compaction has reached the end or
+    /// has moved nothing. The moves depend only on the filter, so a replica makes the same ones.
     pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
         self.compact_by(all, None, |steps| steps < most)
     }
 
-    /// As [`compact`](Cuckoo::compact), as long as `go_on` returns true for the number of steps so far. It is asked
-    /// before each move.
+    /// Like [`compact`](Cuckoo::compact), but only as long as `go_on` returns true for the number of steps so far. It
+    /// is called before each move.
     pub(crate) fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
         let rooms = if self.has_rooms() { Rooms::new(self.tables()) } else { None };
         self.compact_by(all, rooms, go_on)
     }
 
-    /// Without rooms, it visits one sub-filter after the other, which ends with the same bytes.
+    /// Without rooms, it looks into one sub-filter after the other. The resulting bytes are the same.
     fn compact_by(
         &mut self,
         all: bool,
@@ -95,7 +96,7 @@ impl Cuckoo {
                     break;
                 }
                 let item = CuckooHash::found_in(bucket, fingerprint);
-                // Written before it is vacated.
+                // The fingerprint is written to its new slot before the old one is vacated.
                 let is_moved = match &rooms {
                     Some(rooms) => rooms.insert(item, older, open, &mut steps),
                     None => {
@@ -130,7 +131,7 @@ impl Cuckoo {
         self.expansion <= 1 && self.tables().len() > 2 && slots >= ROOMS_FROM
     }
 
-    /// The most steps that a [compaction](Cuckoo::compact) may need.
+    /// Maximum number of steps that a [compaction](Cuckoo::compact) can need.
     pub(crate) fn most_steps(&self) -> u64 {
         if self.has_rooms() {
             let buckets: u64 = self.tables().iter().map(Table::buckets).sum();
@@ -141,7 +142,7 @@ impl Cuckoo {
     }
 }
 
-/// Bucket, slot and fingerprint of every slot in use. The rooms of later ones are fetched meanwhile.
+/// Bucket, slot and fingerprint of every slot in use. Prefetches the rooms of later fingerprints.
 fn occupied<'t>(table: &'t Table, rooms: Option<&'t Rooms>) -> impl Iterator<Item = (u64, usize, u8)> {
     let mut ahead = rooms.into_iter().flat_map(move |rooms| {
         table.occupied().inspect(move |(bucket, _, fingerprint)| {
@@ -152,23 +153,25 @@ fn occupied<'t>(table: &'t Table, rooms: Option<&'t Rooms>) -> impl Iterator<Ite
     table.occupied().inspect(move |_| _ = ahead.next())
 }
 
-/// For each bucket of sub-filters of one size: all sub-filters before this one have no free slot in it.
+/// For each bucket, the index of a sub-filter: no sub-filter before it has a free slot in this bucket. All sub-filters
+/// have the same size.
 struct Rooms(Words);
 
 impl Rooms {
-    /// `None` if there is no memory.
+    /// Returns `None` if memory runs out.
     fn new(tables: &[Table]) -> Option<Rooms> {
         let buckets = tables.first()?.buckets();
         Words::zeroed(buckets.div_ceil(u64::from(u64::BITS / ROOM_BITS))).ok().map(Rooms)
     }
 
-    /// Asks the processor to fetch what is known of the item's second bucket. The first is the next in order.
+    /// Prefetches what is known about the item's second bucket. The first needs no prefetch, because buckets are
+    /// visited in order.
     fn prefetch(&self, table: &Table, item: CuckooHash) {
         let [_, second] = table.view().pair(item);
         Words::prefetch(&self.0, second as usize / (u64::BITS / ROOM_BITS) as usize);
     }
 
-    /// Puts the item into the oldest sub-filter that has room for it. Those before `open` are full.
+    /// Puts the item into the oldest sub-filter that has room for it. All sub-filters before `open` are full.
     fn insert(&self, item: CuckooHash, older: &[Table], open: usize, steps: &mut u64) -> bool {
         *steps += 1;
         let mut oldest = older.len();
@@ -179,7 +182,7 @@ impl Rooms {
                 *steps += 1;
                 next += 1;
             }
-            // Below 65,536, since one sub-filter is newer.
+            // This is below 65,536, because there is at least one newer sub-filter.
             if next as u64 != room {
                 counter::store(&self.0, ROOM_BITS, bucket as usize, next as u64);
             }
@@ -200,8 +203,8 @@ mod tests {
         CuckooSpec { bucket_size, expansion, hash, seed, ..CuckooSpec::new(capacity) }
     }
 
-    /// A delete blocks the server for as long as a compaction, so ours are limited. RedisBloom's aren't, because its
-    /// replicas must have the same sub-filters.
+    /// A delete that compacts blocks the server until the compaction is over, so we limit compactions of native
+    /// filters. Those of RedisBloom's filters aren't limited, because its replicas must have the same sub-filters.
     #[test]
     fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
         for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {
@@ -213,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Every item is still there, each call stays within its bound, and the last has nothing left to do.
+    /// Every item is still there, each call stays within its bound, and the calls eventually finish the compaction.
     #[test]
     fn a_compaction_in_steps_comes_to_an_end() {
         for expansion in [1, 2] {
@@ -221,7 +224,7 @@ mod tests {
                 let mut filter = Cuckoo::new(spec(8, 2, expansion)).unwrap();
                 let items: Vec<[u8; 4]> = (0..600u32).map(u32::to_le_bytes).collect();
                 items.iter().for_each(|item| filter.insert(item).unwrap());
-                // All over the sub-filters.
+                // The kept items are spread over all sub-filters.
                 let (kept, deleted): (Vec<[u8; 4]>, Vec<_>) = items.iter().partition(|item| item[0] % 3 == 0);
                 assert!(deleted.iter().all(|item| filter.remove(item)));
                 let (before, mut calls) = (filter.tables().len(), 0);
@@ -240,7 +243,7 @@ mod tests {
         }
     }
 
-    /// With many and with few sub-filters, also growing ones, the moves and the result are the same as without rooms.
+    /// With many or few sub-filters, and with growing ones, the moves and the result are the same as without rooms.
     #[test]
     fn a_compaction_by_rooms_ends_as_one_without() {
         let mut most_moved = 0;

@@ -1,25 +1,25 @@
-//! The cuckoo filter: fingerprints in buckets, so that items can be deleted without counters (Fan, Andersen, Kaminsky,
-//! Mitzenmacher, "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014).
+//! The cuckoo filter: it stores fingerprints in buckets, so items can be deleted without counters (Fan, Andersen,
+//! Kaminsky, Mitzenmacher, "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014).
 //!
-//! A fingerprint is one byte, 1..=255, and lies in one of two buckets of which each is computed from the other and the
-//! fingerprint (partial-key hashing): `h mod n` and `(h xor fp·0x5bd1e995) mod n`, n a power of two. That is
-//! RedisBloom's derivation, so that one engine serves native filters and those loaded from it; they differ in the hash.
-//! An absent item matches one of the 2·b fingerprints of its buckets with probability 1 − (1 − 1/255)^(2b): 1.6% for
-//! two slots a bucket, 3.1% for four, times the number of sub-filters.
+//! A fingerprint is one byte, 1..=255, and lies in one of two buckets. Each bucket can be computed from the other one
+//! and the fingerprint (partial-key hashing): `h mod n` and `(h xor fp·0x5bd1e995) mod n`, n a power of two. RedisBloom
+//! derives them the same way, so one engine serves both native filters and those loaded from RedisBloom. Only the hash
+//! differs. An absent item matches one of the 2·b fingerprints of its buckets with probability 1 − (1 − 1/255)^(2b),
+//! where b is the number of slots per bucket: 1.6% for two slots, 3.1% for four, times the number of sub-filters.
 //!
-//! Equal fingerprints are kept several times, which counts duplicates, up to 2·b of them in a sub-filter. Deleting an
-//! item that was never added may take the fingerprint of another: its next test is a false negative. No filter of
-//! fingerprints can tell.
+//! Each added duplicate stores its fingerprint once more, so duplicates are counted, up to 2·b of them in a sub-filter.
+//! Deleting an item that was never added can remove another item's fingerprint, and the next test of that item is then
+//! a false negative. No fingerprint-based filter can detect this.
 //!
-//! Making room searches breadth-first for the shortest chain of moves and carries it out from the free slot backwards:
-//! each fingerprint is written to its new place before it leaves the old one. A search that fails has changed nothing.
-//! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the
-//! old one after it. There are no such readers: adds take `&mut self`.
+//! To make room, an add searches breadth-first for the shortest chain of moves and carries it out backwards from the
+//! free slot: each fingerprint is written to its new place before it leaves the old one. A failed search changes
+//! nothing. A reader in another thread could miss an item that is being moved, by looking at its new place before the
+//! write and at the old one after it. There are no such readers, because adds take `&mut self`.
 //!
-//! A filter of RedisBloom makes room and compacts as RedisBloom does, to the byte. RedisBloom replicates a CF.INSERT as
-//! it came, with the items that it refused. A replica that found room for those would later have none for items that
-//! the primary accepted. This depends on the filter, not on the sender of the command, so that all replicas of a filter
-//! agree.
+//! A filter from RedisBloom makes room and compacts exactly as RedisBloom does, byte for byte. RedisBloom replicates a
+//! CF.INSERT verbatim, including the items that it refused. A replica that found room for those would later have none
+//! for items that the primary accepted. The behaviour depends on the filter, not on the sender of the command, so all
+//! replicas of a filter agree.
 
 mod ahead;
 mod body;
@@ -48,24 +48,25 @@ use body::{Body, More, Searches};
 use closed::Closed;
 use std::mem;
 
-/// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
+/// Maximum number of items that are tested together. Each has two buckets, and a core can have 10 to 16 cache misses in
+/// flight.
 pub(crate) const GROUP: usize = 32;
 
-/// Bytes of the largest sub-filter whose [closed](Closed) buckets are remembered, which needs up to a quarter of its
-/// memory.
+/// Size in bytes of the largest sub-filter whose [closed](Closed) buckets are remembered. Remembering them needs up to
+/// a quarter of the sub-filter's memory.
 const CLOSED_UP_TO: u64 = 4 << 20;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
 ///
-/// A small one has two blocks of memory: this, and the slots.
+/// A small filter has two blocks of memory: this struct and the slots.
 pub struct Cuckoo {
     capacity: u64,
     seed_low: u64,
     body: Body,
     max_iterations: u16,
     expansion: u16,
-    /// A new number whenever `deletes` starts again at 0. Otherwise, pieces that were dumped before and after would
-    /// look as if they belonged together.
+    /// Replaced by a new number whenever `deletes` is reset to 0. Otherwise, pieces dumped before and after the reset
+    /// would look as if they belonged together.
     dump_number: u16,
     origin: Origin,
     hash: HashKind,
@@ -80,26 +81,26 @@ impl Cuckoo {
         Cuckoo::new(CuckooSpec::new(capacity).with_random_seed()?)
     }
 
-    /// An empty filter of this spec.
+    /// An empty filter with this spec.
     ///
     /// # Errors
-    /// What [`CuckooSpec::validate`] refuses, [`Error::OutOfMemory`].
+    /// The errors of [`CuckooSpec::validate`], and [`Error::OutOfMemory`].
     pub fn new(spec: CuckooSpec) -> Result<Cuckoo, Error> {
         spec.validate()?;
         let spec = match spec.origin {
             Origin::Bloomery => CuckooSpec { seed: spec.seed.narrow(spec.hash), ..spec },
-            // Their hashes aren't keyed, and neither format has a field for a seed.
+            // The other origins' hashes aren't keyed, and neither of their formats has a field for a seed.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
         let buckets = spec.buckets_of(0).ok_or(Error::TooManyLayers)?;
         Ok(Cuckoo::with_body(spec, Body::One(Table::new(buckets, spec.bucket_size)?)))
     }
 
-    /// Made of parts that [`wire`](crate::wire) has validated, except for the slots: buckets and words of each
-    /// sub-filter.
+    /// A filter made of parts that [`wire`](crate::wire) has validated, except for the slots. `tables` yields the words
+    /// of each sub-filter and the number of its fingerprints.
     ///
     /// # Errors
-    /// [`Error::Cuckoo`] if bytes after the last slot are set, or without a sub-filter.
+    /// [`Error::Cuckoo`] if bytes after the last slot are set, or if there is no sub-filter.
     pub(crate) fn from_parts(
         spec: CuckooSpec,
         tables: impl Iterator<Item = (Words, u64)>,
@@ -134,11 +135,11 @@ impl Cuckoo {
         Cuckoo { capacity, seed_low, body, max_iterations, expansion, dump_number, origin, hash }
     }
 
-    /// Replaces slots, beginning at byte `offset` of all sub-filters, counted as in RedisBloom: without the padding
-    /// after each. They must lie in one sub-filter.
+    /// Replaces slots from byte `offset` on. Offsets run through all sub-filters as in RedisBloom, without the padding
+    /// after each. The slots must lie in one sub-filter.
     ///
     /// # Errors
-    /// [`Error::Cuckoo`] if they don't. Nothing has changed then.
+    /// [`Error::Cuckoo`] if they don't; then nothing has changed.
     pub(crate) fn overwrite(&mut self, offset: u64, slots: &[u8]) -> Result<(), Error> {
         let found = self.spec().sub_filter_at(offset);
         let Some((first, table, len)) =
@@ -187,22 +188,23 @@ impl Cuckoo {
         self.body.tables()
     }
 
-    /// Fingerprints that it holds.
+    /// Number of fingerprints that the filter holds.
     pub fn items(&self) -> u64 {
         self.tables().iter().map(Table::items).sum()
     }
 
-    /// Items deleted since the last compaction.
+    /// Number of items deleted since the last compaction.
     pub fn deletes(&self) -> u64 {
         self.body.so_far().map_or(0, |more| more.deletes)
     }
 
-    /// Fingerprints moved so far: slots that were dumped before a move don't match those dumped after it.
+    /// Number of fingerprints moved so far. Slots that were dumped before a move don't match those dumped after it.
     pub fn moves(&self) -> u64 {
         self.body.so_far().map_or(0, |more| more.moves)
     }
 
-    /// Slots that searches for room have looked at: most of what adds cost when a filter is nearly full.
+    /// Number of slots that searches for room have looked at. When a filter is nearly full, these searches are most of
+    /// the cost of adding.
     pub(crate) fn searched(&self) -> u64 {
         self.searches().map_or(0, |searches| searches.looked_at)
     }
@@ -211,7 +213,7 @@ impl Cuckoo {
         self.body.so_far()?.searches.as_deref()
     }
 
-    /// Slots that a test looks at.
+    /// Number of slots that a test looks at.
     pub(crate) fn slots_asked(&self) -> usize {
         2 * usize::from(self.bucket_size()) * self.tables().len()
     }
@@ -221,14 +223,14 @@ impl Cuckoo {
         self.hash.hasher(self.seed())
     }
 
-    /// The hash of an item, for this filter alone.
+    /// The hash of an item, valid only for this filter.
     #[doc(hidden)]
     #[inline]
     pub fn hash(&self, item: &[u8]) -> CuckooHash {
         Ahead { origin: self.origin, hasher: self.hasher(), newest: None }.hash(item)
     }
 
-    /// What hashes items that are soon tested or added.
+    /// The hasher for items that are about to be tested or added.
     #[inline(always)]
     pub(crate) fn ahead(&self) -> Ahead<'_> {
         let newest = self.tables().last().and_then(Table::distant);
@@ -241,8 +243,8 @@ impl Cuckoo {
         self.tables().iter().rev().any(|table| table.view().contains(item))
     }
 
-    /// Tests items in order, in groups of up to [`GROUP`], and passes the answers of each to `show` with the number of
-    /// its items. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::ahead).
+    /// Tests items in order, in groups of up to [`GROUP`], and passes each group's answers and its number of items to
+    /// `show`. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::ahead) of the test.
     #[inline(always)]
     pub(crate) fn test_each(
         &self,
@@ -267,7 +269,7 @@ impl Cuckoo {
     }
 
     /// Which of up to [`GROUP`] items may be in the filter. While one sub-filter is tested, the buckets of the next are
-    /// fetched.
+    /// prefetched.
     #[inline(always)]
     fn contains_many(&self, items: &[CuckooHash]) -> Hits {
         let Some((newest, older)) = self.tables().split_last() else { return Hits::default() };
@@ -293,16 +295,17 @@ impl Cuckoo {
         hits
     }
 
-    /// How often the item was added, at most, if it was never deleted without having been added.
+    /// An upper bound on how often the item was added, provided that it was never deleted without having been added.
     pub fn count(&self, item: impl CuckooItem) -> u64 {
         let item = item.hash_for(self);
         self.tables().iter().map(|table| table.view().count(item)).sum()
     }
 
-    /// Adds one occurrence of the item, growing if need be.
+    /// Adds one occurrence of the item and grows if necessary.
     ///
     /// # Errors
-    /// [`Error::Full`] if the filter may not grow, and what growing may run into. Then nothing has changed.
+    /// [`Error::Full`] if the filter isn't allowed to grow, or the error of [`grow`](Cuckoo::grow). Then nothing has
+    /// changed.
     pub fn insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
         let item = item.hash_for(self);
         match self.try_insert(item) {
@@ -318,7 +321,7 @@ impl Cuckoo {
     /// moving other fingerprints in the newest sub-filter.
     ///
     /// # Errors
-    /// [`Error::Full`], and then nothing has changed: see [`grow`](Cuckoo::grow).
+    /// [`Error::Full`]; then nothing has changed. See [`grow`](Cuckoo::grow).
     pub fn try_insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
         let item = item.hash_for(self);
         let is_in = match &mut self.body {
@@ -332,32 +335,32 @@ impl Cuckoo {
         Ok(())
     }
 
-    /// Adds items in order while each finds a free slot at once in the newest sub-filter. Returns how many it has
-    /// added; for the next one there is [`try_insert`](Cuckoo::try_insert).
+    /// Adds items in order for as long as each finds a free slot in the newest sub-filter without a search. Returns the
+    /// number of items added. Use [`try_insert`](Cuckoo::try_insert) for the next one.
     #[inline(always)]
     pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
         match &self.body {
             Body::One(table) => table.insert_each(items),
-            // Each would have to be compared with what searches have found.
+            // Each item would have to be compared with what searches have found.
             Body::More(more) if more.searches.as_ref().is_some_and(|searches| searches.closed.is_some()) => 0,
             Body::More(more) => more.tables.last().map_or(0, |newest| newest.insert_each(items)),
         }
     }
 
-    /// Most fingerprints that a search for room takes to their other bucket, one after the other. A search that isn't
-    /// RedisBloom's looks at 2,048 buckets at most before it takes the first.
+    /// Maximum number of fingerprints that a search for room moves to their other buckets one after the other. It is 0
+    /// for our own search, which looks at 2,048 buckets at most before it moves the first fingerprint.
     pub(crate) fn longest_walk(&self) -> u16 {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }
 
-    /// To be called after a change that makes room.
+    /// Must be called after every change that makes room.
     fn forget_refusals(&mut self) {
         if let Some(searches) = self.body.so_far_mut().and_then(|more| more.searches.as_mut()) {
             (searches.failed, searches.closed) = (false, None);
         }
     }
 
-    /// Adds an item to the newest sub-filter by moving others. Returns how many were moved.
+    /// Adds an item to the newest sub-filter by moving other fingerprints. Returns the number of moves.
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
         self.tables().last().filter(|newest| !newest.is_full())?;
         let (origin, most) = (self.origin, self.max_iterations);
@@ -388,7 +391,7 @@ impl Cuckoo {
         moved
     }
 
-    /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would open; `None` if it cannot.
+    /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would add; `None` if the filter cannot grow.
     pub fn next_bytes(&self) -> Option<u64> {
         let len = self.tables().len();
         if len >= limits::MAX_TABLES || self.expansion == 0 {
@@ -401,7 +404,7 @@ impl Cuckoo {
     /// Adds the next sub-filter.
     ///
     /// # Errors
-    /// [`Error::Full`] if the filter may not grow, [`Error::OutOfMemory`].
+    /// [`Error::Full`] if the filter isn't allowed to grow, [`Error::TooManyLayers`], [`Error::OutOfMemory`].
     pub fn grow(&mut self) -> Result<(), Error> {
         if self.next_bytes().is_none() {
             return Err(if self.expansion == 0 { Error::Full } else { Error::TooManyLayers });
@@ -413,7 +416,7 @@ impl Cuckoo {
         Ok(())
     }
 
-    /// Deletes one occurrence of the item; false if it is certainly absent.
+    /// Deletes one occurrence of the item. Returns false if the item is certainly absent.
     pub fn remove(&mut self, item: impl CuckooItem) -> bool {
         let item = item.hash_for(self);
         let removed = self.tables().iter().rev().any(|table| table.remove(item));
@@ -424,8 +427,8 @@ impl Cuckoo {
         removed
     }
 
-    /// Bytes of memory, with all overhead, but without what searches for room have found, so that equal filters have
-    /// the same size.
+    /// Bytes of memory, including all overhead but not the results of searches for room, so equal filters have the same
+    /// size.
     pub fn allocated(&self) -> usize {
         let tables = self.tables();
         let list = if tables.len() > 1 { size_of_val(tables) } else { 0 };
@@ -434,14 +437,14 @@ impl Cuckoo {
         size_of::<Cuckoo>() + more + tables.iter().map(Table::allocated).sum::<usize>()
     }
 
-    /// Bytes of memory of what searches for room have found: none until one is needed.
+    /// Bytes of memory for the results of searches for room: 0 until the first search.
     pub(crate) fn searches_allocated(&self) -> usize {
         self.searches().map_or(0, |searches| {
             size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
         })
     }
 
-    /// Slots of all sub-filters.
+    /// Number of slots in all sub-filters.
     pub fn slots(&self) -> u64 {
         self.tables().iter().map(Table::slot_count).sum()
     }
@@ -451,8 +454,8 @@ impl Cuckoo {
         self.items() as f64 / self.slots() as f64
     }
 
-    /// The error rate when this fraction of the slots is in use: an absent item matches each fingerprint in its two
-    /// buckets of every sub-filter with a chance of 1/255.
+    /// The false-positive rate when this fraction of the slots is in use. In every sub-filter, an absent item matches
+    /// each fingerprint in its two buckets with a probability of 1/255.
     pub fn rate_at(&self, fill: f64) -> f64 {
         let seen = 2.0 * f64::from(self.bucket_size()) * self.tables().len() as f64 * fill;
         -libm::expm1(seen * libm::log1p(-1.0 / hash::FINGERPRINTS as f64))
@@ -463,7 +466,7 @@ impl Cuckoo {
         self.tables().iter().map(|table| table.bytes()).sum()
     }
 
-    /// A copy that shares nothing.
+    /// A copy that shares no memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -483,8 +486,8 @@ impl Cuckoo {
         Ok(Cuckoo { body, dump_number: dump_number::next(), ..*self })
     }
 
-    /// A filter with the same slots in the same memory, for reading in another thread. It equals the filter until that
-    /// [changes](Cuckoo::is_shared_with).
+    /// A filter with the same slots in the same memory, for reading in another thread. The two are equal until this
+    /// filter [changes](Cuckoo::is_shared_with).
     pub(crate) fn share(&mut self) -> Cuckoo {
         let more = self.body.more();
         let (mine, theirs) = mem::take(&mut more.tables).into_iter().map(Table::shared).unzip();
@@ -492,10 +495,10 @@ impl Cuckoo {
         Cuckoo { body: Body::More(Box::new(more.with_tables(theirs))), ..*self }
     }
 
-    /// Whether the other was [shared](Cuckoo::share) by this one, and nothing has changed since.
+    /// Whether the other filter was created by [sharing](Cuckoo::share) this one, and this one hasn't changed since.
     pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
-        // Adds change the number of items, and deletes the number of deletes. Any operation that resets these to 0
-        // gives the filter another dump number.
+        // Adding changes the number of items, and deleting changes the number of deletes. Any operation that resets
+        // these to 0 gives the filter a new dump number.
         let counts = |filter: &Cuckoo| (filter.items(), filter.deletes(), filter.moves(), filter.dump_number);
         let mut pairs = self.tables().iter().zip(other.tables());
         self.tables().len() == other.tables().len()
@@ -509,7 +512,7 @@ impl Cuckoo {
     }
 }
 
-/// What a cuckoo filter accepts: bytes.
+/// An item that a cuckoo filter accepts: bytes.
 pub trait CuckooItem {
     /// The item's hash for this filter.
     #[doc(hidden)]
@@ -523,7 +526,7 @@ impl<T: AsRef<[u8]>> CuckooItem for T {
     }
 }
 
-/// Commands hash an item for the filter that they use.
+/// Commands hash an item in advance, for the filter that they use.
 impl CuckooItem for CuckooHash {
     #[inline(always)]
     fn hash_for(&self, _: &Cuckoo) -> CuckooHash {
@@ -576,7 +579,7 @@ mod tests {
                 items += 1;
             }
             assert!(f64::from(items) >= 0.95 * f64::from(1 << 16), "{items}");
-            // The failed insert has changed nothing, and the moves have lost no fingerprint.
+            // The failed insert hasn't changed anything, and the moves haven't lost any fingerprint.
             assert_eq!(filter.items(), u64::from(items));
             assert_eq!(filter.tables()[0].occupied().count(), items as usize);
             assert!((0..items).all(|item| filter.contains(filter.hash(&item.to_le_bytes()))));
@@ -604,7 +607,7 @@ mod tests {
         assert_eq!((filter.tables().len(), filter.is_sparse()), (1, false));
     }
 
-    /// RedisBloom's walk, back and forth: a failed add leaves every fingerprint in its slot.
+    /// RedisBloom's walk, forward and back: a failed add leaves every fingerprint in its slot.
     #[test]
     fn a_walk_that_fails_is_undone() {
         for (bucket_size, max_iterations) in [(1, 1), (1, 500), (2, 20), (3, 7), (4, 65_535)] {
@@ -631,7 +634,8 @@ mod tests {
 
     #[test]
     fn the_slots_that_a_test_looks_at_are_limited() {
-        // With 8 slots a bucket, a filter may have as many sub-filters as RedisBloom allows; with more slots, fewer.
+        // With 8 slots per bucket, a filter can have as many sub-filters as RedisBloom allows; with more slots, it can
+        // have fewer.
         assert!(spec(16, 8, 1).buckets_of(limits::MAX_TABLES - 1).is_some());
         assert!(spec(510, 255, 1).buckets_of(2055).is_some() && spec(510, 255, 1).buckets_of(2056).is_none());
     }
@@ -658,7 +662,7 @@ mod tests {
         }
     }
 
-    /// Groups of every length, for filters with one sub-filter and with several.
+    /// Groups of different lengths, for filters with one sub-filter and with several.
     #[test]
     fn a_group_is_answered_as_its_items_are() {
         let mut filter = Cuckoo::new(CuckooSpec::new(64)).unwrap();
@@ -683,7 +687,7 @@ mod tests {
         }
     }
 
-    /// A pass over this table needs 512 refusals. Some adds succeed meanwhile, as long as there are free slots.
+    /// A pass over this table needs 512 refused adds. As long as there are free slots, some adds succeed in between.
     #[test]
     fn closed_buckets_are_found_while_some_adds_succeed() {
         let mut filter = Cuckoo::new(spec(1 << 20, 2, 0)).unwrap();
@@ -700,7 +704,7 @@ mod tests {
         assert!(at_once * 10 > refused * 8, "{at_once} of {refused} refused at once");
     }
 
-    /// What is known about refusals changes no answer and no byte, whatever is added and deleted meanwhile.
+    /// Remembering refusals never changes an answer or a byte, no matter what is added and deleted in between.
     #[test]
     fn a_filter_that_knows_its_closed_buckets_refuses_the_same_items() {
         for origin in [Origin::Bloomery, Origin::RedisBloom] {
@@ -718,7 +722,7 @@ mod tests {
                         refused += 1;
                         at_once += u64::from(knows.searched() == before);
                     }
-                    // Rarely, so that there is time to find the closed set between two deletes.
+                    // Delete rarely, so that there is time to find the closed set between two deletes.
                     if number % capacity == capacity / 2 {
                         let item = knows.hash(&(number / 2).to_le_bytes());
                         assert_eq!(knows.remove(item), searches.remove(item));

@@ -1,4 +1,4 @@
-//! The parameters of a cuckoo filter, and the sizes that follow from them.
+//! The parameters of a cuckoo filter and the sizes that follow from them.
 
 use crate::error::Error;
 use crate::hash::{HashKind, Seed};
@@ -7,16 +7,16 @@ use crate::params::limits;
 /// The parameters of a cuckoo filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CuckooSpec {
-    /// Items that the first sub-filter is sized for.
+    /// Number of items that the first sub-filter is sized for.
     pub capacity: u64,
     /// Slots per bucket, `1..=255`.
     pub bucket_size: u8,
-    /// Maximum number of fingerprints that may be moved to make room for one, `1..=65535`.
+    /// Maximum number of fingerprints moved to make room for a new one, `1..=65535`.
     pub max_iterations: u16,
-    /// Ratio of a sub-filter's number of buckets to the previous one's, a power of two up to 32768; 0 for no
-    /// growth.
+    /// Ratio of a sub-filter's number of buckets to the previous one's, a power of two up to 32768; 0 if the filter
+    /// doesn't grow.
     pub expansion: u16,
-    /// Whose hash is used for items.
+    /// The system whose hash function is used for items.
     pub origin: Origin,
     /// Hash function; only native filters use it.
     pub hash: HashKind,
@@ -24,7 +24,7 @@ pub struct CuckooSpec {
     pub seed: Seed,
 }
 
-/// Whose hash function a filter uses.
+/// The system whose hash function a filter uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Ours, keyed.
@@ -38,8 +38,8 @@ pub enum Origin {
 }
 
 impl CuckooSpec {
-    /// A filter of ours with RedisBloom's defaults: two slots a bucket, up to 20 moves for an add, sub-filters of one
-    /// size.
+    /// A native filter with RedisBloom's defaults: two slots per bucket, up to 20 moves per add, and sub-filters of
+    /// equal size.
     pub fn new(capacity: u64) -> CuckooSpec {
         CuckooSpec {
             capacity,
@@ -52,7 +52,7 @@ impl CuckooSpec {
         }
     }
 
-    /// The same with a random seed.
+    /// This spec with a random seed.
     ///
     /// # Errors
     /// [`Error::NoRandomness`].
@@ -85,29 +85,29 @@ impl CuckooSpec {
         Ok(())
     }
 
-    /// The expansion that is used for a requested one: the next power of two, up to 32768; 0 stays 0.
+    /// The expansion used for a requested expansion: the next power of two, up to 32768; 0 stays 0.
     pub fn expansion_for(asked: u32) -> u16 {
         if asked == 0 { 0 } else { asked.min(limits::MAX_EXPANSION).next_power_of_two() as u16 }
     }
 
-    /// Buckets of the first sub-filter.
+    /// Number of buckets in the first sub-filter.
     pub fn first_buckets(&self) -> u64 {
         (self.capacity / u64::from(self.bucket_size)).max(1).next_power_of_two()
     }
 
-    /// Slots of a sub-filter of `buckets` buckets.
+    /// Number of slots in a sub-filter with `buckets` buckets.
     pub fn slots_of(&self, buckets: u64) -> u64 {
         buckets * u64::from(self.bucket_size)
     }
 
-    /// Bytes of a sub-filter of `buckets` buckets: its slots, rounded up to whole words.
+    /// Size in bytes of a sub-filter with `buckets` buckets: its slots, rounded up to whole words.
     pub fn bytes_of(&self, buckets: u64) -> u64 {
         self.slots_of(buckets).next_multiple_of(8)
     }
 
-    /// The sub-filter with slot `offset` of all, if they follow each other without padding: its first slot, its index
-    /// and its number of slots. `None` if there is none. There may be 65,536 sub-filters of equal size, so this doesn't
-    /// step through them.
+    /// The sub-filter that contains slot `offset`, where slots are counted through all sub-filters without padding.
+    /// Returns its first slot, its index and its number of slots, or `None` if there is no such sub-filter. There can
+    /// be 65,536 sub-filters of equal size, so this doesn't step through those.
     pub(crate) fn sub_filter_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
         if self.expansion <= 1 {
             let slots = self.slots_of(self.first_buckets());
@@ -124,8 +124,8 @@ impl CuckooSpec {
         )
     }
 
-    /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`], or if a test would then look at
-    /// more than [`limits::MAX_SLOTS_ASKED`] slots.
+    /// Number of buckets in sub-filter `index`. `None` if it would exceed [`limits::MAX_BYTES`], or if a test would
+    /// then look at more than [`limits::MAX_SLOTS_ASKED`] slots.
     pub fn buckets_of(&self, index: usize) -> Option<u64> {
         let asked = (index as u64 + 1).checked_mul(2 * u64::from(self.bucket_size))?;
         if asked > limits::MAX_SLOTS_ASKED {

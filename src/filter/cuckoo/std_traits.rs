@@ -3,18 +3,18 @@
 use super::{Cuckoo, CuckooItem};
 use crate::sync::Ordering::Relaxed;
 
-/// A copy that shares nothing.
+/// A copy that shares no memory.
 ///
 /// # Panics
-/// Without memory; [`Cuckoo::snapshot`] returns an error instead.
+/// If memory runs out. [`Cuckoo::snapshot`] returns an error instead.
 impl Clone for Cuckoo {
     fn clone(&self) -> Cuckoo {
         self.snapshot().unwrap_or_else(|why| panic!("a copy of a filter: {why}"))
     }
 }
 
-/// Equal filters have the same parameters and the same fingerprints in the same slots. Filters that took the same items
-/// in another order may differ.
+/// Equal filters have the same parameters and the same fingerprints in the same slots. Filters to which the same items
+/// were added in a different order may differ.
 impl PartialEq for Cuckoo {
     fn eq(&self, other: &Cuckoo) -> bool {
         let words = |filter: &Cuckoo| {
@@ -29,7 +29,8 @@ impl PartialEq for Cuckoo {
 /// Adds every item.
 ///
 /// # Panics
-/// If the filter refuses one: it may not grow, or there is no memory. [`Cuckoo::insert`] returns an error instead.
+/// If the filter refuses an item because it isn't allowed to grow or memory runs out. [`Cuckoo::insert`] returns an
+/// error instead.
 impl<I: CuckooItem> Extend<I> for Cuckoo {
     fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
         for item in items {
@@ -38,11 +39,11 @@ impl<I: CuckooItem> Extend<I> for Cuckoo {
     }
 }
 
-/// A filter with a random seed and the default parameters, sized for the number of items that the iterator announces,
-/// at least 1024.
+/// A filter with a random seed and the default parameters, sized for the iterator's lower size hint, but for at least
+/// 1024 items.
 ///
 /// # Panics
-/// Without memory or randomness.
+/// If memory or randomness isn't available.
 impl<I: CuckooItem> FromIterator<I> for Cuckoo {
     fn from_iter<T: IntoIterator<Item = I>>(items: T) -> Cuckoo {
         let items = items.into_iter();

@@ -10,24 +10,25 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
-// Not loom's types, which are larger: no model has tables of buckets.
+// These aren't loom's types, which are larger. No loom model uses bucket tables.
 use std::sync::atomic::{AtomicU16, AtomicU32};
 
-/// Maximum number of slots that a search for room visits. With four-slot buckets it gives up only when 97% are
-/// full.
+/// Maximum number of slots that a search for room visits. With four-slot buckets, a search fails only once 97% of the
+/// slots are in use.
 const SEARCHED: usize = 2048;
 
-/// Maximum number of slots that a search for room looks at. With up to 64 slots a bucket, [`SEARCHED`] ends it first.
+/// Maximum number of slots that a search for room looks at in other buckets. With up to 64 slots per bucket,
+/// [`SEARCHED`] ends the search first.
 const LOOKED_AT: usize = 131_072;
 
-/// Maximum number of buckets of a table in which a search remembers where it has been. It seldom comes back to a bucket
-/// of a larger one. In a table of 64 full buckets, every path soon meets another one.
+/// Maximum number of buckets in a table for which a search remembers the buckets that it has visited. In a larger table
+/// it seldom comes back to a bucket. In a table with 64 full buckets, every path soon meets another path.
 const REMEMBERED: u64 = 4096;
 
-/// Buckets of tables of at least this many bytes are fetched ahead. Smaller tables are in the L2 cache.
+/// Buckets are prefetched in tables of more than this many bytes. Smaller tables fit in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
-/// Slots in use in these words of a table.
+/// Number of slots in use in these words of a table.
 pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
     let mut bytes = [0; 256];
     let slots = words.chunks(bytes.len() / 8).map(|words| {
@@ -38,8 +39,8 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
     slots.sum()
 }
 
-/// Slots in use among those with these bytes. A byte counts the slots of up to 255, so that 16 bytes are counted at
-/// once.
+/// Number of these slots, one byte each, that are in use. A byte can count up to 255 slots, so chunks of 240 are
+/// counted in bytes, 16 slots at once.
 pub(crate) fn slots_in_use(bytes: &[u8]) -> u64 {
     let in_use = |slots: &[u8]| slots.iter().fold(0u8, |sum, slot| sum + u8::from(*slot != 0));
     bytes.chunks(240).map(|slots| u64::from(in_use(slots))).sum()
@@ -47,19 +48,20 @@ pub(crate) fn slots_in_use(bytes: &[u8]) -> u64 {
 
 const _: () = assert!(limits::MAX_BYTES < 1 << (u32::BITS + u16::BITS));
 
-/// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
+/// One sub-filter. The number of buckets is a power of two, and a slot is one byte.
 ///
-/// It needs 24 bytes besides its slots, because most filters have one sub-filter and are small.
+/// It needs only 24 bytes in addition to its slots, because most filters are small and have one sub-filter.
 pub struct Table {
     slots: Slots,
-    /// The number of slots in use: the lower bits, and the upper ones. There are at most [`limits::MAX_BYTES`].
+    /// The lower bits of the number of slots in use. `used_high` has the upper bits. The number is at most
+    /// [`limits::MAX_BYTES`].
     used_low: AtomicU32,
     used_high: AtomicU16,
     log2_buckets: u8,
     bucket_size: u8,
 }
 
-/// Who owns the slots: they belong to one table, until another thread is to [read](Table::shared) them.
+/// The slots and their owner. They belong to one table until another thread needs to [read](Table::shared) them.
 enum Slots {
     Own(Words),
     Shared(Arc<Words>),
@@ -75,7 +77,7 @@ impl Table {
         Ok(Table::from_words(Words::zeroed(slots.div_ceil(8))?, 0, buckets, bucket_size))
     }
 
-    /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
+    /// A table with these `buckets` × `bucket_size` slots, of which `used` are in use.
     pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
         Table::with_slots(Slots::Own(words), used, buckets, bucket_size)
     }
@@ -92,7 +94,7 @@ impl Table {
         table
     }
 
-    /// The table, and another with the same slots in the same memory. Each counts for itself which are in use.
+    /// The table and a second one with the same slots in the same memory. Each keeps its own count of the slots in use.
     pub(super) fn shared(self) -> (Table, Table) {
         let (used, buckets, bucket_size) = (self.items(), self.buckets(), self.bucket_size);
         let slots = match self.slots {
@@ -103,12 +105,12 @@ impl Table {
         (of(Arc::clone(&slots)), of(slots))
     }
 
-    /// Whether both have the same slots in the same memory.
+    /// Whether both tables have the same slots in the same memory.
     pub(super) fn is(&self, other: &Table) -> bool {
         self.words().as_ptr() == other.words().as_ptr()
     }
 
-    /// Bytes of memory of the slots, with all overhead.
+    /// Bytes of memory for the slots, including all overhead.
     pub(super) fn allocated(&self) -> usize {
         match &self.slots {
             Slots::Own(words) => words.allocated(),
@@ -116,8 +118,8 @@ impl Table {
         }
     }
 
-    /// Counts slots that were put to use, or with a negative number freed. One thread writes. A copy of slots that were
-    /// being written may have more of them in use than it counts, so this doesn't go below 0.
+    /// Adds `more` to the number of slots in use; a negative number means that slots were freed. Only one thread may
+    /// write. A copy made during a write may have more slots in use than it has counted, so the sum stops at 0.
     #[inline(always)]
     fn count_used(&self, more: i64) {
         self.set_used(self.items().saturating_add_signed(more));
@@ -129,7 +131,7 @@ impl Table {
         self.used_high.store((used >> u32::BITS) as u16, Relaxed);
     }
 
-    /// Replaces the slots from `offset` on, which lie within the table.
+    /// Replaces the slots from `offset` on. They must lie within the table.
     pub(super) fn overwrite(&self, offset: u64, slots: &[u8]) {
         let around = Words::around(self.words(), offset, slots.len());
         let before = fingerprints(around);
@@ -137,7 +139,7 @@ impl Table {
         self.count_used(fingerprints(around) as i64 - before as i64);
     }
 
-    /// Its slots as words; the bytes after the last slot are 0.
+    /// The slots as words. The bytes after the last slot are 0.
     #[inline(always)]
     pub(crate) fn words(&self) -> &Cells {
         match &self.slots {
@@ -151,7 +153,7 @@ impl Table {
         (self.slot_count() as usize..self.words().len() * 8).all(|slot| self.get(slot) == 0)
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     pub(super) fn items(&self) -> u64 {
         u64::from(self.used_high.load(Relaxed)) << u32::BITS | u64::from(self.used_low.load(Relaxed))
     }
@@ -179,7 +181,7 @@ impl Table {
         self.bucket_size
     }
 
-    /// Whether a bucket has a free slot, or a fingerprint whose other bucket is an exit.
+    /// Whether a bucket has a free slot or a fingerprint whose other bucket is an exit.
     pub(super) fn leads_out(&self, bucket: u64, is_exit: impl Fn(u64) -> bool) -> bool {
         let buckets = self.view();
         buckets.slots(bucket).any(|slot| match self.get(slot) {
@@ -188,7 +190,7 @@ impl Table {
         })
     }
 
-    /// Bytes of the slots.
+    /// Size of the slots in bytes.
     pub fn bytes(&self) -> u64 {
         self.words().len() as u64 * 8
     }
@@ -208,7 +210,7 @@ impl Table {
         (slot / usize::from(self.bucket_size())) as u64
     }
 
-    /// Puts a fingerprint into a free slot. One thread writes.
+    /// Puts a fingerprint into a free slot. Only one thread may write.
     #[inline(always)]
     fn occupy(&self, slot: usize, fingerprint: u8) {
         self.set(slot, fingerprint);
@@ -228,15 +230,15 @@ impl Table {
         Buckets::new(self.words(), self.buckets(), self.bucket_size)
     }
 
-    /// The same, if they should be fetched before they are needed.
+    /// The buckets, if they should be prefetched; otherwise `None`.
     #[inline(always)]
     pub(super) fn distant(&self) -> Option<Buckets<'_>> {
         (self.bytes() > PREFETCHED_FROM).then(|| self.view())
     }
 
-    /// Puts the item into a free slot of its buckets. Returns which; `None` if they are full.
+    /// Puts the item into a free slot in one of its buckets. Returns that slot, or `None` if both buckets are full.
     pub(super) fn insert(&self, item: CuckooHash) -> Option<usize> {
-        // A filter that has grown often has many full sub-filters, whose slots needn't be visited.
+        // After repeated growth, a filter has many full sub-filters. Their slots needn't be visited.
         let free = if self.is_full() { None } else { self.view().find(item, 0) };
         if let Some(slot) = free {
             self.occupy(slot, item.fingerprint);
@@ -244,8 +246,8 @@ impl Table {
         free
     }
 
-    /// Puts items into free slots of their buckets, in order, up to the first item whose buckets are full. Returns how
-    /// many it has put there.
+    /// Puts items into free slots of their buckets, in order, up to the first item whose buckets are full. Returns the
+    /// number of items inserted.
     #[inline(always)]
     pub(super) fn insert_each(&self, items: &[CuckooHash]) -> usize {
         if self.is_full() {
@@ -272,9 +274,9 @@ impl Table {
         slot.is_some()
     }
 
-    /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved; `None`
-    /// if there is no such way, and then nothing has changed. Adds the number of slots that it visits to `searched`,
-    /// and passes each bucket that it changes to `changed`.
+    /// Inserts the item by moving as few other fingerprints as possible, and at most `most`. Returns the number of
+    /// moves, or `None` if the search fails; then nothing has changed. Adds the number of slots visited to `searched`,
+    /// and passes each changed bucket to `changed`.
     pub(super) fn insert_by_moving(
         &self,
         item: CuckooHash,
@@ -282,8 +284,8 @@ impl Table {
         searched: &mut u64,
         mut changed: impl FnMut(u64),
     ) -> Option<u16> {
-        // A full bucket that a fingerprint would move to: either the item, or the one in this slot of another step's
-        // bucket.
+        // A full bucket that a fingerprint would move to: the new item's if `from` is `None`, otherwise the one in this
+        // slot of an earlier step's bucket.
         #[derive(Clone, Copy)]
         struct Step {
             bucket: u64,
@@ -292,7 +294,7 @@ impl Table {
         }
         let (buckets, bucket_size) = (self.view(), usize::from(self.bucket_size()));
         let fetch_others = |bucket| {
-            // If the caches don't hold the table, the other buckets on the way arrive meanwhile.
+            // If the table doesn't fit in the caches, this fetches the next buckets on the path in the background.
             if let Some(buckets) = self.distant() {
                 buckets
                     .slots(bucket)
@@ -301,7 +303,7 @@ impl Table {
         };
         let roots = buckets.pair(item);
         roots.into_iter().for_each(fetch_others);
-        // Most searches end with the first move: the one below would find it also, at twice the cost.
+        // Most searches end with the first move. The search below would find that move too, but at twice the cost.
         let firsts = roots.into_iter().flat_map(|root| buckets.slots(root).map(move |slot| (root, slot)));
         for (looked, (root, slot)) in (1..).zip(firsts) {
             let other = buckets.other(root, buckets.get(slot));
@@ -315,9 +317,9 @@ impl Table {
                 return Some(1);
             }
         }
-        // Most of the others end within a few steps, which need no allocation.
+        // Most of the remaining searches end within a few steps, which need no allocation.
         let mut steps: SmallVec<[Step; 32]> = SmallVec::new();
-        // A bit for each bucket, or nothing.
+        // One bit per bucket; empty if the table is too large.
         let words = if self.buckets() <= REMEMBERED { self.buckets().div_ceil(64) } else { 0 };
         let mut seen: SmallVec<[u64; REMEMBERED as usize / 64]> = smallvec![0; words as usize];
         let mut is_new = |bucket: u64| {
@@ -343,7 +345,8 @@ impl Table {
                 let other =
                     buckets.other(bucket, buckets.get(buckets.slots(bucket).start + usize::from(slot)));
                 if let Some(free) = buckets.find_in(other, 0) {
-                    // Backwards from the free slot: write, then vacate.
+                    // Make the moves backwards from the free slot: write each fingerprint to its new slot before
+                    // vacating the old one.
                     let (mut to, mut from) = (free, from);
                     changed(other);
                     while let Some((step, slot)) = from {
@@ -367,11 +370,11 @@ impl Table {
         None
     }
 
-    /// Inserts as RedisBloom makes room: puts the fingerprint into a slot of its first bucket, takes what was there to
-    /// that one's other bucket, and so on, `most` times. Slots are taken in turn, not at random, so every server that
-    /// starts from the same bytes ends with the same bytes. Returns how many fingerprints were moved; `None` if there
-    /// still was no free slot, and then the walk is undone. Adds the number of slots that it looks at to `searched`,
-    /// and passes each bucket on the way to `changed`.
+    /// Inserts the item and makes room as RedisBloom does: puts the fingerprint into a slot of its first bucket, moves
+    /// the fingerprint that was there to its other bucket, and so on, up to `most` times. Slots are chosen in turn, not
+    /// at random, so all servers that start with the same bytes end with the same bytes. Returns the number of moves,
+    /// or `None` if there was still no free slot; then the walk is undone. Adds the number of slots that it looks at to
+    /// `searched`, and passes each bucket on the way to `changed`.
     pub(super) fn insert_by_kicking(
         &self,
         item: CuckooHash,
@@ -399,8 +402,8 @@ impl Table {
                 return Some(turn + 1);
             }
         }
-        // The way back: a fingerprint's other bucket is the one it was moved from. This never has to wait for a slot to
-        // be read.
+        // The walk back: a fingerprint's other bucket is the one that it was moved from. The walk back never has to
+        // wait for a slot to be read.
         for (turn, fingerprint) in (0..most).zip(kicked).rev() {
             bucket = buckets.other(bucket, fingerprint);
             buckets.set(slot_of(bucket, turn), fingerprint);
@@ -408,10 +411,10 @@ impl Table {
         None
     }
 
-    /// Bucket, slot and fingerprint of every slot in use, in order. Slots may be vacated meanwhile.
+    /// Bucket, slot and fingerprint of every slot in use, in order. Slots may be vacated during the iteration.
     pub(super) fn occupied(&self) -> impl Iterator<Item = (u64, usize, u8)> {
         let in_use = self.words().iter().enumerate().map(|(index, word)| (index, word.load(Relaxed)));
-        // Whole words of free slots are skipped: a sub-filter that is being emptied has many.
+        // Words in which all slots are free are skipped, because a sub-filter that is being emptied has many.
         let in_use = in_use.filter(|(_, word)| *word != 0);
         let bucket_size = usize::from(self.bucket_size());
         in_use.flat_map(move |(index, word)| {
@@ -438,7 +441,7 @@ mod tests {
     use crate::murmur::murmur64a;
     use std::collections::BTreeSet;
 
-    /// Also more slots in a row than a byte can count.
+    /// Includes more slots in a row than a byte can count.
     #[test]
     fn slots_in_use_are_those_that_are_not_0() {
         for len in [0, 1, 239, 240, 241, 255, 256, 480, 1000] {
@@ -448,7 +451,7 @@ mod tests {
         }
     }
 
-    /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. They contain the hashes.
+    /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. The vectors include the hashes.
     #[test]
     fn derivation_is_redisblooms() {
         let table = Table::new(512, 2).unwrap();
@@ -464,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Every bucket size and every position of a bucket in its words, slot by slot.
+    /// Compares slot by slot, for many bucket sizes and every position of a bucket in its words.
     #[test]
     fn whole_words_are_compared_as_slots_are() {
         let mut state = 1u64;
@@ -475,7 +478,8 @@ mod tests {
         for bucket_size in (1..=25).chain([64, 255]) {
             let table = Table::new(16, bucket_size).unwrap();
             for slot in 0..table.slot_count() as usize {
-                // Few values, including those around 0 and 128, so that neighbours are often equal, or carry.
+                // Uses only a few values, including those around 0 and 128, so that neighbours are often equal or would
+                // carry.
                 table.set(slot, [0, 1, 2, 127, 128, 129, 255][random(7) as usize]);
             }
             for wanted in [0, 1, 2, 3, 127, 128, 129, 254, 255] {
@@ -491,8 +495,8 @@ mod tests {
         }
     }
 
-    /// The search as documented, slot by slot, as older versions did it. A replica of another version must end with the
-    /// same bytes.
+    /// The documented search, slot by slot, as older versions did it. A replica that runs a different version must end
+    /// with the same bytes.
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
         let (mut seen, remembers) = (BTreeSet::new(), table.buckets() <= REMEMBERED);
         let mut is_new = |bucket| seen.insert(bucket) || !remembers;
@@ -546,7 +550,7 @@ mod tests {
                     plain.count_used(moved.is_some().into());
                     searches += 1;
                     refused += u32::from(moved.is_none());
-                    // Refusals take long.
+                    // Refusals are slow.
                     if refused > 40 {
                         break;
                     }

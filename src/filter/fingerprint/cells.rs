@@ -1,4 +1,4 @@
-//! Cells of any width up to 64 bits, back to back in words. A word that is always 0 follows the last of them.
+//! Cells of any width up to 64 bits, stored back to back in words. A word that is always 0 follows the last cell.
 
 use crate::mem::{Cells, Words};
 use crate::sync::Ordering::Relaxed;
@@ -8,10 +8,10 @@ fn mask(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 
-/// Up to 64 bits from the first of a cell on. The bits above them are undefined.
+/// Up to 64 bits, starting at bit `first`. Any higher bits of the result are undefined.
 ///
-/// The second word is the one with the last bit: the word after the first may be in another cache line, which hasn't
-/// been fetched.
+/// The second load is from the word with the last bit, not simply from the next word: the next word may be in another
+/// cache line that hasn't been fetched.
 #[inline(always)]
 fn load(words: &Cells, first: u64, bits: u32) -> u64 {
     let (word, shift) = ((first / 64) as usize, first % 64);
@@ -19,21 +19,21 @@ fn load(words: &Cells, first: u64, bits: u32) -> u64 {
     words[word].load(Relaxed) >> shift | words[last].load(Relaxed) << 1 << (63 - shift)
 }
 
-/// Number of the word that a cell begins in.
+/// Index of the word in which a cell begins.
 #[inline(always)]
 pub(in crate::filter) fn word_of(width: u32, cell: u64) -> usize {
     (cell * u64::from(width) / 64) as usize
 }
 
-/// Whether one store changes the whole cell.
+/// Whether a single store changes the whole cell.
 #[inline(always)]
 pub(super) fn is_in_one_word(width: u32, cell: u64) -> bool {
     let first = cell * u64::from(width);
     first / 64 == (first + u64::from(width) - 1) / 64
 }
 
-/// Asks the processor to fetch the lines of two neighbouring cells, usually the same one. Without a branch: one in
-/// twenty would be mispredicted, and a test would take 10% longer.
+/// Prefetches the cache lines of two neighbouring cells, which usually share one line. There is no branch, because one
+/// in twenty would be mispredicted and a test would take 10% longer.
 #[inline(always)]
 pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
     let first = (cell * u64::from(width)) as usize;
@@ -58,7 +58,7 @@ pub(super) fn pair(words: &Cells, width: u32, cell: u64) -> [u64; 2] {
     [both & mask(width), both >> width & mask(width)]
 }
 
-/// Changes a cell. One thread writes; readers may run at the same time.
+/// Changes a cell. Only one thread may write; others can read at the same time.
 #[inline(always)]
 pub(in crate::filter) fn set(words: &Cells, width: u32, cell: u64, content: u64) {
     let bit = cell * u64::from(width);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::sync::AtomicU64;
 
-    /// Changing a cell of any width leaves its neighbours unchanged, full or empty.
+    /// Changing a cell of any width leaves its neighbours unchanged, whether they are full or empty.
     #[test]
     fn cells_of_any_width_leave_their_neighbours_alone() {
         for width in 3..=64 {

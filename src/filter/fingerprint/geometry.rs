@@ -1,24 +1,24 @@
 //! Which cells an item may be in. This is part of the format (docs/FORMAT.md, "Fingerprints").
 //!
-//! Two neighbouring cells are a window, and n cells have n − 1 windows. An item has two: the first is chosen by its
-//! hash, and the second follows at a distance that the fingerprint chooses. A cell says which of the two it is in, so
-//! each can be computed from the other for any number of windows. The XOR of a cuckoo filter (Fan et al., 2014) needs a
-//! power of two. The two have no cell in common. Otherwise some items would have only three cells, and one of 5000
-//! small tables would be full too early.
+//! Two neighbouring cells form a window, so n cells have n − 1 windows. An item has two windows: its hash selects the
+//! first, and its fingerprint determines the distance to the second. A cell says which of the two windows it is in, so
+//! each window can be computed from the other for any number of windows. The XOR of a cuckoo filter (Fan et al., 2014)
+//! needs a power of two. An item's two windows never share a cell. Otherwise, some items would have only three cells,
+//! and one in 5000 small tables would be full too early.
 
 use crate::filter::bloom::probe::mix;
 use crate::hash::{ItemHash, fast_range};
 pub(crate) use crate::sizing::fingerprint::Table as Geometry;
 
-/// What a table knows about an item. Two items with the same identity can't be distinguished.
+/// Everything that a table knows about an item. Two items with the same identity can't be distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) fingerprint: u64,
-    /// The first window and the second.
+    /// The first and the second window.
     pub(super) windows: [u64; 2],
 }
 
-/// A possible place of an identity: a cell, and what that cell then contains besides the payload.
+/// A possible place for an identity: a cell, and what that cell then contains in addition to the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) cell: u64,
@@ -52,19 +52,20 @@ impl Geometry {
         Identity { fingerprint, windows: [first, second] }
     }
 
-    /// From the first window to the second, around the end of the table: from 2 up to 2 less than the number of
-    /// windows.
+    /// The distance from the first window to the second, wrapping around at the end of the table. It is at least 2 and
+    /// at most the number of windows minus 2.
     ///
-    /// Mixed twice: after one multiplication, the distances would form an arithmetic progression, in which many
-    /// differences are equal. Moves could then reach only few windows, and tables with fingerprints of 7 bits would be
-    /// full at 92%.
+    /// The fingerprint is mixed twice. After only one multiplication, the distances would form an arithmetic
+    /// progression, in which many differences are equal. Moves could then reach only a few windows, and tables with
+    /// 7-bit fingerprints would be full at 92%.
     #[inline(always)]
     fn distance(self, fingerprint: u64) -> u64 {
         2 + fast_range(mix(mix(fingerprint)), self.windows() - 3)
     }
 
-    /// The bits of a cell that identify its item, from the lowest: a fingerprint, which of the two windows it is in,
-    /// and its place there. The payload follows them. Places are numbered through both windows, from 0 to 3.
+    /// The bits of a cell that identify its item. From the lowest bit: the fingerprint, which of the two windows the
+    /// cell is in, and its place in that window. The payload follows. Places are numbered from 0 to 3 across both
+    /// windows.
     #[inline(always)]
     pub(super) fn key_at(self, fingerprint: u64, number: usize) -> u64 {
         let (window, place) = (number as u64 / 2, number as u64 % 2);
@@ -86,14 +87,14 @@ impl Geometry {
         }
     }
 
-    /// The four places of an identity.
+    /// An identity's four places.
     #[inline(always)]
     pub(super) fn places(self, identity: Identity) -> [Place; 4] {
         [0, 1, 2, 3].map(|number| self.place(identity, number))
     }
 
-    /// The identity in a cell that is in use. `None` for a place outside the windows, and for a fingerprint that no
-    /// item has: only damaged cells have those.
+    /// The identity in a cell that is in use. `None` for a place outside the windows and for a fingerprint that no item
+    /// can have. Only damaged cells contain those.
     #[inline(always)]
     pub(super) fn identity_in(self, cell: u64, content: u64) -> Option<Identity> {
         let fingerprint = content & ((1 << self.fingerprint) - 1);
@@ -130,8 +131,8 @@ mod tests {
         }
     }
 
-    /// Computed by a Python program that was written from docs/FORMAT.md alone. A change here would orphan every saved
-    /// table.
+    /// Computed by a Python program that was written from docs/FORMAT.md alone. Changing these values would make every
+    /// saved table unreadable.
     #[test]
     fn pinned_windows() {
         let item = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };

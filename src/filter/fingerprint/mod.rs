@@ -1,10 +1,10 @@
-//! A table of fingerprints: a cuckoo table of windows that overlap (Schmitz, Zentgraf, Rahmann, "Smaller and More
-//! Flexible Cuckoo Filters", 2025). It has any number of cells, and 94% of them can be in use. An item has one cell, in
-//! one of two windows of two cells, so a test touches two cache lines, and a cell has room for a count.
+//! A fingerprint table: a cuckoo table with overlapping windows (Schmitz, Zentgraf, Rahmann, "Smaller and More Flexible
+//! Cuckoo Filters", 2025). It can have any number of cells, of which 94% can be in use. An item occupies one cell, in
+//! one of two windows of two cells each, so a test touches two cache lines. A cell has room for a count.
 //!
-//! One thread writes. Others may read meanwhile: an item that is moved could escape a reader who looks into one window
-//! before and into the other after the move, so a reader who finds nothing looks again if something was moved
-//! meanwhile.
+//! One thread writes while others may read. A reader could miss an item that is being moved if it looks into one window
+//! before the move and into the other after it. So a reader that finds nothing looks again if something was moved in
+//! the meantime.
 
 pub(super) mod cells;
 mod geometry;
@@ -25,45 +25,45 @@ use geometry::{Geometry, Identity, Place};
 use std::ops::Range;
 pub(crate) use tags::Tags;
 
-/// What is known about a table, besides its cells.
+/// What is known about a table in addition to its cells.
 #[derive(Default)]
 pub(crate) struct State {
     geometry: Geometry,
-    /// Twice the number of changes during which a reader must not look, plus one while such a change is in progress.
+    /// Twice the number of changes during which a reader can miss an item, plus one while such a change is in progress.
     changes: AtomicU64,
-    /// Those changes that move an item.
+    /// Number of changes that moved an item.
     moves: AtomicU64,
 }
 
 impl State {
-    /// Of an empty table.
+    /// The state of an empty table.
     pub(crate) fn new(geometry: Geometry) -> State {
         State { geometry, ..State::default() }
     }
 
-    /// The sizes of the table.
+    /// The table's sizes.
     #[inline(always)]
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// How often items were moved to make room, or cells were freed, modulo 2^32.
+    /// How often items were moved to make room or cells were freed, modulo 2^32.
     pub(crate) fn moves(&self) -> u32 {
         self.moves.load(Relaxed) as u32
     }
 
-    /// Continues counting from this number.
+    /// Sets the number from which counting continues.
     pub(crate) fn set_moves(&self, moves: u32) {
         self.moves.store(moves.into(), Relaxed);
     }
 
-    /// A [change](State::changing) that moves an item.
+    /// Makes a [change](State::changing) that moves an item.
     fn moving(&self, change: impl FnOnce()) {
         self.moves.store(self.moves.load(Relaxed) + 1, Relaxed);
         self.changing(change);
     }
 
-    /// Readers that look while `change` runs, and find nothing, look again.
+    /// Runs `change`. Readers that look in the meantime and find nothing look again.
     fn changing(&self, change: impl FnOnce()) {
         let changes = self.changes.load(Relaxed);
         self.changes.store(changes + 1, Relaxed);
@@ -80,8 +80,8 @@ pub(crate) struct Step {
     pub(crate) after: u64,
 }
 
-/// How many of these cells are in use, and how many have the highest count. `None` if a cell is in a state that no
-/// command leaves: a fingerprint outside its windows, or a cell in use without a count.
+/// The number of these cells that are in use, and the number that have the highest count. `None` if a cell is in a
+/// state that no command can produce: a fingerprint outside its windows, or a cell in use without a count.
 pub(crate) fn census(geometry: Geometry, words: &Cells, cells: Range<u64>) -> Option<(u64, u64)> {
     let state = State::default();
     let table = Table { words, geometry, state: &state };
@@ -112,7 +112,7 @@ pub(crate) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// A table in these words.
+    /// A table stored in these words.
     #[inline(always)]
     pub(crate) fn new(words: &'t Cells, state: &'t State) -> Table<'t> {
         Table { words, geometry: state.geometry, state }
@@ -135,25 +135,25 @@ impl Table<'_> {
         cells::prefetch(self.words, self.geometry.width(), window);
     }
 
-    /// Asks the processor to fetch the lines of both windows.
+    /// Prefetches the cache lines of both windows.
     #[inline(always)]
     fn prefetch(&self, identity: Identity) {
         identity.windows.iter().for_each(|window| self.prefetch_window(*window));
     }
 
-    /// Asks the processor to fetch the line of the first window of an item, which is known sooner than the second.
+    /// Prefetches the cache line of an item's first window, which is known sooner than the second.
     #[inline(always)]
     pub(crate) fn prefetch_first(&self, item: ItemHash) {
         self.prefetch_window(self.geometry.first(item));
     }
 
-    /// Fetches what a test or change of the item will touch.
+    /// Prefetches what a test or change of the item will touch.
     #[inline(always)]
     pub(crate) fn prefetch_item(&self, item: ItemHash) {
         self.prefetch(self.geometry.identity(item));
     }
 
-    /// Contents of the four places of an identity.
+    /// Contents of an identity's four places.
     #[inline(always)]
     fn contents(&self, identity: Identity) -> [u64; 4] {
         let width = self.geometry.width();
@@ -162,21 +162,21 @@ impl Table<'_> {
         [first[0], first[1], second[0], second[1]]
     }
 
-    /// Which of these contents are the identity's own: bit i for place i. Without a branch on what is found: half of
-    /// them would be mispredicted.
+    /// Which of these contents match the identity: bit i for place i. There is no branch on the result, because half of
+    /// the branches would be mispredicted.
     #[inline(always)]
     fn own(&self, identity: Identity, contents: [u64; 4]) -> u32 {
         let geometry = self.geometry;
         let mut own = 0;
         for (number, content) in contents.into_iter().enumerate() {
             let key = geometry.key_at(identity.fingerprint, number);
-            // With a count, the key of a fingerprint may be 0, as a free cell is.
+            // In a table that counts, a key can be 0, like a free cell.
             own |= u32::from((content & geometry.key_mask() == key) & (content != 0)) << number;
         }
         own
     }
 
-    /// The cell of an identity, and what it contains.
+    /// The cell of an identity, and its content.
     #[inline(always)]
     fn find(&self, identity: Identity) -> Option<(u64, u64)> {
         let contents = self.contents(identity);
@@ -191,9 +191,9 @@ impl Table<'_> {
         !self.look(Hits::first(1), |_| Hits::default().with(0, self.has(identity))).is_empty()
     }
 
-    /// Which of up to 64 items may be in the table, of those in `asked`. Any thread may ask.
+    /// Which of the items in `asked` may be in the table; at most 64. Any thread may call this.
     ///
-    /// The second window of an item is known, and requested, while the line of the first is still being fetched.
+    /// An item's second window is computed and requested while the cache line of the first is still being fetched.
     pub(crate) fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
         let mut identities = [Identity::default(); Hits::MAX];
         asked.for_each(|index| {
@@ -205,7 +205,7 @@ impl Table<'_> {
         })
     }
 
-    /// Repeats the search until all items in `asked` are found, or nothing was moved meanwhile.
+    /// Repeats the search until all items in `asked` are found or nothing was moved during it.
     #[inline(always)]
     fn look(&self, asked: Hits, find: impl Fn(Hits) -> Hits) -> Hits {
         let mut found = Hits::default();
@@ -220,7 +220,8 @@ impl Table<'_> {
         }
     }
 
-    /// What is found. The result is never "nothing" because of a change in progress.
+    /// Repeats `find` until it finds something or nothing was changed during it. A change in progress is never the
+    /// reason for `None`.
     #[inline(always)]
     fn settled<T>(&self, find: impl Fn() -> Option<T>) -> Option<T> {
         loop {
@@ -257,18 +258,18 @@ impl Table<'_> {
         if self.geometry.payload == 0 { 1 } else { (1 << self.geometry.payload) - 1 }
     }
 
-    /// How much a count of 1 adds to the key in a cell.
+    /// What a count of 1 adds to the content of a cell.
     #[inline(always)]
     fn one(&self) -> u64 {
         if self.geometry.payload == 0 { 0 } else { self.geometry.key_mask() + 1 }
     }
 
-    /// How often the item was added, at most.
+    /// An upper bound on how often the item was added.
     pub(crate) fn count(&self, item: ItemHash) -> u64 {
         self.find(self.geometry.identity(item)).map_or(0, |(_, content)| self.count_in(content))
     }
 
-    /// Adds the item, or counts it again, up to the highest count.
+    /// Adds the item or increments its count, up to the highest count.
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room for a new item; then nothing has changed.
@@ -277,7 +278,7 @@ impl Table<'_> {
         self.count_up(self.geometry.identity(item), 1)
     }
 
-    /// The same for this number of adds of an identity, at least one.
+    /// Counts this many adds of an identity, at least one.
     #[inline(always)]
     fn count_up(&self, identity: Identity, adds: u64) -> Result<Step, Error> {
         let geometry = self.geometry;
@@ -309,7 +310,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Adds an item after the moves of this chain.
+    /// Makes the moves of this chain, then adds an item.
     fn insert_along(&self, chain: &[Place], count: u64) {
         self.state.moving(|| {
             self.make_room(chain);
@@ -317,7 +318,7 @@ impl Table<'_> {
         });
     }
 
-    /// Deletes one occurrence of the item. A count at the maximum has lost count, and stays.
+    /// Deletes one occurrence of the item. A count at its maximum may be too low, so it stays unchanged.
     pub(crate) fn remove(&self, item: ItemHash) -> Step {
         let Some((cell, content)) = self.find(self.geometry.identity(item)) else {
             return Step { before: 0, after: 0 };
@@ -332,8 +333,8 @@ impl Table<'_> {
         Step { before, after }
     }
 
-    /// Changes the count in a cell. If the cell lies across two words, a reader between the two changes may see it
-    /// free: the key of an item that is counted may be 0, and a carry leaves zeros behind.
+    /// Changes the count in a cell. If the cell spans two words, a reader between the two stores could see a free cell,
+    /// because the key of a counted item can be 0 and a carry leaves zeros in the lower bits.
     #[inline(always)]
     fn recount(&self, cell: u64, content: u64) {
         if cells::is_in_one_word(self.geometry.width(), cell) {
@@ -343,7 +344,7 @@ impl Table<'_> {
         }
     }
 
-    /// Whether the bits between the last cell and the words of sectors and generations are 0.
+    /// Whether the bits between the last cell and the words for sectors and generations are 0.
     pub(crate) fn is_padded(&self) -> bool {
         let end = self.geometry.cells * u64::from(self.geometry.width());
         let words = &self.words[..self.geometry.cell_words() as usize];
@@ -351,8 +352,8 @@ impl Table<'_> {
         after.next().is_some_and(|last| last >> (end % 64) == 0) && after.all(|word| word == 0)
     }
 
-    /// Whether the other has all items of this one, with the same counts; not always in the same cells, which depend on
-    /// the order of the adds.
+    /// Whether the other table has all items of this one, with the same counts. They can be in different cells, because
+    /// cells depend on the order of the adds.
     pub(crate) fn is_part_of(&self, other: &Table<'_>, parallel: &ParallelFor<'_>) -> bool {
         let geometry = self.geometry;
         geometry == other.geometry
@@ -368,7 +369,7 @@ impl Table<'_> {
     }
 }
 
-/// Which of these contents are those of free cells: bit i for place i.
+/// Which of these contents belong to free cells: bit i for place i.
 #[inline(always)]
 fn free(contents: [u64; 4]) -> u32 {
     let mut free = 0;
@@ -389,7 +390,7 @@ mod tests {
     use super::*;
     use crate::filter::bloom::probe::mix;
 
-    /// Compares tables with cells of every width, up to a word, with a list of their items.
+    /// Compares tables with a list of their items, for every cell width up to a word.
     #[test]
     fn tables_of_every_width_have_what_was_added() {
         for payload in [0, 4, 8, 16] {
@@ -402,7 +403,7 @@ mod tests {
                 let mut added = Vec::new();
                 while let Ok(step) = table.insert(item(added.len() as u64)) {
                     added.push(step.before == 0);
-                    // Two of the short fingerprints are sometimes equal.
+                    // Short fingerprints of two items are sometimes equal.
                     assert!(added.len() < 1000 && (step.before == 0 || fingerprint < 20));
                 }
                 let items = 0..added.len() as u64;

@@ -1,18 +1,18 @@
-//! Loom models of a reader alongside the writer: an item that is there is found, whatever is moved or counted
-//! meanwhile.
+//! Loom models of a reader running alongside the writer: an item that is present is always found, no matter what is
+//! moved or counted at the same time.
 
 use super::geometry::{Geometry, Identity, Place};
 use super::{Hits, ItemHash, State, Table};
 use crate::sync::{AtomicU64, explore, thread};
 use std::sync::Arc;
 
-/// Cells of 13 bits: some lie across two words.
+/// Cells of 13 bits, some of which span two words.
 const GEOMETRY: Geometry = Geometry { cells: 25, fingerprint: 7, payload: 4, generations: 0 };
 
-/// An item with fingerprint 0, whose first place is cell 4. Of its count, the highest bit is in the next word.
+/// An item with fingerprint 0 whose first place is cell 4. The highest bit of its count is in the next word.
 const ADA: ItemHash = ItemHash { low: 3 << 60, high: 0 };
 
-/// The table of a writer and a reader.
+/// A table shared by a writer and a reader.
 struct Shared {
     words: Vec<AtomicU64>,
     state: State,
@@ -28,7 +28,7 @@ impl Shared {
         Table::new(&self.words, &self.state)
     }
 
-    /// Whether another thread finds the item, one by one and in a group, while `write` runs.
+    /// Checks that another thread finds the item while `write` runs, both by a single test and in a group.
     fn is_found_beside(self: &Arc<Shared>, write: impl FnOnce(Table<'_>)) {
         let reader = {
             let shared = Arc::clone(self);
@@ -47,7 +47,7 @@ fn places(identity: Identity) -> [Place; 4] {
     GEOMETRY.places(identity)
 }
 
-/// The item moves to its other window, and another one takes its cell.
+/// The item moves to its other window, and another item takes its cell.
 #[test]
 fn an_item_that_is_moved_is_found() {
     explore(|| {

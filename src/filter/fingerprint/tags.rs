@@ -1,13 +1,13 @@
 //! A table whose cells belong to generations: the payload of a cell is the number of its generation modulo 2^t.
 //!
-//! Each sector of cells knows the generation s at which it was last cleaned: its cells are of the generations from s −
-//! g + 1 to s + slack. These are 2^t numbers, so s tells which of them a cell means, however long ago that was. A write
-//! at the newest generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s
-//! becomes n. A fingerprint that is written, or moved in, belongs to one of the generations from n − g + 1 to n, which
-//! are in that range. So a rotation touches no cell.
+//! For each sector of cells, the table stores the generation s at which it was last cleaned. The sector's cells belong
+//! to generations s − g + 1 to s + slack. These are 2^t numbers, so s determines which of them a cell means, no matter
+//! how long ago that was. A write at the newest generation n first cleans the sector if n > s + slack: it frees the
+//! cells of generations up to n − g, and s becomes n. A fingerprint that is written or moved into the sector belongs to
+//! one of the generations n − g + 1 to n, which are in that range. So a rotation doesn't touch any cell.
 //!
-//! A full table drops its oldest generations early: those before the floor, a number in the last word. The others keep
-//! their age.
+//! A full table drops its oldest generations early. The last word contains the floor: all generations before it were
+//! dropped. The others keep their age.
 
 use super::geometry::{Identity, Place};
 use super::{Table, first_of};
@@ -20,12 +20,12 @@ use crate::sizing::fingerprint::SECTOR;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// A table of generations.
+/// A table whose cells belong to generations.
 #[derive(Clone, Copy)]
 pub(crate) struct Tags<'t>(Table<'t>);
 
 impl<'t> Tags<'t> {
-    /// The same table, if its cells belong to generations.
+    /// Wraps the table if its cells belong to generations.
     #[inline(always)]
     pub(crate) fn of(table: Table<'t>) -> Option<Tags<'t>> {
         (table.geometry.generations > 0).then_some(Tags(table))
@@ -62,17 +62,17 @@ impl Tags<'_> {
         self.floor_word().load(Relaxed)
     }
 
-    /// Cells that are at least this old at this generation are free.
+    /// The age from which cells are free when `current` is the newest generation.
     #[inline(always)]
     fn end(&self, current: u64) -> u64 {
         self.span().min(current.saturating_add(1).saturating_sub(self.floor()))
     }
 
-    /// Drops all generations before this one, which is not after the newest.
+    /// Drops all generations before `floor`, which must not be after `newest`.
     pub(crate) fn drop_before(&self, floor: u64, newest: u64) {
         let before = floor.saturating_sub((newest + 1).saturating_sub(self.span()));
         (1..=before).for_each(|age| self.items_in(floor - age).store(0, Relaxed));
-        // Counted as a move: a dump with the old floor and later cells would mix two states.
+        // This counts as a move, because a dump with the old floor and later cells would mix two states.
         self.0.state.moving(|| self.floor_word().store(floor, Relaxed));
     }
 
@@ -82,14 +82,14 @@ impl Tags<'_> {
         (generation & ((1 << self.0.geometry.payload) - 1)) << (self.0.geometry.fingerprint + 2)
     }
 
-    /// Generations from that of a cell in use to the current one. 0 if it has been refreshed since the current one was
-    /// read.
+    /// Number of generations from that of a cell in use to the current one. 0 if the cell has been refreshed since
+    /// `current` was read.
     #[inline(always)]
     fn age(&self, cell: u64, content: u64, current: u64) -> u64 {
         self.age_by(self.latest(cell), content, current)
     }
 
-    /// The latest generation that cells of this sector may belong to.
+    /// The latest generation that cells in this cell's sector can belong to.
     #[inline(always)]
     fn latest(&self, cell: u64) -> u64 {
         self.cleaned(cell).load(Relaxed) + self.0.geometry.slack()
@@ -104,7 +104,7 @@ impl Tags<'_> {
         current.saturating_add(before).saturating_sub(latest)
     }
 
-    /// Whether a cell is free, or its item has left.
+    /// Whether a cell is free or its item has expired.
     #[inline(always)]
     fn is_free(&self, cell: u64, content: u64, current: u64) -> bool {
         content == 0 || self.age(cell, content, current) >= self.end(current)
@@ -118,7 +118,7 @@ impl Tags<'_> {
 
     /// Which of up to 64 items may be in the table.
     ///
-    /// The second window of an item is known, and requested, while the line of the first is still being fetched.
+    /// An item's second window is computed and requested while the cache line of the first is still being fetched.
     pub(crate) fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
         let mut identities = [Identity::default(); Hits::MAX];
         for (identity, item) in identities.iter_mut().zip(items) {
@@ -135,7 +135,7 @@ impl Tags<'_> {
         self.0.settled(|| self.age_of(identity, current)).is_some()
     }
 
-    /// Generations since the item was last added; `None` if it is absent.
+    /// Number of generations since the item was last added; `None` if it is absent.
     pub(crate) fn age_now(&self, item: ItemHash, current: u64) -> Option<u64> {
         let identity = self.0.geometry.identity(item);
         self.0.settled(|| self.age_of(identity, current))
@@ -147,7 +147,7 @@ impl Tags<'_> {
         Some(self.age(cell, content, current)).filter(|age| *age < self.end(current))
     }
 
-    /// Puts the item into the newest generation. Returns its age before, if it was present.
+    /// Puts the item into the newest generation. Returns its previous age if it was present.
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room for a new item; then nothing has changed.
@@ -163,7 +163,7 @@ impl Tags<'_> {
             return Ok(before);
         }
         let is_free = |cell, content| self.is_free(cell, content, newest);
-        // An identity has only one cell, even if its item has left.
+        // An identity has only one cell, even if its item has expired.
         match own.or_else(|| (0..4).find(|number| is_free(cell(*number), contents[*number]))) {
             Some(number) => {
                 let place = self.0.geometry.place(identity, number);
@@ -202,15 +202,15 @@ impl Tags<'_> {
         true
     }
 
-    /// Changes the number of items of a generation, but not below 0: the cells and generations of a dump may be from
-    /// before and after an add.
+    /// Changes the number of items in a generation, but not below 0: in a dump, the cells can be from before an add and
+    /// the generations from after it, or vice versa.
     fn count(&self, generation: u64, change: u64) {
         let count = self.items_in(generation);
         let (before, after) = (count.load(Relaxed), count.load(Relaxed).wrapping_add(change));
         count.store(if change > 1 && before == 0 { 0 } else { after }, Relaxed);
     }
 
-    /// Frees the cells of a sector that are no longer alive, if their numbers would come to mean newer generations.
+    /// Frees the expired cells of a sector if their numbers could otherwise be taken for newer generations.
     #[inline(always)]
     fn clean(&self, cell: u64, newest: u64) {
         if newest > self.latest(cell) {
@@ -233,28 +233,28 @@ impl Tags<'_> {
         });
     }
 
-    /// Items in a generation that is alive.
+    /// Number of items in a generation that is alive.
     pub(crate) fn items(&self, generation: u64) -> u64 {
         self.items_in(generation).load(Relaxed)
     }
 
-    /// Items in all generations.
+    /// Number of items in all generations.
     pub(crate) fn all_items(&self) -> u64 {
         (0..self.span()).fold(0, |all: u64, generation| all.saturating_add(self.items(generation)))
     }
 
-    /// Records that these generations, the last of which is the newest now, have no items yet.
+    /// Records that these generations have no items yet. The last of them is now the newest.
     pub(crate) fn open(&self, opened: std::ops::RangeInclusive<u64>) {
         opened.for_each(|generation| self.items_in(generation).store(0, Relaxed));
     }
 
-    /// Whether sectors and generations are in a state that commands can leave behind, given the newest generation.
+    /// Whether sectors and generations are in a state that commands can produce when `newest` is the newest generation.
     pub(crate) fn is_sound(&self, newest: u64) -> bool {
         let geometry = self.0.geometry;
         let first = geometry.cell_words() as usize;
         let (sectors, items) = self.0.words[first..].split_at(geometry.sectors() as usize);
         let (items, floor) = (&items[..items.len() - 1], self.floor());
-        // If dropped generations had items, a table would be full of items that it can't drop.
+        // If dropped generations had items, a table could be full of items that it can't drop.
         let mut dropped = (newest.saturating_add(1)).saturating_sub(self.span())..floor;
         newest <= limits::MAX_GENERATION
             && floor <= newest
@@ -263,7 +263,7 @@ impl Tags<'_> {
             && items.iter().all(|items| items.load(Relaxed) <= geometry.cells)
     }
 
-    /// Whether the other has all items of this one, of the same ages.
+    /// Whether the other table has all items of this one, with the same ages.
     pub(crate) fn is_part_of(
         &self,
         other: &Tags<'_>,

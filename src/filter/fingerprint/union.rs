@@ -1,4 +1,4 @@
-//! The union of two tables of the same sizes.
+//! The union of two tables with the same geometry.
 
 use super::{Step, Table};
 use crate::bits::Hits;
@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 impl Table<'_> {
-    /// Adds the fingerprints in these cells of another table of the same sizes, with their counts. `taken` is called
-    /// for each step.
+    /// Adds the fingerprints in these cells of another table with the same geometry, including their counts. `taken` is
+    /// called for each step.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room for one of them, and any error that `taken` returns. Earlier ones have been
-    /// added.
+    /// [`Error::Full`] if there is no room for one of the fingerprints, and any error that `taken` returns. Earlier
+    /// fingerprints have been added by then.
     pub(crate) fn take_in(
         &self,
         other: &Table<'_>,

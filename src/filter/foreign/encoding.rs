@@ -1,9 +1,9 @@
-//! What another system hashes for an item, if it isn't the item's bytes.
+//! The bytes that another system hashes for an item, if they aren't the item itself.
 
 use crate::spelling::spelling;
 use std::borrow::Cow;
 
-/// What the original hashed for an item, if it wasn't the item's bytes.
+/// How an item is turned into the bytes that the original hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
@@ -16,9 +16,9 @@ pub enum Encoding {
     Long = 2,
     /// A decimal number as 4 bytes, little-endian: Guava's integerFunnel.
     Int = 3,
-    /// Text in quotation marks: a string by Redisson's JSON codec.
+    /// Text in quotation marks, as written by Redisson's JSON codec.
     Json = 4,
-    /// A string by Redisson's Kryo5 codec.
+    /// A string as written by Redisson's Kryo5 codec.
     Kryo5 = 5,
 }
 
@@ -32,8 +32,8 @@ spelling!(pub Encoding {
 });
 
 impl Encoding {
-    /// The bytes that the original hashed. `None` for an item that it cannot contain, such as a word in a filter of
-    /// numbers.
+    /// The bytes that the original hashed. `None` for an item that the filter cannot contain, such as a word in a
+    /// filter of numbers.
     pub fn encode(self, item: &[u8]) -> Option<Cow<'_, [u8]>> {
         let text = || std::str::from_utf8(item).ok();
         Some(match self {
@@ -47,7 +47,7 @@ impl Encoding {
     }
 }
 
-/// A string in Jackson's JSON: only quotation marks, backslashes and control characters are escaped.
+/// A string in JSON as Jackson writes it: only quotation marks, backslashes and control characters are escaped.
 fn json(text: &str) -> Vec<u8> {
     let mut json = String::from('"');
     for character in text.chars() {
@@ -67,8 +67,8 @@ fn json(text: &str) -> Vec<u8> {
     json.into_bytes()
 }
 
-/// A string as Kryo 5 writes it, after its class number. Short ASCII strings have their last byte marked. Other
-/// strings begin with their number of UTF-16 units plus one, and each unit has one to three bytes.
+/// A class number followed by the string as Kryo 5 writes it. In a short ASCII string, the last byte is marked. All
+/// other strings begin with their number of UTF-16 units plus one, and each unit is written as one to three bytes.
 fn kryo5(text: &str) -> Vec<u8> {
     const STRING: u8 = 3;
     let mut bytes = vec![STRING];
@@ -85,7 +85,7 @@ fn kryo5(text: &str) -> Vec<u8> {
     }
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut rest = units.len() + 1;
-    // The first byte holds six bits, the following bytes seven each.
+    // The first byte holds six bits, and each later byte holds seven.
     bytes.push(0x80 | (rest & 0x3f) as u8 | if rest > 0x3f { 0x40 } else { 0 });
     rest >>= 6;
     while rest > 0 {

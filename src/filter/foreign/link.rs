@@ -15,19 +15,19 @@ use std::sync::Arc;
 /// Geometry of a link, as stored in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
-    /// Number of bits that a probe may fall on.
+    /// Number of bits that a probe can hit.
     pub modulus: u64,
     /// Probes per item.
     pub probes: u32,
-    /// Number of items that it is sized for. For a bitmap: the number of items at which half of its bits are set.
+    /// Number of items that the link is sized for. For a bitmap, the number of items at which half of its bits are set.
     pub capacity: u64,
-    /// Its error rate with that number of items.
+    /// The error rate when the link contains that number of items.
     pub error_rate: f64,
-    /// RedisBloom: bits per item.
+    /// Bits per item; only used by RedisBloom.
     pub bits_per_item: f64,
-    /// RedisBloom: the stored number of bits, which may differ from the modulus.
+    /// The stored number of bits, which for RedisBloom can differ from the modulus.
     pub bits: u64,
-    /// RedisBloom: binary logarithm of the modulus if that is a power of two by construction, else 0.
+    /// For RedisBloom, the binary logarithm of the modulus if that is a power of two by construction; otherwise 0.
     pub log2: u8,
     /// Length of the bit array in the file.
     pub bytes: u64,
@@ -49,7 +49,8 @@ impl LinkSpec {
         }
     }
 
-    /// The link that RedisBloom since 2.2.0 makes, with its constants; `None` if it would refuse.
+    /// The link that RedisBloom has created since 2.2.0, computed with its constants. `None` if RedisBloom would refuse
+    /// these parameters.
     pub(super) fn redisbloom(capacity: u64, error_rate: f64, options: u32) -> Option<LinkSpec> {
         #[allow(clippy::approx_constant, reason = "RedisBloom's, with its digits")]
         const LN_2: f64 = 0.693_147_180_559_945;
@@ -83,7 +84,7 @@ impl LinkSpec {
         })
     }
 
-    /// The link that valkey-bloom makes; `None` if it would refuse.
+    /// The link that valkey-bloom creates; `None` if it would refuse these parameters.
     pub(super) fn valkey_bloom(capacity: u64, error_rate: f64) -> Option<LinkSpec> {
         use std::f64::consts::LN_2;
         // In valkey-bloom, capacities are signed, and an error rate below the smallest normal number is refused.
@@ -100,17 +101,17 @@ impl LinkSpec {
         Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
     }
 
-    /// Parquet's filter of this many bytes; `None` if it can't have that many. It has whole blocks, and Parquet writes
-    /// their number of bytes as an i32.
+    /// Parquet's filter with this many bytes. `None` if it can't have that many, because a filter consists of whole
+    /// blocks and Parquet stores the number of bytes as an i32.
     pub fn split_block(bytes: u64) -> Option<LinkSpec> {
         let fits = bytes > 0 && bytes.is_multiple_of(SPLIT_BLOCK / 8) && i32::try_from(bytes).is_ok();
         fits.then(|| LinkSpec::bitmap(bytes * 8, 8))
     }
 
-    /// Refuses geometries that no real filter has.
+    /// Refuses a geometry that no real filter has.
     ///
     /// # Errors
-    /// [`Error::Foreign`] with the name of the field.
+    /// [`Error::Foreign`] with the name of the offending field.
     pub fn validate(&self) -> Result<(), Error> {
         let refuse = |field| Err(Error::Foreign(field));
         if self.modulus == 0 || self.log2 > 63 {
@@ -131,20 +132,20 @@ impl LinkSpec {
         Ok(())
     }
 
-    /// Words that hold the bits.
+    /// Number of words that hold the bits.
     fn words(&self) -> u64 {
         self.bytes.div_ceil(8)
     }
 }
 
-/// The order of the bits in a file. Ours is the first.
+/// The order of the bits in a file. Native filters use the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitOrder {
     /// Bit p is in byte p/8, from the lowest bit up.
     Lowest,
     /// Bit p is in byte p/8, from the highest bit down, as with SETBIT.
     Highest,
-    /// 64-bit words, from the lowest bit up, each word with its highest byte first.
+    /// Bit p is in 64-bit word p/64, from the lowest bit up. Each word is stored with its highest byte first.
     BigEndianWords,
 }
 
@@ -195,7 +196,7 @@ impl Link {
                     BitOrder::Highest => u64::from_le_bytes(padded.map(u8::reverse_bits)),
                     BitOrder::BigEndianWords => u64::from_be_bytes(padded),
                 };
-                // A page of zeros stays untouched, and missing bits aren't visited.
+                // A page of zeros isn't written to, and missing bits aren't visited.
                 if value != 0 {
                     word.store(value, Relaxed);
                     set += u64::from(value.count_ones());
@@ -220,7 +221,7 @@ impl Link {
         Ok(Link { spec, items, ones, words: Arc::new(words) })
     }
 
-    /// Replaces the bytes from `offset` on, which lie within the link.
+    /// Replaces the bytes from `offset` on. They must lie within the link.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         let around = Words::around(&self.words, offset, bytes.len());
         let before = Words::ones(around);
@@ -261,7 +262,7 @@ impl Link {
         })
     }
 
-    /// Sets all bits of the probe, and counts the item.
+    /// Sets all bits of the probe and counts the item.
     pub(super) fn add(&mut self, probe: &Probe) {
         for i in 0..self.spec.probes {
             let bit = probe.position(i, self.spec.modulus);
@@ -275,10 +276,10 @@ impl Link {
         self.items = self.items.saturating_add(1);
     }
 
-    /// Adds the bits of a link of the same geometry. Returns whether that changed anything.
+    /// Adds the bits of a link with the same geometry. Returns whether anything changed.
     ///
-    /// The original counts items that were absent, and for a union that number is unknown. So it is estimated,
-    /// within its smallest and largest possible values. If `is_bounded`, the link is full at its capacity, so the
+    /// The original counts only items that were absent before. For a union, that number is unknown, so it is estimated
+    /// within its smallest and largest possible values. If `is_bounded` is true, a link at its capacity is full, so the
     /// estimate doesn't exceed the capacity.
     pub(super) fn union(&mut self, other: &Link, is_bounded: bool, parallel: &ParallelFor<'_>) -> bool {
         let ones = AtomicU64::new(0);
@@ -286,7 +287,7 @@ impl Link {
             let words = &self.words[part.clone()];
             for (mine, theirs) in words.iter().zip(&other.words[part]) {
                 let (old, theirs) = (mine.load(Relaxed), theirs.load(Relaxed));
-                // A page that doesn't change stays clean.
+                // Words that don't change aren't stored, so that their page stays clean.
                 if theirs & !old != 0 {
                     mine.store(old | theirs, Relaxed);
                 }
@@ -306,7 +307,7 @@ impl Link {
         before != (self.ones, self.items)
     }
 
-    /// Whether both have the same bits in the same places.
+    /// Whether both links have the same bits in the same places.
     pub(super) fn equal_in(&self, other: &Link, parallel: &ParallelFor<'_>) -> bool {
         (self.spec.modulus, self.spec.probes, self.words.len())
             == (other.spec.modulus, other.spec.probes, other.words.len())
@@ -316,28 +317,29 @@ impl Link {
     /// Number of distinct items, estimated from the fill.
     pub fn estimate(&self) -> u64 {
         let bits = self.spec.modulus as f64;
-        // If all bits are set: the number of items after which one unset bit is expected.
+        // If all bits are set, this uses the fill at which one bit is unset.
         let fill = self.fill().min(1.0 - 1.0 / bits);
         let spread = Spread { ranges: 1.0, slices: 1, cells: bits, probes: self.spec.probes };
         math::estimate_items(spread, fill).round() as u64
     }
 
-    /// The chance that all bits of an absent item are set.
+    /// The probability that all bits of an absent item are set.
     pub fn rate_now(&self) -> f64 {
         math::power(self.fill(), self.spec.probes)
     }
 
-    /// The same for Parquet's filter, whose blocks have unequal numbers of items.
+    /// The same probability for Parquet's filter, whose blocks have different numbers of items.
     pub(super) fn split_block_rate(&self) -> f64 {
         math::split_block_rate(self.estimate() as f64 / (self.spec.modulus / SPLIT_BLOCK) as f64)
     }
 
-    /// Fraction of bits that are set. A file may have set bits after the last one that a probe can fall on.
+    /// Fraction of bits that are set. It is limited to 1 because a file can have set bits beyond the last bit that a
+    /// probe can hit.
     pub fn fill(&self) -> f64 {
         (self.ones as f64 / self.spec.modulus as f64).min(1.0)
     }
 
-    /// A copy, on the threads of `parallel`.
+    /// A copy, made on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Link, Error> {
         let copy = Words::zeroed(self.words.len() as u64)?;
         in_parts(copy.len(), parallel, |part| Words::copy_range(&copy, &self.words, part));
@@ -349,26 +351,26 @@ impl Link {
         Link { words: Arc::clone(&self.words), ..*self }
     }
 
-    /// Where its bits are.
+    /// The address of its bits.
     #[cfg(feature = "module")]
     pub(in crate::filter) fn address(&self) -> usize {
         Arc::as_ptr(&self.words).addr()
     }
 
-    /// Number of links that own its bits.
+    /// Number of links that own this link's bits.
     #[cfg(feature = "module")]
     pub(in crate::filter) fn owners(&self) -> usize {
         Arc::strong_count(&self.words)
     }
 
-    /// Whether both own the same bits.
+    /// Whether both links own the same bits.
     pub(super) fn is_shared_with(&self, other: &Link) -> bool {
         Arc::ptr_eq(&self.words, &other.words)
     }
 
     /// Bytes of memory, including all overhead.
     pub(super) fn allocated(&self) -> usize {
-        // An Arc puts two counts before the words.
+        // An `Arc` stores two counters in front of the words.
         size_of::<Link>() + 2 * size_of::<usize>() + size_of::<Words>() + self.words.allocated()
     }
 }

@@ -1,10 +1,12 @@
-//! The natural logarithm as C libraries compute it: the number nearest to it.
+//! The natural logarithm as C libraries compute it: rounded to the nearest number.
 //!
-//! RedisBloom stores the bits per item, which it derives from a logarithm. That of the crate `libm` may differ in the
-//! last bit, as for 0.01, and then a replica of RedisBloom has other bytes than the primary. C libraries give the
-//! nearest number for all but 4 of 20,000 arguments (glibc 2.36), and those may differ between processors.
+//! RedisBloom stores the bits per item, which it derives from a logarithm. The logarithm in the `libm` crate can differ
+//! in the last bit, for example for 0.01, and then a RedisBloom replica would have different bytes than the primary. C
+//! libraries return the nearest number for all but 4 of 20,000 arguments (glibc 2.36), and those 4 results can differ
+//! between processors.
 
-/// A sum of two numbers, the second of which is less than a rounding error of the first: 106 bits.
+/// The sum of two numbers, the second of which is smaller than a rounding error of the first. Together they have 106
+/// bits.
 #[derive(Clone, Copy)]
 struct Pair(f64, f64);
 
@@ -44,7 +46,7 @@ pub(super) fn ln(x: f64) -> f64 {
     if mantissa < std::f64::consts::FRAC_1_SQRT_2 {
         (mantissa, exponent) = (mantissa * 2.0, exponent - 1);
     }
-    // ln m = 2 (s + s³/3 + s⁵/5 + …) with s = (m − 1) / (m + 1), which is at most 0.172: 20 terms have 100 bits.
+    // ln m = 2 (s + s³/3 + s⁵/5 + …) with s = (m − 1) / (m + 1), which is at most 0.172. So 20 terms give 100 bits.
     let s = Pair(mantissa - 1.0, 0.0).over(Pair::sum(mantissa, 1.0));
     let square = s.times(s);
     let term = |index: u32| Pair(1.0, 0.0).over(Pair(f64::from(2 * index + 1), 0.0));
@@ -57,7 +59,7 @@ pub(super) fn ln(x: f64) -> f64 {
 mod tests {
     use super::ln;
 
-    /// The values were computed with 40 digits, and rounded.
+    /// The expected values were computed with 40 digits and then rounded.
     #[test]
     fn logarithms_are_the_nearest_numbers() {
         #[allow(clippy::unreadable_literal, clippy::approx_constant, reason = "as they were computed")]

@@ -1,8 +1,9 @@
-//! Filters as other systems made them, kept bit for bit: they answer as the original did, false positives included, and
-//! take further items by the original's rules. No member of the original is ever missed, because no bit is moved.
+//! Filters from other systems, kept bit for bit. They give the same answers as the original did, including its false
+//! positives, and add items by the original's rules. No member of the original is ever missed, because no bit is moved.
 //!
-//! A [`Foreign`] filter is a chain of links, bit arrays with a modulus and a number of probes; most systems have one.
-//! Its [`Scheme`] says where an item's bits lie, and its [`Growth`] what happens when it is full.
+//! A [`Foreign`] filter is a chain of links. A link is a bit array with a modulus and a number of probes. Most systems
+//! have only one link. The filter's [`Scheme`] says where an item's bits are, and its [`Growth`] says what happens when
+//! it is full.
 
 mod encoding;
 mod link;
@@ -31,16 +32,17 @@ use smallvec::SmallVec;
 /// What a filter does when it is full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Growth {
-    /// It has no capacity, and accepts every item.
+    /// It has no capacity limit and accepts every item.
     Bitmap,
-    /// It adds a link of `growth` times the capacity and half the error rate, unless the options forbid it.
+    /// It adds a link with `growth` times the capacity and half the error rate, unless the options forbid growth.
     RedisBloom {
-        /// Flags of [`redisbloom`], kept as they came.
+        /// The flags from [`redisbloom`], unchanged.
         options: u32,
-        /// Expansion as it came; 0 means 2 where scaling is allowed.
+        /// The original's expansion, unchanged. If scaling is allowed, 0 means 2.
         growth: u32,
     },
-    /// It adds a link of `expansion` times the capacity and `tightening` times the error rate; 0 forbids it.
+    /// It adds a link with `expansion` times the capacity and `tightening` times the error rate. An `expansion` of 0
+    /// forbids growth.
     ValkeyBloom {
         /// Expansion.
         expansion: u32,
@@ -48,7 +50,7 @@ pub enum Growth {
         error_rate: f64,
         /// Ratio of the error rates of consecutive links.
         tightening: f64,
-        /// Whether the seed was made for this filter.
+        /// Whether the seed was generated for this filter.
         is_seed_random: bool,
     },
 }
@@ -66,7 +68,7 @@ impl Growth {
         Growth::ValkeyBloom { expansion, error_rate, tightening, is_seed_random }
     }
 
-    /// The link after `count` links, given the last of them, and the `work` probes that they have together. See
+    /// The next link of a chain that has `count` links with `work` probes in total and ends with `last`. See
     /// [`Foreign::next_link`].
     fn next(&self, last: &LinkSpec, count: usize, work: u64) -> Result<Option<LinkSpec>, Error> {
         if count >= limits::MAX_FOREIGN_LINKS {
@@ -77,9 +79,9 @@ impl Growth {
             Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING != 0 => return Ok(None),
             Growth::ValkeyBloom { expansion: 0, .. } => return Ok(None),
             Growth::RedisBloom { options, growth } => {
-                // Chains that went through an old LOADCHUNK have lost their growth.
+                // Chains that went through an old LOADCHUNK have lost their growth factor.
                 let growth = if growth == 0 { 2 } else { growth };
-                // A link for no items would be full at once, and so would all that follow it.
+                // A link for 0 items would be full immediately, and so would all later links.
                 let capacity = last.capacity.max(1).checked_mul(growth.into());
                 LinkSpec::redisbloom(capacity.ok_or(Error::TooManyLayers)?, last.error_rate * 0.5, options)
             }
@@ -90,12 +92,12 @@ impl Growth {
                 LinkSpec::valkey_bloom(capacity.ok_or(Error::TooManyLayers)?, error_rate)
             }
         };
-        // A chain that couldn't be loaded again must not be created.
+        // Don't create a chain that couldn't be loaded again.
         let fits = |spec: &LinkSpec| work + u64::from(spec.probes) <= limits::MAX_FOREIGN_WORK;
         Ok(Some(spec.filter(fits).ok_or(Error::TooManyLayers)?))
     }
 
-    /// The links after `count` links, given the last of them, and the `work` probes that they have together.
+    /// All further links of a chain that has `count` links with `work` probes in total and ends with `last`.
     pub fn links_after(
         self,
         mut last: Option<LinkSpec>,
@@ -112,7 +114,7 @@ impl Growth {
 }
 
 impl ChainSpec {
-    /// The links that RedisBloom makes as the chain grows, from the first one on.
+    /// All links that RedisBloom would create as the chain grows, including the first.
     pub fn links(&self) -> impl Iterator<Item = LinkSpec> + use<> {
         let first = self.first_link();
         let work = first.map_or(0, |link| u64::from(link.probes));
@@ -120,7 +122,7 @@ impl ChainSpec {
     }
 
     fn first_link(&self) -> Option<LinkSpec> {
-        // A chain that grows gives half of its error rate to the first link, a quarter to the second, and so on.
+        // In a chain that grows, the first link gets half of the error rate, the second a quarter, and so on.
         let share = if self.scales { 0.5 } else { 1.0 };
         LinkSpec::redisbloom(self.capacity, self.error_rate * share, self.options())
     }
@@ -138,10 +140,11 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// From parts that were read and validated.
+    /// A filter made of parts that were read and validated.
     ///
     /// # Errors
-    /// [`Error::Foreign`] without a link, or with a scheme that does not go with the growth.
+    /// [`Error::Foreign`] if there is no link, if there are too many links or probes, or if the scheme doesn't match
+    /// the growth.
     pub fn new(
         scheme: Scheme,
         encoding: Encoding,
@@ -167,7 +170,7 @@ impl Foreign {
         Ok(filter)
     }
 
-    /// The empty chain that RedisBloom creates since 2.2.0.
+    /// An empty chain, as RedisBloom has created it since 2.2.0.
     ///
     /// # Errors
     /// [`Error::Foreign`] if no link can have this error rate and capacity, [`Error::OutOfMemory`].
@@ -181,10 +184,10 @@ impl Foreign {
         )
     }
 
-    /// The empty chain that valkey-bloom creates.
+    /// An empty chain, as valkey-bloom creates it.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if it makes none of this error rate and capacity, [`Error::OutOfMemory`].
+    /// [`Error::Foreign`] if valkey-bloom creates no filter with this error rate and capacity, [`Error::OutOfMemory`].
     pub fn valkey_bloom(spec: &ValkeySpec) -> Result<Foreign, Error> {
         let links = vec![Link::empty(spec.first_link().ok_or(Error::Foreign("error rate or capacity"))?)?];
         let scheme = Scheme::ValkeyBloom { seed: spec.seed };
@@ -203,22 +206,23 @@ impl Foreign {
         }
     }
 
-    /// Probes of an item in all links. A test may need all of them, and a crafted filter must not make it take seconds.
+    /// Number of probes of an item in all links. A test may need all of them, and a crafted filter must not make a test
+    /// take seconds.
     fn work(&self) -> u64 {
         self.links.iter().map(|link| u64::from(link.spec().probes)).sum()
     }
 
-    /// Where an item's bits lie.
+    /// Where an item's bits are.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
     }
 
-    /// The bytes of an item that the original hashed.
+    /// How an item is turned into the bytes that the original hashed.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// Its behaviour when it is full.
+    /// What the filter does when it is full.
     pub fn growth(&self) -> Growth {
         self.growth
     }
@@ -228,12 +232,12 @@ impl Foreign {
         &self.usage
     }
 
-    /// From oldest to newest.
+    /// The links from oldest to newest.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// Name of the system that it comes from.
+    /// Name of the system that the filter comes from.
     pub fn origin(&self) -> &'static str {
         match self.scheme {
             Scheme::RedisBloom(_) => "redisbloom",
@@ -246,7 +250,7 @@ impl Foreign {
         }
     }
 
-    /// The item's probes; `None` for an item that the original cannot have had.
+    /// The item's probes; `None` for an item that the original cannot contain.
     fn probes(&self, item: &[u8]) -> Option<SmallVec<[Probe; 2]>> {
         let item = self.encoding.encode(item)?;
         Some(self.scheme.probes(&item, self.links.last().map_or(0, |link| link.spec().probes)))
@@ -264,8 +268,8 @@ impl Foreign {
     /// Adds the item without adding a link.
     ///
     /// # Errors
-    /// [`Error::Full`], and then nothing has changed: see [`grow`](Foreign::grow). [`Error::Foreign`] for an item that
-    /// the original cannot have.
+    /// [`Error::Full`]; then nothing has changed. See [`grow`](Foreign::grow). [`Error::Foreign`] for an item that the
+    /// original cannot contain.
     pub fn try_add(&mut self, item: &[u8]) -> Result<Added, Error> {
         let probes = self.probes(item).ok_or(Error::Foreign("item"))?;
         if self.holds(&probes) {
@@ -281,16 +285,17 @@ impl Foreign {
         Ok(Added { added: true, changed: true })
     }
 
-    /// The link that [`grow`](Foreign::grow) would open; `None` for a filter of fixed capacity.
+    /// The link that [`grow`](Foreign::grow) would add; `None` for a filter with a fixed capacity.
     ///
     /// # Errors
-    /// [`Error::TooManyLayers`] where capacity or error rate can go no further.
+    /// [`Error::TooManyLayers`] if the chain has reached its limits, or no link can have the next capacity or error
+    /// rate.
     pub fn next_link(&self) -> Result<Option<LinkSpec>, Error> {
         let Some(last) = self.links.last() else { return Ok(None) };
         self.growth.next(last.spec(), self.links.len(), self.work())
     }
 
-    /// The links that it would open, one after the other.
+    /// All links that further growth would add, in order.
     pub fn next_links(&self) -> impl Iterator<Item = LinkSpec> {
         let last = self.links.last().map(|link| *link.spec());
         self.growth.links_after(last, self.links.len(), self.work())
@@ -313,20 +318,20 @@ impl Foreign {
         })
     }
 
-    /// Adds the next link. Returns false, and does nothing, for a filter of fixed capacity.
+    /// Adds the next link. If the filter has a fixed capacity, does nothing and returns false.
     ///
     /// # Errors
-    /// As [`next_link`](Foreign::next_link), [`Error::OutOfMemory`].
+    /// The errors of [`next_link`](Foreign::next_link), and [`Error::OutOfMemory`].
     pub fn grow(&mut self) -> Result<bool, Error> {
         let Some(spec) = self.next_link()? else { return Ok(false) };
         self.links.push(Link::empty(spec)?);
         Ok(true)
     }
 
-    /// Replaces bytes of the links, which lie end to end, from byte `offset` on. They must lie in one link.
+    /// Replaces bytes from byte `offset` on, counted as if the links were concatenated. The bytes must lie in one link.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if they don't. Nothing has changed then.
+    /// [`Error::Foreign`] if they don't; then nothing has changed.
     pub(crate) fn overwrite(&mut self, mut offset: u64, bytes: &[u8]) -> Result<(), Error> {
         for link in &mut self.links {
             let len = link.spec().bytes;
@@ -342,7 +347,7 @@ impl Foreign {
         Err(Error::Foreign("position of the bits"))
     }
 
-    /// The first difference that affects which bits an item has, or how they grow; `None` if there is none.
+    /// The first difference that affects an item's bits or how the filters grow; `None` if there is no such difference.
     pub fn difference(&self, other: &Foreign) -> Option<&'static str> {
         let specs = |filter: &Foreign| filter.links.iter().map(|link| *link.spec()).collect::<Vec<_>>();
         let seeded = matches!(self.scheme, Scheme::ValkeyBloom { .. });
@@ -357,44 +362,47 @@ impl Foreign {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Turns this filter into the union with one that does not [differ](Foreign::difference), link by link. Returns
-    /// whether anything changed.
+    /// Turns this filter into the union with another one, link by link. The two must not [differ](Foreign::difference).
+    /// Returns whether anything changed.
     pub(super) fn union(&mut self, other: &Foreign, parallel: &ParallelFor<'_>) -> bool {
         let is_bounded = self.growth != Growth::Bitmap;
         let links = self.links.iter_mut().zip(&other.links);
         links.fold(false, |changed, (mine, theirs)| mine.union(theirs, is_bounded, parallel) | changed)
     }
 
-    /// Whether both give the same answer for every item: the same bits in the same places.
+    /// Whether both filters give the same answer for every item, which means that they have the same bits in the same
+    /// places.
     pub(super) fn equal_in(&self, other: &Foreign, parallel: &ParallelFor<'_>) -> bool {
         (self.scheme, self.encoding, self.links.len()) == (other.scheme, other.encoding, other.links.len())
             && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.equal_in(theirs, parallel))
     }
 
-    /// Items that were added, as the original counts: not those that tested positive. A bitmap's original does not
-    /// count. For it, the number that its fill suggested when it was read, plus those added since.
+    /// Number of items that were added. As in the original, items that tested positive don't count. The originals of
+    /// bitmaps have no counter; for a bitmap, this is the number estimated from its fill when it was read, plus the
+    /// items added since.
     pub fn items(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.items()))
     }
 
-    /// Items that it is sized for.
+    /// Number of items that the filter is sized for.
     pub fn capacity(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().capacity))
     }
 
-    /// The error rate that it was created for, over all its links; `None` for a bitmap, which has none.
+    /// The error rate that the filter was created for, over all its links. `None` for a bitmap, which doesn't record
+    /// one.
     pub fn error_rate(&self) -> Option<f64> {
         let first = self.links.first()?.spec().error_rate;
         match self.growth {
             Growth::Bitmap => None,
-            // The links of a chain get half of it, a quarter, and so on.
+            // The links of a chain get half of the error rate, a quarter, and so on.
             Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING == 0 => Some(first * 2.0),
             Growth::RedisBloom { .. } => Some(first),
             Growth::ValkeyBloom { error_rate, .. } => Some(error_rate),
         }
     }
 
-    /// Bits that are set.
+    /// Number of bits that are set.
     pub fn ones(&self) -> u64 {
         self.links.iter().map(Link::ones).sum()
     }
@@ -404,7 +412,8 @@ impl Foreign {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().modulus))
     }
 
-    /// Fraction of the bits that are set. A file may have set bits after the last one that a probe can fall on.
+    /// Fraction of the bits that are set. It is limited to 1 because a file can have set bits beyond the last bit that
+    /// a probe can hit.
     pub fn fill(&self) -> f64 {
         (self.ones() as f64 / self.cells() as f64).min(1.0)
     }
@@ -414,9 +423,9 @@ impl Foreign {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.estimate()))
     }
 
-    /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a link).
+    /// The current error rate, calculated from the fill: 1 − Π(1 − rate of a link).
     pub fn rate_now(&self) -> f64 {
-        // If two ways of placing bits are tested, an absent item has two chances.
+        // If a test tries two ways of placing bits, an absent item has two chances to match.
         let ways = self.scheme.probes(b"", 0).len() as f64;
         let rate = |link: &Link| match self.scheme {
             Scheme::Sbbf => link.split_block_rate(),
@@ -425,17 +434,17 @@ impl Foreign {
         -libm::expm1(self.links.iter().map(|link| ways * libm::log1p(-rate(link))).sum())
     }
 
-    /// Bytes of the bits.
+    /// Size of the bits in bytes.
     pub fn bytes(&self) -> u64 {
         self.links.iter().map(|link| link.words().bytes()).sum()
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
         size_of::<Foreign>() + self.links.iter().map(Link::allocated).sum::<usize>()
     }
 
-    /// A copy that shares nothing.
+    /// A copy that shares no memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -459,13 +468,13 @@ impl Foreign {
         Foreign { links: self.links.iter().map(Link::share).collect(), usage: Usage::default(), ..*self }
     }
 
-    /// Whether the other has the same bits in the same memory.
+    /// Whether the other filter has the same bits in the same memory.
     pub(super) fn is_shared_with(&self, other: &Foreign) -> bool {
         self.links.len() == other.links.len()
             && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.is_shared_with(theirs))
     }
 
-    /// Exchanges the links with those of a filter that differs only in its bits.
+    /// Swaps the links with those of a filter that differs only in its bits.
     pub(super) fn exchange(&mut self, other: &mut Foreign) {
         std::mem::swap(&mut self.links, &mut other.links);
     }

@@ -1,11 +1,11 @@
-//! Where an item's bits are: one [`Probe`] for each way in which the original may have placed them.
+//! Where an item's bits are. There is one [`Probe`] for each way in which the original may have placed them.
 
 use crate::murmur::{Murmur3, murmur2, murmur64a};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 use std::hash::Hasher as _;
 
-/// How a system finds the bits of an item. Hashes and positions are exactly the original's.
+/// How a system finds an item's bits. Hashes and positions are exactly the same as in the original.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scheme {
     /// RedisBloom.
@@ -29,25 +29,25 @@ pub enum Scheme {
     Sbbf,
 }
 
-/// Which of RedisBloom's hashes a chain may have been made with. If its bytes don't show it, a test tries both. One
-/// hash too many makes false positives a little more frequent; one too few loses items.
+/// Which of RedisBloom's hashes may have been used to create a chain. If the bytes don't tell, a test tries both
+/// candidates. Trying an extra hash makes false positives a little more frequent; missing one loses items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RedisBloomPlan {
-    /// 64-bit hashes; every chain made since 2.2.0.
+    /// 64-bit hashes. Used by every chain created since 2.2.0.
     Full = 0,
     /// 64-bit hashes. Versions 1.1.1 to 2.0.1 on Linux cut the seeds to 32 bits, because a function of the server
     /// replaced the module's function of the same name.
     FullOrCut = 1,
-    /// 32-bit hashes, up to 1.1.0.
+    /// 32-bit hashes, used up to 1.1.0.
     Narrow = 2,
-    /// 32-bit hashes. Up to 1.1.0 their sum wrapped at 32 bits, in later versions it didn't. The difference matters
+    /// 32-bit hashes. Up to 1.1.0, their sum wrapped at 32 bits; in later versions, it didn't. The difference matters
     /// only if the modulus doesn't divide 2^32.
     NarrowEither = 3,
 }
 
 impl RedisBloomPlan {
-    /// The plan of this number.
+    /// The plan with this number.
     pub fn from_number(number: u8) -> Option<RedisBloomPlan> {
         use RedisBloomPlan::{Full, FullOrCut, Narrow, NarrowEither};
         [Full, FullOrCut, Narrow, NarrowEither].into_iter().find(|plan| *plan as u8 == number)
@@ -61,27 +61,28 @@ pub enum Probe {
     Double(u64, u64),
     /// a + i·b, wrapping at 32 bits.
     Double32(u32, u32),
-    /// valkey-bloom's: from the third probe on, first reduced by a prime.
+    /// Used by valkey-bloom: a, then b, then a + i·b, which is first reduced modulo a prime.
     DoublePrime(u64, u64),
-    /// bits-and-blooms': four words of hash.
+    /// Used by bits-and-blooms: four hash words.
     Four([u64; 4]),
     /// a + i·b without the sign bit.
     DoublePositive(u64, u64),
     /// a + i·b for i from 1 on, in 32 bits, complemented if negative.
     Mitz32(i32, i32),
-    /// a and b added alternately, without the sign bit.
+    /// a and b are added alternately, without the sign bit.
     Alternating(u64, u64),
-    /// Parquet's: the upper half of a hash chooses a block, the lower half one bit in each of its eight words.
+    /// Used by Parquet: the upper half of a hash selects a block, and the lower half selects one bit in each of the
+    /// block's eight words.
     SplitBlock(u64),
-    /// A hash for each probe.
+    /// One hash per probe.
     Each(SmallVec<[u64; 14]>),
 }
 
-/// Bits of a Parquet block, and of each of its words.
+/// Bits in a Parquet block, and in each of its words.
 pub(super) const SPLIT_BLOCK: u64 = 256;
 const SPLIT_WORD: u64 = 32;
 
-/// Parquet's odd constants, one for each word of a block.
+/// Parquet's odd multipliers, one for each word of a block.
 const SALTS: [u32; 8] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
@@ -89,7 +90,7 @@ const SALTS: [u32; 8] =
 const PRIME: u64 = 0xFFFF_FFFF_FFFF_FFC5;
 
 impl Probe {
-    /// Position of probe `i` among `modulus` bits.
+    /// The position of probe `i` in an array of `modulus` bits.
     #[inline]
     pub fn position(&self, i: u32, modulus: u64) -> u64 {
         const POSITIVE: u64 = u64::MAX >> 1;
@@ -127,9 +128,9 @@ impl Probe {
 }
 
 impl Scheme {
-    /// The item's possible probe sequences. The item is in the filter if all bits of one sequence are set; an add
-    /// sets the bits of the first. `probes` is the number of probes per item, used by the scheme that hashes once
-    /// per probe.
+    /// The item's possible probe sequences. The item is in the filter if all bits of one sequence are set; adding it
+    /// sets the bits of the first sequence. `probes` is the number of probes per item. Only go-zero's scheme, which
+    /// hashes once per probe, uses it.
     pub fn probes(&self, item: &[u8], probes: u32) -> SmallVec<[Probe; 2]> {
         let one = |probe| SmallVec::from_iter([probe]);
         match self {
@@ -191,7 +192,7 @@ fn redisbloom(plan: RedisBloomPlan, item: &[u8]) -> SmallVec<[Probe; 2]> {
     }
 }
 
-/// SipHash-1-3 of the item, preceded by its length, as Rust's `Hash` does for a slice.
+/// SipHash-1-3 of the item's length followed by the item, as Rust's `Hash` computes it for a slice.
 fn sip(key: &[u8], item: &[u8]) -> u64 {
     let half = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
     let mut hasher = SipHasher13::new_with_keys(half(&key[..8]), half(&key[8..]));

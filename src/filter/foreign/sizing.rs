@@ -1,4 +1,4 @@
-//! The sizes that other systems give an empty filter for an error rate and a capacity, by their own formulas.
+//! The sizes that other systems choose for an empty filter with a given error rate and capacity, by their own formulas.
 
 use super::link::LinkSpec;
 use super::logarithm::ln;
@@ -6,22 +6,22 @@ use super::scheme::Scheme;
 use crate::params::limits;
 use std::f64::consts::LN_2;
 
-/// The probes of an item in every release of go-zero.
+/// Number of probes per item in every release of go-zero.
 pub(crate) const GO_ZERO_PROBES: u32 = 14;
 
-/// Bytes of the largest filter that Parquet makes, whatever the capacity.
+/// Size in bytes of the largest filter that Parquet creates, no matter how large the capacity is.
 const SBBF_MOST: u64 = 128 << 20;
 
-/// Bits of Redisson's largest filter.
+/// Number of bits in Redisson's largest filter.
 const REDISSON_MOST: f64 = 4_294_967_294.0;
 
 impl LinkSpec {
-    /// The link of the filter that the system makes for `capacity` items at `error_rate`; `None` if it makes none, and
-    /// for systems whose filters are chains.
+    /// The link of the filter that the system creates for `capacity` items at `error_rate`. `None` if it would refuse
+    /// these parameters, and for systems that aren't sized here: RedisBloom, valkey-bloom and Guava's MITZ_32.
     pub fn reserved(scheme: &Scheme, error_rate: f64, capacity: u64) -> Option<LinkSpec> {
         let items = capacity as f64;
         let bits = -items * ln(error_rate) / (LN_2 * LN_2);
-        // Number of bits, given the number of probes of an item, if each probe finds its bit set with the same
+        // The number of bits for a given number of probes per item, if each probe finds its bit set with the same
         // probability.
         let spread = |probes: u32| {
             let root = libm::exp(ln(error_rate) / f64::from(probes));
@@ -32,7 +32,8 @@ impl LinkSpec {
                 let bytes = (spread(8) / 8.0).clamp(32.0, SBBF_MOST as f64) as u64;
                 return LinkSpec::split_block(bytes.next_power_of_two());
             }
-            // It is created with a number of bits. Its authors' advice is this formula at an error rate of 0.000067.
+            // go-zero's filters are created with a number of bits. Its authors recommend what this formula gives for an
+            // error rate of 0.000067.
             Scheme::GoZero => (libm::ceil(spread(GO_ZERO_PROBES)), f64::from(GO_ZERO_PROBES)),
             Scheme::BloomV3 => {
                 let bits = libm::ceil(bits);
@@ -56,7 +57,7 @@ impl LinkSpec {
         };
         let fits = bits >= 1.0 && bits <= limits::MAX_BYTES as f64 * 8.0;
         fits.then(|| match scheme {
-            // Its bitset has whole words.
+            // The bitset of bits-and-blooms has whole words.
             Scheme::BloomV3 => {
                 let bitmap = LinkSpec::bitmap(bits as u64, probes.max(1.0) as u32);
                 LinkSpec { bytes: bitmap.bytes.next_multiple_of(8), ..bitmap }

@@ -1,8 +1,8 @@
-//! How a binary fuse filter is built.
+//! Builds a binary fuse filter.
 //!
-//! Each item gets one of its cells for itself, so its other cells may have any content. An item that is alone in a cell
-//! gets that cell and leaves its others, in which another item may then be alone (peeling). In the reverse order, each
-//! item's own cell is set so that the three cells together are its fingerprint.
+//! Each item gets one of its cells to itself, so its other cells may have any content. An item that is alone in a cell
+//! gets that cell and is removed from its other cells, in which another item may then be alone (peeling). In reverse
+//! order, each item's own cell is then set so that the XOR of its three cells is its fingerprint.
 
 use super::places::Places;
 use crate::error::Error;
@@ -13,17 +13,17 @@ use crate::parallel::ParallelFor;
 use crate::sizing::fuse::Fuse;
 use crate::sync::Ordering::Relaxed;
 
-/// Why more items are refused.
+/// The error if there are more items than a filter can hold.
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
 
-/// The cells and words of the filter of the items with these hashes, and the number of items without repetitions. They
-/// depend on the set of hashes alone.
+/// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
+/// distinct items. They depend only on the set of hashes.
 ///
-/// Including each item's own cell and the hashes, building takes [24 bytes](crate::sizing::fuse::BUILD_BYTES) an item.
+/// Building needs [24 bytes](crate::sizing::fuse::BUILD_BYTES) per item, including each item's own cell and the hashes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` runs
-/// no more tasks.
+/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` no
+/// longer runs tasks.
 pub(crate) fn build(
     hashes: Vec<u64>,
     width: u32,
@@ -42,18 +42,18 @@ pub(crate) fn build(
     })
 }
 
-/// Who is in each cell.
+/// Which items are in each cell.
 struct Held {
     places: Places,
     /// XOR of the hashes of a cell's items.
     hashes: Vec<u64>,
-    /// Number of its items.
+    /// Number of items in each cell.
     counts: Vec<u8>,
 }
 
 impl Held {
-    /// Each item's own cell, in the order in which they were found; the hash of the item is in its cell. `None` if some
-    /// item has no cell of its own.
+    /// Each item's own cell, in the order in which the cells were found. `hashes` then has the item's hash at its own
+    /// cell. `None` if an item has no cell of its own.
     fn peel(&mut self, hashes: &[u64], parallel: &ParallelFor<'_>) -> Result<Option<Vec<u32>>, Error> {
         for part in hashes.chunks(TURN) {
             turn(parallel)?;
@@ -67,8 +67,9 @@ impl Held {
                 }
             }
         }
-        // Holds found cells from the front, and cells still to visit from the back. Each cell is recorded once: when
-        // its number of items becomes 1. A branch on that would be mispredicted for every third cell.
+        // Holds found cells at the front and cells still to be visited at the back. Each cell is recorded once, when
+        // its number of items becomes 1. There is no branch on that, because it would be mispredicted for every third
+        // cell.
         let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
         fill::<u32>(&mut cells, self.counts.len() + 1, parallel)?;
         for cell in 0..self.counts.len() {
@@ -104,7 +105,7 @@ impl Held {
         Ok((found == hashes.len()).then_some(cells))
     }
 
-    /// The words of the filter, from the items' own cells, in the order in which they were found.
+    /// Computes the filter's words from the items' own cells, in the order in which the cells were found.
     fn assign(
         &self,
         order: &[u32],

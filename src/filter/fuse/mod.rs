@@ -1,9 +1,9 @@
 //! A binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022): the smallest
-//! filter for a set of items that is known in advance. An item has three cells, in three segments that follow each
-//! other, and a fingerprint: the XOR of the cells. A test reads three cache lines. There are no adds: a cell belongs to
-//! many items.
+//! filter for a set of items that is known in advance. An item has three cells, in three consecutive segments, and a
+//! fingerprint, which is the XOR of the cells. A test reads three cache lines. Items can't be added later, because a
+//! cell belongs to many items.
 //!
-//! The word after the cells says how they are divided, and how often the hash of an item is mixed. See
+//! The word after the cells says how they are divided into segments, and how often an item's hash is mixed. See
 //! [`sizing::fuse`](crate::sizing::fuse).
 
 mod build;
@@ -18,7 +18,7 @@ use crate::sizing::fuse;
 use crate::sync::Ordering::Relaxed;
 use places::Places;
 
-/// A filter's words, for reading.
+/// A reader for a filter's words.
 #[derive(Clone, Copy)]
 pub(crate) struct Fuse<'a> {
     words: &'a Cells,
@@ -27,7 +27,7 @@ pub(crate) struct Fuse<'a> {
 }
 
 impl<'a> Fuse<'a> {
-    /// The words. The last one describes the others.
+    /// Reads these words. The last one describes the others.
     #[inline(always)]
     pub(crate) fn new(words: &'a Cells, width: u32) -> Fuse<'a> {
         let (sizes, rounds) = fuse::Fuse::described(words[words.len() - 1].load(Relaxed), width);
@@ -42,7 +42,7 @@ impl<'a> Fuse<'a> {
         self.rounds > 0 && found.into_iter().fold(0, |all, cell| all ^ cell) == self.places.fingerprint(hash)
     }
 
-    /// Fetches the lines of its cells.
+    /// Prefetches the cache lines of the item's cells.
     #[inline(always)]
     pub(crate) fn prefetch(self, hash: u64) {
         for cell in self.places.of(mixed(hash, self.rounds)) {

@@ -1,15 +1,15 @@
-//! Which cells an item has, and the fingerprint that they make together.
+//! An item's cells and fingerprint.
 
 use crate::filter::rounds::{GOLDEN, MURMUR};
 use crate::hash::fast_range;
 use crate::sizing::fuse::{ARITY, Fuse};
 
-/// Where the items of a filter are. This is part of the format (docs/FORMAT.md, "Static filters").
+/// Where a filter's items are. This is part of the format (docs/FORMAT.md, "Static filters").
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     /// Bits of a fingerprint.
     width: u32,
-    /// Cells that may be the first of an item.
+    /// Number of cells that can be an item's first.
     starts: u64,
     segment: u64,
 }
@@ -26,7 +26,7 @@ impl Places {
         self.width
     }
 
-    /// The cells of an item with this mixed hash. Neighbouring hashes have neighbouring first cells.
+    /// The cells of the item with this mixed hash. Neighbouring hashes have neighbouring first cells.
     #[inline(always)]
     pub(super) fn of(self, hash: u64) -> [u64; ARITY as usize] {
         let first = fast_range(hash, self.starts);
@@ -38,7 +38,7 @@ impl Places {
         ]
     }
 
-    /// The XOR of these cells.
+    /// The value that the XOR of these cells must have.
     #[inline(always)]
     pub(super) fn fingerprint(self, hash: u64) -> u64 {
         (hash ^ hash >> 32).wrapping_mul(MURMUR) >> (u64::BITS - self.width)

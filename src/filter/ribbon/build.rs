@@ -1,8 +1,9 @@
-//! How a ribbon filter is built.
+//! Builds a ribbon filter.
 //!
-//! The items' equations are brought into echelon form as they come. The one that begins with a row is kept there;
-//! another that begins with the same row is added to it, so that it begins with a later one. In ascending order of
-//! their first rows, this goes through the table once. Then the rows are computed from the last to the first.
+//! The items' equations are brought into echelon form one by one. Each row keeps one equation that begins with it. If
+//! another equation begins with the same row, the two are added, and the sum begins with a later row. Because equations
+//! are added in ascending order of their first rows, this needs a single pass over the table. Then the rows are
+//! computed from last to first.
 
 use super::equation::Equation;
 use crate::error::Error;
@@ -12,13 +13,13 @@ use crate::parallel::ParallelFor;
 use crate::sizing::ribbon::{BLOCK, MOST_COLUMNS, Ribbon};
 use crate::sync::Ordering::Relaxed;
 
-/// The cells and words of the filter of the items with these hashes, and the number of items without repetitions. They
-/// depend on the set of hashes alone.
+/// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
+/// distinct items. They depend only on the set of hashes.
 ///
-/// Including the hashes, building takes [30 bytes](crate::sizing::ribbon::BUILD_BYTES) an item.
+/// Building needs [30 bytes](crate::sizing::ribbon::BUILD_BYTES) per item, including the hashes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Unreachable`]; [`Error::Unbuilt`] if `parallel` runs no more tasks.
+/// [`Error::OutOfMemory`]; [`Error::Unreachable`]; [`Error::Unbuilt`] if `parallel` no longer runs tasks.
 pub(crate) fn build(
     hashes: Vec<u64>,
     error_rate: f64,
@@ -37,16 +38,16 @@ pub(crate) fn build(
     })
 }
 
-/// For each row the equation that begins with it, if there is one.
+/// For each row, the equation that begins with it, if there is one.
 struct Echelon {
     sizes: Ribbon,
-    /// The rows of the equation: the lowest bit is the row itself. 0 if there is none.
+    /// Each equation's rows; the lowest bit is the row itself. 0 if there is no equation.
     rows: Vec<u128>,
     fingerprints: Vec<u32>,
 }
 
 impl Echelon {
-    /// Adds the equations of these items. False if they contradict each other.
+    /// Adds the equations of these items. Returns false if they contradict each other.
     fn add(&mut self, hashes: &[u64], parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let starts = self.sizes.starts();
         let used = u32::MAX >> (u32::BITS - self.sizes.columns);
@@ -78,13 +79,13 @@ impl Echelon {
         Ok(true)
     }
 
-    /// The words of the filter. A row that no equation begins with is 0.
+    /// Computes the filter's words. A row that no equation begins with is 0.
     ///
-    /// The last column is computed for all blocks, though only the wide ones keep it: an equation of theirs may have
-    /// become one of later rows also.
+    /// The last column is computed for all blocks, although only the wide ones store it: adding equations may have
+    /// extended an equation from a wide block to rows in later blocks.
     fn solve(&self, rounds: u64, parallel: &ParallelFor<'_>) -> Result<Words, Error> {
         let words = Words::zeroed(self.sizes.words())?;
-        // For each column the 128 rows after the present one. The lowest bit is the next one.
+        // For each column, the 128 rows after the current one. The lowest bit is the next row.
         let mut after = [0u128; MOST_COLUMNS as usize];
         let after = &mut after[..self.sizes.columns as usize];
         for block in (0..self.sizes.blocks).rev() {

@@ -1,18 +1,18 @@
-//! Which rows an item has, and the fingerprint that they make together.
+//! An item's rows and fingerprint.
 
 use crate::filter::rounds::{GOLDEN, MURMUR};
 use crate::hash::fast_range;
 use crate::sizing::ribbon::{BLOCK, SPAN};
 
-/// What an item demands of the table: the XOR of its rows is its fingerprint. This is part of the format
+/// An item's requirement on the table: the XOR of its rows must be its fingerprint. This is part of the format
 /// (docs/FORMAT.md, "Static filters").
 #[derive(Clone, Copy)]
 pub(super) struct Equation {
-    /// Its first row.
+    /// The item's first row.
     pub start: u64,
-    /// Which of the 128 rows from there on are its own. The lowest bit is the first row, which always is.
+    /// Which of the 128 rows from there on belong to the item. The lowest bit is the first row, which always does.
     pub rows: u128,
-    /// A bit for each column.
+    /// One bit per column.
     pub fingerprint: u32,
 }
 
@@ -29,7 +29,7 @@ impl Equation {
         }
     }
 
-    /// Its rows in the blocks that they lie in.
+    /// The item's rows, as one mask per block.
     #[inline(always)]
     pub(super) fn masks(self) -> [u64; SPAN as usize] {
         let shift = (self.start % BLOCK) as u32;

@@ -1,11 +1,12 @@
 //! A ribbon filter (Dillinger, Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021): a table of bits
-//! for a set of items that is known in advance. An item has some of 128 neighbouring rows and a fingerprint: the XOR of
-//! these rows. It needs 5 to 6% more bits than the error rate demands, where a binary fuse filter needs 12.5% more and
-//! a whole number of bits. A test reads up to 168 neighbouring bytes at 1%, and needs more instructions.
+//! for a set of items that is known in advance. An item has some of 128 neighbouring rows and a fingerprint, which is
+//! the XOR of these rows. The filter needs 5 to 6% more bits than the theoretical minimum for its error rate. A binary
+//! fuse filter needs 12.5% more and a whole number of bits per item. At an error rate of 1%, a test of a ribbon filter
+//! reads up to 168 neighbouring bytes, and it needs more instructions than in a fuse filter.
 //!
-//! The table is stored by blocks of 64 rows, and in a block by columns. So a test handles 64 rows at a time, and may
-//! stop after some columns. The word after the table says how many blocks there are, and how often the hash of an item
-//! is mixed. See [`sizing::ribbon`](crate::sizing::ribbon).
+//! The table is stored in blocks of 64 rows, and each block is stored by column. So a test handles 64 rows at a time
+//! and can stop after a few columns. The word after the table says how many blocks there are, and how often an item's
+//! hash is mixed. See [`sizing::ribbon`](crate::sizing::ribbon).
 
 mod build;
 mod equation;
@@ -18,13 +19,14 @@ use crate::sizing::ribbon::{self, BLOCK, SPAN};
 use crate::sync::Ordering::Relaxed;
 use equation::Equation;
 
-/// Columns that are read before the test looks whether the item is absent: 15 of 16 absent items are.
+/// Number of columns that a test reads before it checks whether they rule out the item. Four columns rule out 15 of 16
+/// absent items.
 const GROUP: usize = 4;
 
-/// Words of a cache line.
+/// Words per cache line.
 const LINE: usize = 8;
 
-/// A filter's words, for reading.
+/// A reader for a filter's words.
 #[derive(Clone, Copy)]
 pub(crate) struct Ribbon<'a> {
     words: &'a Cells,
@@ -33,7 +35,7 @@ pub(crate) struct Ribbon<'a> {
 }
 
 impl<'a> Ribbon<'a> {
-    /// The words. The last one describes the others.
+    /// Reads these words. The last one describes the others.
     #[inline(always)]
     pub(crate) fn new(words: &'a Cells, columns: u32) -> Ribbon<'a> {
         let description = words[words.len() - 1].load(Relaxed);
@@ -41,7 +43,8 @@ impl<'a> Ribbon<'a> {
         Ribbon { words, sizes, rounds }
     }
 
-    /// The first words of the three blocks that an item's rows lie in, and the number of columns that all three have.
+    /// The indices of the first words of the three blocks that contain an item's rows, and the number of columns that
+    /// all three blocks have.
     #[inline(always)]
     fn blocks(self, start: u64) -> ([usize; SPAN as usize], usize) {
         let first = start / BLOCK;
@@ -78,7 +81,7 @@ impl<'a> Ribbon<'a> {
         self.rounds > 0
     }
 
-    /// Fetches the lines of its rows.
+    /// Prefetches the cache lines of the item's rows.
     #[inline(always)]
     pub(crate) fn prefetch(self, hash: u64) {
         let item = Equation::of(mixed(hash, self.rounds), self.sizes.starts());
