@@ -129,7 +129,7 @@ fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     assert_eq!(status(server, "chain", "Capacity"), Reply::Integer(200));
     assert_eq!(status(server, "chain", "Number of filters"), Reply::Integer(1));
     for (options, kind, field, value) in [
-        ("ERROR 0.5 CAPACITY 7", "fixed", "Capacity", Reply::Integer(7)),
+        ("ERROR 0.5 CAPACITY 7 SEED 1", "fixed", "Capacity", Reply::Integer(7)),
         ("COUNTING 8", "counting", "Bits per cell", Reply::Integer(8)),
         ("WINDOW 4 EVERY 500", "window", "Rotates every ms", Reply::Integer(500)),
         ("EXPANSION 3", "scaling", "Expansion rate", Reply::Integer(3)),
