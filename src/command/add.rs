@@ -32,7 +32,7 @@ const FIRST_ITEM: usize = 2;
 /// Argument of the first item in BF.INSERT without options.
 const INSERTED: usize = 3;
 
-/// What became of an item.
+/// The outcome for an item.
 type Outcome = Result<Added, CommandError>;
 
 // ---- one item ------------------------------------------------------------------------------------------------------
@@ -176,17 +176,17 @@ fn add_arguments<'a, C: Call<'a>>(
     Ok(Reply::Answers(adds.answers))
 }
 
-/// The outcomes of a command's items, in order.
+/// The outcomes for a command's items, in order.
 struct Adds {
     answers: Answers,
-    /// Arguments that changed the filter: up to 64 need no allocation, more need a single one.
+    /// Arguments that changed the filter. Up to 64 of them need no allocation, and more need a single one.
     changed: SmallVec<[usize; 64]>,
     first: usize,
     next: usize,
 }
 
 impl Adds {
-    /// For the arguments from `first` on.
+    /// An empty record for the arguments from `first` on.
     fn new<'a, C: Call<'a>>(call: &C, first: usize) -> Adds {
         let mut answers = Answers::default();
         answers.answers.reserve(call.argc().saturating_sub(first));
@@ -226,7 +226,7 @@ impl Adds {
         }
     }
 
-    /// Replicates the items that changed something, with the filter if it is a new one.
+    /// Replicates the items that changed something, together with the filter if it is new.
     fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<&Bloom>) {
         if self.changed.is_empty() {
             return;
@@ -299,8 +299,8 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     Ok(sums.added.into())
 }
 
-/// Adds the items of a blob part by part, beginning with `part`, until the server should serve others or an item is
-/// refused.
+/// Adds the items of a blob part by part, beginning with `part`, until the server should serve other clients or an item
+/// is refused.
 fn add_parts<'a, C: Call<'a>>(
     call: &C,
     blobs: &mut Parts<'a>,
@@ -327,7 +327,7 @@ fn add_parts<'a, C: Call<'a>>(
     }
 }
 
-/// The items of a part, up to where the server should serve others. `done` items were added before.
+/// Adds the items of a part until the server should serve other clients. `done` items were added before.
 fn until_pause<'a, 'b, C: Call<'a>>(
     call: &'b C,
     done: usize,
@@ -337,19 +337,19 @@ fn until_pause<'a, 'b, C: Call<'a>>(
     numbered.take_while(move |(done, _)| !should_pause(call, *done, BLOOM_STEP)).map(|(_, item)| item)
 }
 
-/// The outcome of items that stop at the first refusal.
+/// The outcome of adding items up to the first refusal.
 #[derive(Default)]
 struct Sums {
     /// Items that were absent before.
     added: u64,
-    /// Items before the first that was refused.
+    /// Number of items before the first one that was refused.
     done: usize,
     changed: bool,
     refused: Option<CommandError>,
 }
 
 impl Sums {
-    /// Adds the outcome of the items that follow.
+    /// Adds the outcome of the items after these.
     fn append(&mut self, next: Sums) {
         self.added = self.added.saturating_add(next.added);
         self.done = self.done.saturating_add(next.done);
@@ -379,9 +379,10 @@ fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
     if blob.len() > Blob::PART && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
 
-/// The most items that are added on several threads between two looks at the clock. Before the maximum, a step has as
-/// many items as have been added so far. So the command takes at most twice as long as at its last look, even if an
-/// item takes 70 µs: in memory that hasn't been touched, each of up to 40 probes makes the kernel provide a page.
+/// Maximum number of items that several threads add between two looks at the clock. Until that maximum is reached, each
+/// step has as many items as have been added so far. So the command takes at most twice as long as at its last look,
+/// even if an item takes 70 µs: in memory that hasn't been touched, each of up to 40 probes makes the kernel provide a
+/// page.
 const MOST_TOGETHER: usize = 2 * Blob::PART;
 
 /// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards: equal items
@@ -394,7 +395,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>
     call.parallel(tasks as usize, &|task| {
         let hasher = filter.hasher();
         let hashes = items.clone().take(count).map(|item| hasher.hash(item));
-        // Each task has a range of the shards; their number is a power of two.
+        // Each task has a range of the shards. The number of shards is a power of two.
         let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
         let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
         let (mut new, mut any) = (0u64, false);
@@ -414,8 +415,8 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>
 
 // ---- into each kind of filter --------------------------------------------------------------------------------------
 
-/// Adds items in order and passes each outcome to `note`, until `note` says stop. Returns why the shadow of a
-/// filter that is being rebuilt could not follow, if so; the caller must then [end](give_up) the rebuild.
+/// Adds items in order and passes each outcome to `note`, until `note` returns a stop. If the shadow of a filter that
+/// is being rebuilt could not follow, returns the reason; the caller must then [end](give_up) the rebuild.
 #[inline(always)]
 fn add_each<'a, 'i, C: Call<'a>>(
     call: &C,

@@ -53,7 +53,7 @@ impl<K: Key> Sources<K> {
         Ok(sources)
     }
 
-    /// The filters in the keys, all of which must exist.
+    /// The filters in the keys. All of the keys must exist.
     fn filters(&self) -> Result<Vec<LiveRef<'_>>, CommandError> {
         self.keys.iter().map(|(_, key)| key.bloom()?.ok_or(CommandError::NotFound)).collect()
     }
@@ -87,7 +87,7 @@ fn counts(filter: LiveRef<'_>) -> bool {
 
 /// `BF.MERGE destination source [source…]`: the destination becomes the union.
 ///
-/// The result depends on the filters alone, so the command itself is replicated.
+/// The result depends only on the filters, so the command itself is replicated.
 pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     refuse_rebuild(&key)?;
@@ -139,11 +139,11 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// and read in 1.0 ms from a file, and in 1.4 to 2.6 ms from what DUMP replied.
 const READ: u64 = 4;
 
-/// Reading the shortest blob takes as long as reading this many bytes of a long one: 2 µs.
+/// Reading the shortest blob takes as long as reading this many bytes of a long blob: 2 µs.
 const LEAST_READ: u64 = 2048;
 
-/// `BF.MERGE destination BLOB data [data…]`: the same with filters that are in no key: files, or what DUMP replied,
-/// perhaps on another server.
+/// `BF.MERGE destination BLOB data [data…]`: the same with filters that aren't in keys: files, or replies of DUMP,
+/// perhaps from another server.
 fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, CommandError> {
     let refusal = |why: Refused| why.told(|source| format!("blob {}", source.saturating_add(1)));
     let (existing, now_ms) = (key.bloom()?, clock(call));
@@ -176,7 +176,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
         }
         sources = read_all(&blobs)?;
         let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
-        // Only now is it known which of them are fingerprints.
+        // It isn't known before this point which of them are fingerprints.
         if !call.goes_apart(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter)))) {
             let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
             return unite(call, key, &filters, union, refusal);
@@ -216,12 +216,12 @@ fn cuckoo_source(number: usize) -> CommandError {
     CommandError::CuckooSource { blob: number.saturating_add(1) }
 }
 
-/// The clock, for a server that decides by itself.
+/// The clock. `None` on a server that follows another server's decisions.
 fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     (!call.obeys()).then(|| call.now_ms())
 }
 
-/// Makes the planned union with these filters at once.
+/// Applies the planned union with these filters immediately.
 fn unite<'a, 'f, C: Call<'a>>(
     call: &C,
     mut key: C::Key,
@@ -268,11 +268,11 @@ struct Merged {
     filter: Live,
     /// Bytes of cells that the destination will have.
     total: u64,
-    /// Whether the destination differs.
+    /// Whether the union differs from the destination.
     changed: bool,
 }
 
-/// Why filters aren't united.
+/// Why filters can't be merged.
 enum Refused {
     /// This source can't be combined with the first filter.
     Source(usize, Incompatible),
@@ -318,7 +318,7 @@ fn merged(
     Ok(Merged { filter, total: base.bytes().saturating_add(union.bytes()), changed })
 }
 
-/// The error for a union that doesn't fit into a filter like this.
+/// The error for a union that doesn't fit into this filter.
 fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     let capacity = base.capacity();
     move |why| match why {
@@ -330,7 +330,7 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
 /// Puts a union that was made in the background into its key.
 fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Result<Reply, CommandError> {
     let Merged { filter, total, changed } = merged;
-    // Its memory is allocated already, but a filter may be limited to less.
+    // Its memory is already allocated, but the limit for a filter may be lower.
     let admitted = call.admit(total, 0);
     if admitted.is_err() || !changed {
         call.discard(filter.into());
@@ -398,7 +398,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Ok)
 }
 
-/// The items that are in all filters, all of which are native.
+/// A filter with the items that are in all of these native filters.
 fn intersection<'f>(
     filters: impl Iterator<Item = LiveRef<'f>>,
     parallel: &ParallelFor<'_>,
@@ -413,11 +413,11 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }
 
-/// Processing a byte of a fingerprint table takes as long as this many bytes of bits or counters: each fingerprint is
-/// looked up in another table, in 45 ns.
+/// Processing a byte of a fingerprint table takes as long as processing this many bytes of bits or counters: each
+/// fingerprint is looked up in another table, in 45 ns.
 const FINGERPRINTS: u64 = 32;
 
-/// Bytes of bits or counters whose combination or comparison would take the time that this filter takes.
+/// The number of bytes of bits or counters whose combination or comparison would take as long as this filter's.
 fn work(filter: LiveRef<'_>) -> u64 {
     let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })

@@ -12,8 +12,8 @@ use std::num::NonZeroUsize;
 enum Form {
     /// All items have the same number of bytes.
     Fixed { width: NonZeroUsize },
-    /// Each item follows its length, u32, little-endian. `starts` has the offset of every [`PART`](Blob::PART)th
-    /// item.
+    /// Each item is preceded by its length, a little-endian u32. `starts` has the offset of every
+    /// [`PART`](Blob::PART)th item.
     Prefixed { starts: Vec<usize> },
 }
 
@@ -44,8 +44,8 @@ impl Place {
     }
 }
 
-/// A blob that may still be unread: a thread other than the server's may read it. The lengths in 460 MiB of short items
-/// take 250 ms.
+/// A blob that may not have been read yet, so that a thread other than the server's can read it. The lengths in 460 MiB
+/// of short items take 250 ms.
 pub(super) struct Unread {
     place: Place,
     len: usize,
@@ -65,13 +65,13 @@ impl Unread {
         self.place.argument
     }
 
-    /// Whether its bytes take longer to read or to hash than a part takes to add, however few the items are: 4 ms a MiB
+    /// Whether reading or hashing its bytes takes longer than adding a part, however few items it has: 4 ms per MiB
     /// with the slowest codec.
     pub(super) fn is_long(&self) -> bool {
         self.len > Parts::BYTES
     }
 
-    /// Reads the blob's bytes. If that may take long, it calls `pause` now and then.
+    /// Reads the blob's bytes. If that may take long, this calls `pause` from time to time.
     pub(super) fn read<'a>(&self, bytes: &'a [u8], pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let blob = match self.place.width {
             Some(width) => Blob::fixed(bytes, width)?,
@@ -105,7 +105,7 @@ impl<'a> Blob<'a> {
         Ok(Blob { bytes, form: Form::Fixed { width }, len })
     }
 
-    /// The items that begin in the first `most` bytes. Calls `pause` for each part.
+    /// Reads the items that begin in the first `most` bytes. Calls `pause` for each part.
     fn prefixed(bytes: &'a [u8], most: usize, pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let (mut rest, mut len, mut starts) = (bytes, 0usize, Vec::new());
         let start = |rest: &[u8]| bytes.len().saturating_sub(rest.len());
@@ -155,7 +155,7 @@ impl<'a> Blob<'a> {
     }
 }
 
-/// A blob whose items are added part by part, so that the server can serve others in between.
+/// A blob whose items are added part by part, so that the server can serve other clients in between.
 pub(super) struct Parts<'a> {
     place: Place,
     bytes: &'a [u8],
@@ -168,7 +168,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Bytes of a part, which is checked before its first item is added: in 500 µs.
+    /// Maximum number of bytes in a part. Checking a part before its first item is added takes 500 µs.
     const BYTES: usize = 1 << 20;
 
     /// Items of a part.
@@ -189,7 +189,7 @@ impl<'a> Parts<'a> {
         Ok(Parts { place, bytes, at: 0, done: 0, of })
     }
 
-    /// The items that are left, or the first of them.
+    /// The remaining items, or the first of them.
     pub(super) fn next(&mut self) -> Result<Option<Blob<'a>>, CommandError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
@@ -252,8 +252,8 @@ fn limit_prefixed<'a, C: Call<'a>>(call: &C, bytes: &[u8]) -> Result<(), Command
     limit_items(call, Items { rest: bytes, form: &form }.take(limit.saturating_add(1)).count())
 }
 
-/// The first whole items that have at most `most` bytes together, but at least one: their bytes and their number. If
-/// the first isn't whole, this returns all bytes, which no command accepts.
+/// The first complete items that have at most `most` bytes together, but at least one item: their bytes and their
+/// number. If the first item isn't complete, this returns all bytes, which no command accepts.
 pub(super) fn cut(bytes: &[u8], width: Option<NonZeroUsize>, most: usize) -> (usize, usize) {
     if let Some(width) = width {
         let items = most.min(bytes.len()) / width;
@@ -271,7 +271,7 @@ pub(super) fn cut(bytes: &[u8], width: Option<NonZeroUsize>, most: usize) -> (us
     if items == 0 { (bytes.len(), 1) } else { (len, items) }
 }
 
-/// The first item, after its length, and the rest. The error is the number of bytes that were expected.
+/// The first item, without its length, and the rest of the bytes. The error is the number of bytes that were expected.
 #[inline(always)]
 fn split_prefixed(bytes: &[u8]) -> Result<(&[u8], &[u8]), usize> {
     let (length, rest) = bytes.split_first_chunk().ok_or(size_of::<u32>())?;

@@ -18,12 +18,12 @@ use std::sync::Arc;
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To read.
+    /// For reading.
     Read,
-    /// To change or create.
+    /// For changing or creating.
     Write,
-    /// To add an item: the command says by [`Key::added`] whether it was absent. For other commands, INFO compares the
-    /// filter before and after, which takes more instructions.
+    /// For adding an item. The command calls [`Key::added`] if the item was absent. For other commands, INFO compares
+    /// the filter before and after, which takes more instructions.
     Add,
 }
 
@@ -39,7 +39,7 @@ impl From<WrongType> for CommandError {
 
 /// An opened key.
 pub trait Key {
-    /// The filter in it, of any kind; `None` for a key that does not exist.
+    /// The filter in the key, of any kind; `None` for a key that does not exist.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -57,14 +57,14 @@ pub trait Key {
     /// Counts everything that changes from now on, because the command will change more than one item.
     fn compare(&mut self) {}
 
-    /// Puts a filter into the key, replacing what it held. The key's time to live is removed.
+    /// Puts a filter into the key, replacing its value. The key's time to live is removed.
     fn create(&mut self, filter: Filter);
 
     /// Changes the filter into one of another kind in place. The key keeps its time to live. `None` if the key
     /// holds no filter.
     fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R>;
 
-    /// The Bloom filter that answers tests: during a rebuild the live one.
+    /// The Bloom filter that answers tests; during a rebuild, the live filter.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -76,7 +76,7 @@ pub trait Key {
         }
     }
 
-    /// The Bloom filter, or both during a rebuild, that an add goes to.
+    /// The Bloom filter that an add goes to; during a rebuild, both filters.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -123,7 +123,7 @@ pub enum Word {
     Number(u64),
     /// In hexadecimal digits.
     Hex(u128),
-    /// With the fewest decimal digits that give the same number again.
+    /// With the smallest number of decimal digits that give the same number again.
     Real(f64),
 }
 
@@ -149,19 +149,20 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
-    /// The same, with words that are usually those of the last such command. They are only made if somebody receives
-    /// them.
+    /// The same, with words that are usually those of the previous such command. They are computed only if somebody
+    /// receives them.
     Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with a new filter in one word, and the command's own arguments at
-    /// these places. Each separate argument would cost a server that writes an append-only file 500 instructions.
+    /// The command, applied to the key at argument 1, with a new filter described in one word, and the command's own
+    /// arguments at these places. On a server that writes an append-only file, each separate argument would cost 500
+    /// instructions.
     Created(Command, &'e (dyn Fn() -> Created + Sync), &'e [usize]),
 }
 
-/// A new filter as replicas get it: one word, `SPEC,` and the numbers with a comma after each, then the seed.
+/// A new filter as replicas get it. It is one word: `SPEC,`, the numbers with a comma after each, and the seed.
 pub struct Created {
-    /// Most filters have those of the filter before, so that only the seed differs.
+    /// Most filters have the same numbers as the previous filter, so only the seed differs.
     pub numbers: SmallVec<[Word; 4]>,
-    /// The seed: none is longer.
+    /// The bytes of the longest seed.
     pub seed: u64,
 }
 
@@ -189,19 +190,19 @@ impl Created {
 
 /// The inputs of work [apart](Call::apart).
 pub struct Apart {
-    /// The arguments that name its keys, which no command may write meanwhile.
+    /// The arguments that name its keys. No command may write these keys during the work.
     pub keys: Range<usize>,
     /// The filters that it reads.
     pub inputs: Arc<[Live]>,
     /// The arguments or the string that it reads.
     pub data: Data,
-    /// The most memory that it may need. It is reserved for the work, so no other command is [admitted](Call::admit) to
-    /// it.
+    /// The maximum amount of memory that the work may need. It is reserved, so no other command is
+    /// [admitted](Call::admit) to it.
     pub memory: Admitted,
 }
 
-/// Memory for a command's result. Background work can't begin without asking for it. A server that obeys creates what
-/// its primary has created.
+/// Memory for a command's result. Background work can't begin without asking for it. A server that follows a primary
+/// creates what the primary has created, without asking.
 pub struct Admitted {
     bytes: u64,
 }
@@ -213,8 +214,8 @@ impl Admitted {
         Self::asked(call, bytes, || call.admit(total, bytes))
     }
 
-    /// Memory that makes no key grow: the result replaces something, or is in no key. If keys were evicted for it, the
-    /// command's own keys might be among them.
+    /// Memory that doesn't make any key grow: the result replaces something, or isn't in a key. If keys were evicted
+    /// for it, the command's own keys might be among them.
     pub(super) fn beside_keys<'a>(
         call: &impl Call<'a>,
         total: u64,
@@ -243,7 +244,7 @@ impl Admitted {
         Ok(Admitted { bytes })
     }
 
-    /// Bytes of it.
+    /// The amount of memory in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -254,8 +255,8 @@ impl Admitted {
 pub enum Data {
     /// These arguments.
     Arguments(Range<usize>),
-    /// The string in the key named by an argument. It is read in several steps, as a client would with GETRANGE, so
-    /// others may set bits in it in between. If it is replaced or loses bits, the command ends with
+    /// The string in the key named by an argument. It is read in several steps, as a client would do with GETRANGE, so
+    /// other clients may set bits in it in between. If it is replaced or loses bits, the command ends with
     /// [`CommandError::Changed`].
     Key(usize),
 }
@@ -263,11 +264,11 @@ pub enum Data {
 /// The rest of a command that [goes on later](Call::go_on_later).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// The argument of the command's first item, or the one that has all items.
+    /// The argument with the command's first item, or with all items.
     pub first: usize,
-    /// Items that are done.
+    /// Number of items that are done.
     pub done: usize,
-    /// Items of the whole command, if it has counted them.
+    /// Number of items in the whole command, if it has counted them.
     pub of: Option<usize>,
     /// Where the remaining items begin, if all items are in one argument.
     pub within: Option<Within>,
@@ -278,7 +279,7 @@ pub struct Rest {
 pub struct Within {
     /// Bytes of the items before it.
     pub at: usize,
-    /// Bytes of each item; `None` if each follows its length.
+    /// Bytes of each item; `None` if each is preceded by its length.
     pub width: Option<NonZeroUsize>,
 }
 
@@ -317,8 +318,8 @@ pub trait Call<'a> {
     /// Unix time in milliseconds.
     fn now_ms(&self) -> u64;
 
-    /// Whether the command comes from a primary or an AOF. It was then decided elsewhere: no clock and no limits
-    /// apply.
+    /// Whether the command comes from a primary or an AOF. If so, it was decided elsewhere, and neither the clock nor
+    /// limits apply.
     fn obeys(&self) -> bool;
 
     /// Whether the policy and the free memory allow a filter of `total` bytes that grows by `more`.
@@ -353,9 +354,9 @@ pub trait Call<'a> {
     /// Runs tasks 0 to `tasks` − 1, each once, on this thread and the pool's. Returns when all are done.
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Replies with the result of `work` on the argument. If the server allows it, other clients are served meanwhile,
-    /// and the reply is [`Reply::Later`]. If the client disconnects, `work` is told to stop, and may return `None`. The
-    /// same happens if the filters that it reads, `inputs`, leave their keys and occupy too much memory.
+    /// Replies with the result of `work` on the argument. If the server allows it, other clients are served in the
+    /// meantime, and the reply is [`Reply::Later`]. If the client disconnects, `work` is told to stop, and may return
+    /// `None`. The same happens if the filters that it reads, `inputs`, leave their keys and occupy too much memory.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
@@ -371,21 +372,22 @@ pub trait Call<'a> {
     fn may_be_long(&self) {}
 
     /// Whether the command has blocked the server for long enough after `done` items and should [go on
-    /// later](Call::go_on_later). Commands ask after every few items. Those with many also ask before the first: what
-    /// comes before the items is repeated in every piece, so the items of a piece may take as long.
+    /// later](Call::go_on_later). Commands ask after every few items. Commands with many items also ask before the
+    /// first one: the arguments before the items are repeated in every piece, so processing the items of a piece may
+    /// take as long as processing those arguments.
     fn should_pause(&self, _done: usize) -> bool {
         false
     }
 
-    /// Ends the command with the reply for the items that are done. The server serves others, then runs the command
-    /// again with the same arguments before its items and the remaining items, and joins the replies.
+    /// Ends the command with the reply for the items that are done. The server serves other clients and then runs the
+    /// command again, with the same arguments before the items and with the remaining items. It joins the replies.
     fn go_on_later(&self, _rest: Rest) {}
 
     /// Whether work on this many bytes would block the server for too long, and can be done [apart](Call::apart).
     fn goes_apart(&self, bytes: u64) -> bool;
 
-    /// Begins work on another thread. The reply is [`Reply::Later`], other clients are served meanwhile, and other
-    /// commands that write one of the keys wait. When the work is done, the command is run again with the same
+    /// Starts work on another thread. The reply is [`Reply::Later`], other clients are served in the meantime, and
+    /// other commands that write one of the keys wait. When the work is done, the command is run again with the same
     /// arguments and the same time, and gets what the work has [made](Call::made).
     ///
     /// # Errors
@@ -400,16 +402,17 @@ pub trait Call<'a> {
     /// work was given, as they are in their keys now.
     ///
     /// # Errors
-    /// [`CommandError::Changed`] if they aren't the same: the server deletes, replaces and renames keys meanwhile.
+    /// [`CommandError::Changed`] if they aren't the same, because the server may delete, replace and rename keys during
+    /// the work.
     fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError>;
 
-    /// Begins to send a filter, which is to be in the empty key at argument 1, to replicas and the AOF: as a load, a
-    /// few pieces at a time. The reply is [`Reply::Later`], and others are served in between. When only the last piece
-    /// is left, [`put_sent`](super::put_sent) is called.
+    /// Starts to send a filter to replicas and the AOF, as a load, a few pieces at a time. The filter will be in the
+    /// key at argument 1, which is empty. The reply is [`Reply::Later`], and other clients are served in between. When
+    /// only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// The filter, if it need not be sent in this way: it isn't large, nobody [gets](Call::is_heard) it, or the client
-    /// may not wait.
+    /// Returns the filter if it need not be sent in this way: it isn't large, nobody [gets](Call::is_heard) it, or the
+    /// client can't wait.
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
@@ -421,9 +424,9 @@ pub trait Call<'a> {
     /// Writes a line into the server's log.
     fn log(&self, line: &str);
 
-    /// Records that a command that had to be obeyed was carried out only in part, so that this server differs from the
-    /// one that sent it. When the command has ended, the reply is this error, whatever the command returns: the server
-    /// then logs it, counts it in `unexpected_error_replies`, and does what `propagation-error-behavior` says.
+    /// Records that a command from a primary or an AOF was carried out only partly, so that this server differs from
+    /// the one that sent it. When the command has ended, the reply is this error, whatever the command returns: the
+    /// server then logs it, counts it in `unexpected_error_replies`, and does what `propagation-error-behavior` says.
     fn differs(&self, why: CommandError);
 
     /// The filters that are being loaded in chunks, and the database that the command works on.

@@ -23,25 +23,28 @@ const ITEM: usize = 2;
 /// Argument of the first item in CF.INSERT without options.
 const INSERTED: usize = 3;
 
-/// Slots that a group of items may visit before the next look at the clock: up to 16,384 cache lines, in a millisecond.
+/// Slots that a group of items may visit before the next look at the clock: up to 16,384 cache lines, which takes a
+/// millisecond.
 const LOOKED_AT: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
 
 /// The fewest items of a group.
 const LEAST_GROUP: usize = if cfg!(small_steps) { 1 } else { 4 };
 
-/// Slots that searches for room visit between two looks at the clock: in 10 µs.
+/// Number of slots that searches for room visit between two looks at the clock, which takes 10 µs.
 const SEARCHED: u64 = 1 << 10;
 
-/// Moves of a search for room that are too few to be timed: a few hundred µs.
+/// A search for room with at most this many moves isn't timed, because it takes at most a few hundred µs.
 const SHORT_WALK: u16 = 4096;
 
-/// Steps of a compaction by CF.COMPACT. One takes 10 to 100 ns. The next command continues.
+/// Maximum number of steps in a compaction by CF.COMPACT. A step takes 10 to 100 ns. The next command continues.
 const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
-/// Steps of a compaction by a delete, which takes only a microsecond otherwise. The next deletes continue.
+/// Maximum number of steps in a compaction by a delete, which otherwise takes only a microsecond. The next deletes
+/// continue.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;
 
-/// Bytes of cells that a merge processes in the time of a step: 32,768 steps block the server for a millisecond or two.
+/// Number of bytes of cells that a merge processes in the time of one step: 32,768 steps block the server for a
+/// millisecond or two.
 const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
@@ -71,7 +74,7 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Resu
     Ok(())
 }
 
-/// Makes a filter in an opened, empty key.
+/// Puts a new filter into an opened, empty key.
 fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
     admit_new(call, bytes, bytes)?;
@@ -89,7 +92,7 @@ fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> 
     }
 }
 
-/// Sends the items at these arguments, the first of a filter that an add has created.
+/// Sends the items at these arguments, which are the first items of a filter that an add has created.
 #[inline(never)]
 fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
     call.replicate(Effect::Created(Command::CfInsert, &|| sent(&filter.spec()), items));
@@ -110,7 +113,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         if is_new {
             send_first_items(call, filter, &[ITEM]);
         } else {
-            // Also for an ADDNX: on every replica the item is absent, as it is here.
+            // This is also right for ADDNX: the item is absent on every replica, as it is here.
             call.replicate(Effect::Verbatim);
         }
         call.changed(c"cf.add");
@@ -138,7 +141,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
     })
 }
 
-/// Adds the arguments from `first` on, in order, until the command is to go on later.
+/// Adds the arguments from `first` on, in order, until the command should continue later.
 fn add_arguments<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,
@@ -193,8 +196,8 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those of the arguments from `first` on that were added, with the filter if it is a new one. If that is
-/// the original command, it need not be built.
+/// Replicates those of the arguments from `first` on that were added, together with the filter if it is new. If the
+/// effect is the original command, no other command has to be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     let added = answers.iter().copied().filter(is_added).count();
@@ -219,10 +222,11 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
     call.changed(c"cf.add");
 }
 
-/// Items of a group, between two looks at the clock: fewer if each item is looked up in hundreds of sub-filters.
+/// Number of items in a group, which is processed between two looks at the clock. It is smaller if each item is looked
+/// up in hundreds of sub-filters.
 fn group_of(filter: &Cuckoo) -> usize {
     match filter.slots_asked() {
-        // Nearly all filters, and no division for them.
+        // This is the case for nearly all filters, and avoids a division for them.
         asked if asked <= LOOKED_AT / GROUP => GROUP,
         asked => LOOKED_AT.checked_div(asked).unwrap_or(GROUP).clamp(LEAST_GROUP, GROUP),
     }
@@ -343,7 +347,7 @@ fn compacts_whole(filter: &Cuckoo) -> bool {
 /// Steps of a compaction in the background, after which other jobs may get their turn: about a millisecond.
 const STEPS_OF_A_TASK: u64 = 1 << 14;
 
-/// Whether a compaction goes on after this number of steps.
+/// Whether a compaction continues after this number of steps.
 type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
 /// A filter that was compacted in the background.
@@ -354,7 +358,8 @@ struct Compacted {
 }
 
 /// Compacts a filter completely. If that would block the server for long, a worker does it in a copy, because a reader
-/// could miss an item that moves. Then this returns the reply, and nothing changes before the command runs again.
+/// could miss an item that moves. In that case, this returns the reply, and nothing changes until the command runs
+/// again.
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,

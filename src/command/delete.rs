@@ -1,4 +1,4 @@
-//! BF.DEL and MDEL. During a rebuild, deletes go to the live filter alone, and the rebuild counts those that its
+//! BF.DEL and MDEL. During a rebuild, deletes change only the live filter, and the rebuild counts the deletes that its
 //! shadow misses.
 
 use super::call::{Access, Call, Effect, Key};

@@ -1,7 +1,7 @@
 //! Every refusal that a client can see, and its text: the only place where error replies are worded.
 //!
-//! If RedisBloom refuses the same thing, we use its text to the byte, with or without `ERR` as it does: clients
-//! match on these strings. Our own texts say what was wrong and what to do.
+//! If RedisBloom refuses the same thing, we use exactly the same text, with or without `ERR` as it does, because
+//! clients match on these strings. Our own texts say what was wrong and what to do.
 
 use crate::error::Error;
 use crate::params::limits;
@@ -11,7 +11,7 @@ use std::fmt;
 /// Why a command was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommandError {
-    /// Too few or too many arguments; the server words this one.
+    /// Too few or too many arguments; the server words this error.
     Arity,
     /// The key holds another type of value.
     WrongType,
@@ -19,14 +19,14 @@ pub enum CommandError {
     NotNative,
     /// The key holds a native filter, and the command needs another system's.
     NotForeign,
-    /// RedisBloom has no format that is one string.
+    /// RedisBloom has no format that consists of one string.
     ExportedInPieces,
     /// A reply would be too long.
     LongExport {
         /// Bytes of the rest.
         bytes: u64,
     },
-    /// The other system makes no filter of this capacity and error rate.
+    /// The other system creates no filter with this capacity and error rate.
     TooLargeForScheme,
     /// There is no such key.
     NotFound,
@@ -42,7 +42,7 @@ pub enum CommandError {
     BadCapacity,
     /// The capacity is an integer out of range. The text names RedisBloom's bound; our real bound is memory.
     CapacityRange,
-    /// The capacity is beyond what sizing can compute with.
+    /// The capacity is too large for the sizing computations.
     CapacityTooLarge,
     /// EXPANSION without a value.
     NoExpansion,
@@ -150,7 +150,7 @@ pub enum CommandError {
     NotCounting,
     /// The command needs a window.
     NotWindow,
-    /// The filter is being rebuilt, and the command would not reach the shadow.
+    /// The filter is being rebuilt, and the command would not change the shadow.
     Rebuilding,
     /// The filter isn't being rebuilt. If the last rebuild ended by itself, this says why.
     NotRebuilding(Option<String>),
@@ -452,7 +452,7 @@ impl fmt::Display for WithoutPrefix<'_> {
     }
 }
 
-/// A number of bytes, formatted for people.
+/// A number of bytes, in a form that people can read.
 struct Size(u64);
 
 impl fmt::Display for Size {

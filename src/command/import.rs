@@ -67,7 +67,7 @@ impl Format {
         }
     }
 
-    /// Bytes of the filter, if a number in the command decides them and not the length of the data.
+    /// Bytes of the filter, if they follow from a number in the command and not from the length of the data.
     fn declared(self) -> Option<u64> {
         match self {
             Format::GoZero { bits, .. } | Format::Redisson { bits, .. } => Some(bits.div_ceil(8)),

@@ -34,8 +34,8 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// Creates a filter whose capacity is at argument 3. If it has no further parameters than an error rate and an
-/// expansion, they are sent with the seed in one word: four arguments instead of eight.
+/// Creates a filter whose capacity is at argument 3. If it has no parameters other than an error rate and an expansion,
+/// they are sent in one word with the seed, so the command has four arguments instead of eight.
 fn reserve_as<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,

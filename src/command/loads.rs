@@ -2,8 +2,8 @@
 //! until its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and gives way to
 //! anyone else who needs memory.
 //!
-//! Replicas and the AOF get each piece when it comes, so the last one costs no more than the others. They then hold the
-//! same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. Where that isn't
+//! Replicas and the AOF get each piece when it arrives, so the last piece costs no more than the others. They then hold
+//! the same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. Where that isn't
 //! possible, they get the whole filter after its last piece; see [`Sent`].
 //!
 //! A large filter that this server has completely, and replicas and the AOF don't have at all, is also
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 /// Maximum number of loads that wait at once. Together they may hold no more memory than one filter may.
 pub const MAX_LOADS: usize = 64;
 
-/// If a load has made no progress for this long, its client is gone, and it is dropped.
+/// If a load has made no progress for this long, its client is assumed to be gone, and the load is dropped.
 pub const ABANDONED: Duration = Duration::from_secs(300);
 
-/// Loads that together need less than this many bytes stay when memory is short. It is as much as one chunk or the
+/// Loads that together need less than this many bytes stay when memory is short. This is as much as one chunk or the
 /// arguments of one command may need. Without it, no small filter could be loaded while keys are evicted all the time.
 const SMALL: u64 = 1 << 20;
 
@@ -36,7 +36,7 @@ const HEAD_FACTOR: u64 = 4;
 #[derive(Default)]
 pub struct Loads {
     waiting: HashMap<(i32, Vec<u8>), Load>,
-    /// Filters that are loads only on other servers.
+    /// Filters that are being sent, and are loads only on other servers.
     outgoing: HashMap<(i32, Vec<u8>), Outgoing>,
     /// Whether the server saves both in RDB files.
     pub are_saved: bool,
@@ -56,8 +56,8 @@ impl Outgoing {
         load_command(Namespace::of(&self.filter))
     }
 
-    /// Hands pieces to `sink` until it returns false, or only the last piece is left. Returns whether only that is
-    /// left.
+    /// Hands pieces to `sink` until it returns false or only the last piece is left. Returns whether only the last
+    /// piece is left.
     fn send(&mut self, mut sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
         let (command, encoder) = (self.command(), Encoder::native(&self.filter));
         if self.next.is_none() {
@@ -93,10 +93,10 @@ impl Outgoing {
     }
 }
 
-/// What replicas and the AOF have got of a load.
+/// What replicas and the AOF have received of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// Every piece that has come.
+    /// Every piece that has arrived.
     Pieces,
     /// Not every piece, because a replica or AOF began with a snapshot that lacks the load. They get the whole filter
     /// after its last piece. Until then, some have a part of the load.
@@ -132,12 +132,12 @@ impl Ended {
         self.loads.push(load);
     }
 
-    /// Whether there are none.
+    /// Whether there are no loads.
     pub fn is_empty(&self) -> bool {
         self.loads.is_empty()
     }
 
-    /// Their memory, to be freed.
+    /// The memory of these loads, to be freed.
     pub fn garbage(self) -> Garbage {
         if self.loads.is_empty() {
             return Garbage::Layers(Vec::new());
@@ -191,7 +191,7 @@ pub(super) struct Pieces {
 
 /// In the format that the head announced.
 pub(super) enum Body {
-    /// Ours.
+    /// Our own format.
     Native(Decoder),
     /// RedisBloom's.
     RedisBloom(Loader),
@@ -225,7 +225,7 @@ impl Pieces {
         }
     }
 
-    /// Bytes of memory that loading it needs, at most.
+    /// Maximum number of bytes of memory that loading it needs.
     pub(super) fn most_held(&self) -> u64 {
         self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.most_held(),
@@ -233,7 +233,7 @@ impl Pieces {
         })
     }
 
-    /// Bytes of memory that it holds now.
+    /// Bytes of memory that it occupies now.
     fn held(&self) -> u64 {
         self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.held(),
@@ -259,9 +259,9 @@ impl Pieces {
 
     /// Reads the chunk that came with an iterator. The error also says whether the load is over.
     ///
-    /// Our chunks are placed on the main thread: for 16 MiB, which a reader accepts, that takes up to 50 ms. Clients
-    /// get them from a writer, and writers keep to [`CHUNK`]. Chunks that another server has accepted are accepted from
-    /// there.
+    /// Chunks in our format are placed on the main thread. For 16 MiB, which a reader accepts, that takes up to 50 ms.
+    /// Clients get chunks from a writer, and writers don't exceed [`CHUNK`]. Chunks that another server has accepted
+    /// are accepted from there.
     fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
         match &mut self.body {
             Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
@@ -283,7 +283,7 @@ impl Pieces {
         }
     }
 
-    /// The position of a chunk of RedisBloom, some of which may be long; `None` for our format, whose chunks are
+    /// The position of a chunk in RedisBloom's format, which may be long; `None` for our format, whose chunks are
     /// [short](LONGEST).
     fn destination(&mut self, iterator: i64, chunk: &[u8]) -> Result<Option<Destination>, DecodeError> {
         match &mut self.body {
@@ -355,9 +355,11 @@ pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
 }
 
 impl Loads {
-    /// Begins a load, and ends an earlier one of the same key. Returns what replicas and the AOF get of it from now on.
+    /// Begins a load, and ends an earlier load of the same key. Returns what replicas and the AOF get of the load from
+    /// now on.
     ///
-    /// They get nothing of RedisBloom's pieces: its head alone would make a key on servers that obey.
+    /// They get none of RedisBloom's pieces, because on servers that follow this one, its head alone would create a
+    /// key.
     pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> (Sent, Ended) {
         let are_sent = self.are_saved && !pieces.are_redisblooms();
         let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
@@ -366,7 +368,7 @@ impl Loads {
         (sent, ended)
     }
 
-    /// Ends the load of a key, if it is of this namespace.
+    /// Ends the load of a key if the load belongs to this namespace.
     pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), namespace: Namespace) -> Ended {
         let is_meant = self.waiting.get(key).is_some_and(|load| load.pieces.namespace() == namespace);
         if is_meant { self.forget(key) } else { Ended::default() }
@@ -451,7 +453,7 @@ impl Loads {
     }
 
     /// Reads the next chunk of a load, unless another thread has placed it. Returns what replicas and the AOF get of
-    /// the load, and the filter's pieces if it was the last chunk. The error comes with the load if that is over.
+    /// the load, and the filter's pieces if it was the last chunk. If the load is over, the error comes with it.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -502,7 +504,7 @@ impl Loads {
         self.drop_unasked(|load| load.is_abandoned(now))
     }
 
-    /// Drops the loads of clients because memory is short, unless they are [small](SMALL): their memory is in no key,
+    /// Drops the loads of clients because memory is short, unless they are [small](SMALL). Their memory isn't in a key,
     /// so evicting keys or refusing writes can't free it.
     pub fn drop_for_memory(&mut self) -> Ended {
         if self.are_small_with(0) {

@@ -1,4 +1,5 @@
-//! Commands in pieces: a command with many items has the same effect as several commands with some of the items each.
+//! Commands in pieces: a command with many items has the same effect as several commands that each have some of the
+//! items.
 //!
 //! A command that has blocked the server for long enough [goes on later](super::Call::go_on_later). This file decides
 //! which items the next piece has, and how the replies of the pieces become the reply of the command.
@@ -13,14 +14,15 @@ use std::ops::Range;
 /// What a piece adds to the reply of its command.
 #[derive(Debug, PartialEq)]
 pub struct Progress {
-    /// The answers for its items, if the command replies with a list.
+    /// The answers for the piece's items, if the command replies with a list.
     pub answers: Option<Reply>,
     /// If this was the last piece: the reply. For a list, that is the error that ends the list early, or
     /// [`Reply::Later`].
     pub end: Option<Result<Reply, CommandError>>,
 }
 
-/// A command of which some pieces are done. Places are numbers of arguments, or of bytes if one argument has all items.
+/// A command of which some pieces are done. Positions are numbers of arguments, or of bytes if one argument has all
+/// items.
 #[derive(Debug)]
 pub struct Pieces {
     first: usize,
@@ -41,8 +43,9 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The most arguments or bytes of a piece. Copying this number of bytes takes 50 µs, and reading the lengths in
-    /// them 500 µs. A piece may have as many items as there are arguments before them, which are in every piece.
+    /// Maximum number of arguments or bytes in a piece. Copying this number of bytes takes 50 µs, and reading the
+    /// lengths in them 500 µs. A piece may have as many items as there are arguments before them, which are in every
+    /// piece.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
     /// A command with this number of arguments, or of bytes if one argument has all items, whose first piece is done.
@@ -65,7 +68,7 @@ impl Pieces {
         pieces
     }
 
-    /// The argument of the first item, or the one that has all items. Those before it are the same in every piece.
+    /// The argument with the first item, or with all items. The arguments before it are the same in every piece.
     pub fn first(&self) -> usize {
         self.first
     }
@@ -86,7 +89,7 @@ impl Pieces {
         (self.at..self.at.saturating_add(len), items)
     }
 
-    /// If the last piece, which had this length, filled the time it may take, the next should not be much longer.
+    /// If the previous piece, which had this length, used up its time, the next one should not be much longer.
     fn learn(&mut self, len: usize) {
         let [arguments, bytes] = Pieces::MOST;
         let most = if self.is_blob { bytes } else { arguments.max(self.first) };
@@ -140,7 +143,7 @@ impl Pieces {
         }
     }
 
-    /// A refusal of the next piece, or of an item in it, as one of the whole command.
+    /// Converts a refusal of the next piece, or of an item in it, into a refusal by the whole command.
     fn stopped(&self, why: CommandError) -> CommandError {
         let (done, why) = match why {
             CommandError::Stopped { done, why, .. } => (done, why),

@@ -1,5 +1,4 @@
-//! How far a filter can grow in the memory that it may have, which is what valkey-bloom's VALIDATESCALETO and
-//! MAXSCALEDCAPACITY are about.
+//! How far a filter can grow within its memory limits. valkey-bloom's VALIDATESCALETO and MAXSCALEDCAPACITY need this.
 
 use super::call::Call;
 use super::error::CommandError;
@@ -10,7 +9,7 @@ use crate::filter::{LiveRef, Step, layers_after};
 /// Where growth ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// At the capacity that was asked for.
+    /// At the requested capacity.
     Wanted,
     /// At the limit of memory.
     Memory,
@@ -18,7 +17,7 @@ enum End {
     Limit,
 }
 
-/// The capacity that a filter reaches by these steps, and why it goes no further.
+/// The capacity that a filter reaches by these steps, and why it can't grow further.
 fn reach<'a, C: Call<'a>>(
     call: &C,
     (mut capacity, bytes): (u64, u64),

@@ -1,5 +1,5 @@
-//! BF.REBUILD: builds a filter from scratch beside the one that goes on serving. The new filter replaces it in one
-//! step.
+//! BF.REBUILD: builds a new filter from scratch while the old one continues to serve. The new filter then replaces the
+//! old one in one step.
 
 use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
 use super::blob::Parts;
@@ -63,7 +63,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => 0,
     };
     if spec.is_list() {
-        // What COMMIT would refuse is refused before the items come.
+        // Whatever COMMIT would refuse is refused here, before the items are sent.
         spec.built(0).next_shape(&[])?;
     }
     let live_bytes = live.map_or(0, LiveRef::bytes);
@@ -162,7 +162,7 @@ fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// Builds a static filter from the list that is the shadow. The result depends on the list alone, so replicas build the
+/// Builds a static filter from the list that is the shadow. The result depends only on the list, so replicas build the
 /// same filter.
 fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
     let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();

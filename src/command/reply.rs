@@ -13,7 +13,7 @@ pub enum Reply {
     Integer(i64),
     /// `:1`/`:0` in RESP2, a boolean in RESP3.
     Bool(bool),
-    /// A bulk string with a number in RESP2, a double in RESP3.
+    /// A number: a bulk string in RESP2, a double in RESP3.
     Double(f64),
     /// A bulk string.
     Bulk(Vec<u8>),
@@ -58,22 +58,22 @@ impl From<bool> for Answer {
     }
 }
 
-/// One answer per item, in order. Up to 64 need no allocation, more need a single one.
+/// One answer per item, in order. Up to 64 answers need no allocation, and more need a single one.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answers {
     /// The answers. There are fewer than items if the first refusal ended the command.
     pub answers: SmallVec<[Answer; 64]>,
-    /// Why the refused ones were refused.
+    /// Why the refused items were refused.
     pub error: Option<CommandError>,
 }
 
-/// Numbers and their names. A map of these needs no allocation, and its names are sent as they are: without that,
+/// Numbers and their names. A map of these needs no allocation, and its names are sent unchanged. Without this type,
 /// BF.INFO took an eighth longer than in RedisBloom.
 #[derive(Debug, PartialEq)]
 pub struct Numbers {
     names: &'static [&'static CStr],
-    /// As many as there are names. A negative one is null. With an `Option` of each, a reply would be so large that
-    /// every command copies its own by a call of memcpy.
+    /// There are as many values as names. A negative value stands for null. With an `Option` for each value, a reply
+    /// would be so large that every command would copy it with a call to memcpy.
     values: [i64; Numbers::MOST],
 }
 

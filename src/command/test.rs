@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Argument of the first item.
 const FIRST_ITEM: usize = 2;
 
-/// The generation that a read sees: the clock's, unless the filter has no window with a period.
+/// The generation that a read sees. It follows the clock if the filter is a window with a period.
 #[inline(always)]
 pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u64 {
     match filter.window() {
@@ -30,8 +30,8 @@ pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u
     }
 }
 
-/// `BF.EXISTS key item`, `BF.TEST key item`. As in RedisBloom, a missing key and a key of another type hold
-/// nothing.
+/// `BF.EXISTS key item`, `BF.TEST key item`. As in RedisBloom, a missing key or a key of another type contains no
+/// items.
 #[inline(always)]
 pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
@@ -61,7 +61,7 @@ fn test_foreign<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 
 /// A filter that tests items in groups.
 trait Tester: Sync {
-    /// Tests items in order, and passes the answers of each group to `show` with the number of its items, until it
+    /// Tests items in order, and passes the answers of each group to `show` with the number of its items, until `show`
     /// breaks.
     fn test_each<'i>(
         &self,
@@ -198,8 +198,8 @@ impl Bitmap {
         bytes
     }
 
-    /// Passes the numbers of yes and no answers to `count`. Replies with the answers, or with the number of yes answers
-    /// if `counted`.
+    /// Passes the numbers of yes answers and no answers to `count`. Replies with the answers, or with the number of yes
+    /// answers if `counted`.
     fn reply(&self, counted: bool, count: impl FnOnce(u64, u64)) -> Reply {
         let yes = self.ones();
         count(yes, (self.len as u64).saturating_sub(yes));
@@ -207,9 +207,8 @@ impl Bitmap {
     }
 }
 
-/// The number of parallel tasks for testing a part: more if each item has many probes. A task then takes about a
-/// millisecond at most, so that other jobs get their turn after it. In 4096 layers, a part would take more than a
-/// second.
+/// The number of parallel tasks for testing a part: more if each item has many probes. Then a task takes about a
+/// millisecond at most, and other jobs get their turn after it. In 4096 layers, a part would take more than a second.
 fn tasks(filter: LiveRef<'_>) -> NonZeroUsize {
     const MOST: usize = Blob::PART / GROUP;
     // 2^18 probes for each.
@@ -323,7 +322,7 @@ mod tests {
         }
     }
 
-    /// At most one more group is tested after the client has gone, no matter which part notices it.
+    /// At most one more group is tested after the client has gone, no matter in which part this is noticed.
     #[test]
     fn tests_stop_after_the_group_during_which_the_client_went() {
         let bytes = vec![0; 3 * Blob::PART];

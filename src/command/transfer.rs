@@ -1,15 +1,15 @@
-//! Filters in chunks: SCANDUMP and LOADCHUNK, in the wire format. An AOF rewrite writes the same LOADCHUNKs.
+//! Filters in chunks: SCANDUMP and LOADCHUNK, in the wire format. An AOF rewrite writes the same LOADCHUNK commands.
 //!
 //! Iterators are RedisBloom's. 0 asks for the head, which comes with iterator 1. 1 + n asks for the chunk at byte n
 //! of the body, which comes with 1 + the offset after the chunk. The end is iterator 0 and an empty string. Each
 //! piece is loaded with the iterator that came with it.
 //!
 //! A filter that is being loaded becomes a key when its last chunk arrives. Each piece is replicated when it comes;
-//! pieces in RedisBloom's format are replicated after the last one. A filter becomes a key with its head, as in
-//! RedisBloom, only if this server obeys a RedisBloom.
+//! pieces in RedisBloom's format are replicated after the last one. Only if this server follows a server with
+//! RedisBloom does a filter become a key with its head, as in RedisBloom.
 //!
-//! A large filter of which replicas and the AOF have nothing yet is sent as such a load, before it becomes a key. So
-//! they have the whole filter or nothing, and no command of the stream is longer than a piece.
+//! If replicas and the AOF have no part of a large filter yet, the filter is sent as such a load before it becomes a
+//! key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
@@ -67,8 +67,8 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
     let data = call.arg(DATA);
-    // What SCANDUMP gives at the end of a filter ends a load, even an incomplete one. Where this server obeys, the load
-    // may have ended already.
+    // The reply of SCANDUMP at the end of a filter ends a load, even an incomplete one. If this server follows another
+    // one, the load may have ended already.
     if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
         return Ok(Reply::Ok);
     }
@@ -220,8 +220,9 @@ fn begin<'a, C: Call<'a>>(
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
     let pieces = Pieces::begin(namespace, call.arg(1), head)?;
-    // RedisBloom has the filter from the first piece on, tests and adds items, and may send its part in a full sync
-    // before the other pieces come. So a server that obeys one needs the filter at once as well.
+    // In RedisBloom, the filter exists from the first piece on. Its items can be tested and added, and a full sync may
+    // send the partial filter before the other pieces arrive. So a server that follows RedisBloom also needs the filter
+    // immediately.
     if call.obeys() && pieces.are_redisblooms() {
         key.create(pieces.without_chunks().map_err(|why| namespace.bad_head(Some(why)))?);
         call.replicate(Effect::Verbatim);
@@ -265,7 +266,7 @@ pub(super) fn put<'a, C: Call<'a>>(
     if call.is_heard() {
         each_piece(&encoder, |iterator, piece| call.replicate(load(command, iterator, piece)));
     } else {
-        // Nobody receives it, but the server counts changes until its next snapshot.
+        // Nobody receives this, but the server counts changes until its next snapshot.
         call.replicate(load(command, 1, encoder.head()));
     }
     key.create(filter);

@@ -45,7 +45,7 @@ fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key) -> Result<Standing, Command
     Ok(window.ok_or(CommandError::NotWindow)?.standing())
 }
 
-/// Does what a primary did.
+/// Repeats what a primary did.
 fn obey<'a, C: Call<'a>>(call: &C, mut key: C::Key, standing: Standing) -> Result<Reply, CommandError> {
     let event = match replicated(call)? {
         Replicated::At { number, by_hand } if number > standing.newest => {

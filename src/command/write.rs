@@ -18,7 +18,7 @@ use crate::filter::{
 use crate::hash::ItemHash;
 use crate::params::Spec;
 
-/// Whether adding tests first.
+/// Whether an add tests the item first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Always records the item.
@@ -47,7 +47,7 @@ pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     (most > 0 && !call.obeys()).then_some(most)
 }
 
-/// Items of Bloom filters between two looks at the clock, which cost 25 ns each. They need up to 600 µs.
+/// Number of Bloom filter items between two looks at the clock. A look costs 25 ns, and the items need up to 600 µs.
 pub(super) const BLOOM_STEP: usize = if cfg!(small_steps) { 1 } else { 32 };
 
 /// Whether a command should end before its item number `done`, and continue later. It asks before every `step`th item.
@@ -67,7 +67,7 @@ pub(super) fn time_probes<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) {
     }
 }
 
-/// Bytes of items between two looks at the clock. Hashing them takes up to 250 µs, with the slowest codec.
+/// Number of bytes of items between two looks at the clock. Hashing them takes up to 250 µs with the slowest codec.
 pub(super) const STEP_BYTES: usize = 1 << 16;
 
 /// The arguments from `first` on: the items of a command, until it continues later.
@@ -94,7 +94,8 @@ pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> imp
 
 /// Whether a command whose items are the arguments from `first` on ends after `done` of them. It then continues later.
 ///
-/// Not inlined: it is called once for a group of items, and its values would occupy registers for all of them.
+/// Not inlined: it is called once per group of items, but its values would occupy registers while all of them are
+/// processed.
 #[inline(never)]
 pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize) -> bool {
     let of = call.argc().saturating_sub(first);
@@ -121,7 +122,7 @@ pub(super) fn create<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Makes a Bloom filter in an opened, empty key.
+/// Puts a new Bloom filter into an opened, empty key.
 pub(super) fn make<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -138,8 +139,8 @@ pub(super) fn make<'a, C: Call<'a>>(
 /// has, which takes 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
-/// Whether a new filter of `more` bytes may be made, in a key that will then have `total`. A replica makes what its
-/// primary has made.
+/// Whether a new filter of `more` bytes may be created in a key that will then have `total` bytes. A replica creates
+/// what its primary has created.
 pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
     if more >= LONG_TO_CREATE {
         call.may_be_long();
@@ -227,8 +228,8 @@ pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<()
     }
 }
 
-/// What the clock demands of the windows in a filter before a write. A replica, and a server that is loading an AOF,
-/// ignore the clock: they receive what the primary did.
+/// What the windows in a filter have to do before a write, according to the clock. A replica, and a server that is
+/// loading an AOF, ignore the clock: they receive what the primary did.
 #[inline(always)]
 pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
     let window = match filter {
@@ -242,7 +243,7 @@ pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
     window.due(call.now_ms())
 }
 
-/// Does what is [`due`].
+/// Carries out what is [`due`].
 #[cold]
 pub(super) fn catch_up_to<'a, C: Call<'a>>(call: &C, key: &mut C::Key, due: Due) -> Result<(), CommandError> {
     let (words, event) = match due {
@@ -318,7 +319,7 @@ pub(super) fn on_each<'a, C: Call<'a>, G: Into<Garbage>>(
 
 // ---- growing -------------------------------------------------------------------------------------------------------
 
-/// What a namespace adds to growing: its own limits, and the wording of its refusals.
+/// What is specific to a namespace when a filter grows: its own limits, and the wording of its refusals.
 pub(super) trait GrowInServer: Grow {
     /// Whether the configuration allows the filter to grow.
     ///
@@ -427,8 +428,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But a window may have dropped no item from the cells in question: then it drops more.
-        // Once it is empty, there is room.
+        // New cells have room. But a window may not have dropped any item from the cells in question; then it drops
+        // more generations. Once it is empty, there is room.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),
@@ -462,8 +463,8 @@ pub(super) fn rebuild_in(key: &impl Key) -> Option<&Rebuild> {
 /// Ends a rebuild whose shadow cannot follow. Replicates the end before the effect of the command that the shadow
 /// could not follow, notifies subscribers, logs it, and remembers the reason for clients that ask later.
 ///
-/// A primary whose shadow couldn't follow would have sent an ABORT first. So if this server obeys, it differs from its
-/// primary now: it lacks the memory that the primary has.
+/// A primary whose shadow couldn't follow would have sent an ABORT first. So if this server follows a primary, it now
+/// differs from the primary, because it doesn't have the memory that the primary has.
 #[cold]
 pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &CommandError) {
     let why = WithoutPrefix(why).to_string();

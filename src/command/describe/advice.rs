@@ -19,7 +19,7 @@ const FAR_ABOVE: f64 = 5.0;
 /// false answers it is four standard deviations above.
 const DRIFT: f64 = 2.0;
 
-/// Number of false answers before a rate is trusted: with 20, its standard deviation is a fifth.
+/// Minimum number of false answers for a rate to be trusted. With 20, its standard deviation is a fifth.
 const ENOUGH_FALSE: u64 = 20;
 
 /// Above this share of the counters in use, saturated counters are no longer an accident.
@@ -128,7 +128,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
                 general(promise)
             ));
         }
-        // The hour may have begun with generations that have left the window since.
+        // At the beginning of the hour, there may have been generations that have since left the window.
         let explained = if is_chain { summary.error_rate_now } else { summary.error_rate_now.max(promise) };
         advice.extend(on_observed(promise, explained, observed));
     }
@@ -158,7 +158,7 @@ fn on_observed(promise: f64, explained: f64, observed: Observed) -> Option<Strin
     })
 }
 
-/// A key as a word of a command, quoted as in redis-cli.
+/// A key as an argument of a command, quoted as in redis-cli.
 fn word(key: &[u8]) -> String {
     let text = printable(key);
     if text.is_empty() || text.contains([' ', '\\']) { format!("\"{text}\"") } else { text }

@@ -19,8 +19,8 @@ use number::general;
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 
-/// Layers that BF.STATS describes one by one: the newest, which have most items. A filter has more only if it was
-/// loaded with them, merged from many, or has grown ten thousand times with expansion 1.
+/// Layers that BF.STATS describes one by one: the newest ones, which contain most items. A filter has more only if it
+/// was loaded with them, merged from many, or has grown ten thousand times with expansion 1.
 const MOST_LAYERS: usize = 128;
 
 /// Fields of a map, in order.
@@ -183,7 +183,7 @@ pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let text = |parts: fmt::Arguments<'_>| {
-        // Most lines fit into this, and need not be moved while they become longer.
+        // Most lines fit into this capacity, so they needn't be moved while they become longer.
         let mut text = String::with_capacity(128);
         let _ = text.write_fmt(parts);
         Reply::Bulk(text.into_bytes())

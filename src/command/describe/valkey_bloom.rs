@@ -1,4 +1,4 @@
-//! The fields of BF.INFO that valkey-bloom has and RedisBloom doesn't. As there, the reply is the value alone.
+//! The fields of BF.INFO that valkey-bloom has and RedisBloom doesn't. As in valkey-bloom, the reply is only the value.
 
 use crate::command::call::Call;
 use crate::command::error::CommandError;

@@ -118,13 +118,13 @@ fn seed_or_random(hex: Option<&[u8]>, hash: HashKind) -> Result<Seed, CommandErr
 pub(in crate::command) enum New {
     /// A filter of ours. It gets a random seed.
     Bloomery(Spec),
-    /// A filter of ours that the server's primary has made, with its seed.
+    /// A filter of ours that the server's primary has created, with its seed.
     Sent(Spec),
     /// A filter of ours that a BF.RESERVE creates on replicas; a window begins now. It gets a random seed.
     Reserved(Spec),
     /// A filter of RedisBloom, on a server that obeys one.
     RedisBloom(ChainSpec),
-    /// A filter of valkey-bloom, which alone hashes with a seed of 32 bytes.
+    /// A filter of valkey-bloom, the only system that hashes with a seed of 32 bytes.
     ValkeyBloom(ValkeySpec),
 }
 
@@ -149,7 +149,7 @@ pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
     }
 }
 
-/// Reads the options. `own` sees each word first, and consumes those that only this command has.
+/// Reads the options. `own` sees each word first, and consumes the options that only this command has.
 fn reserve_options<'a, 'c, C: Call<'a>>(
     mut words: Arguments<'c, C>,
     mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
@@ -244,7 +244,7 @@ fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, Command
 }
 
 impl ReserveOptions<'_> {
-    /// Replaces a TTL by the window that it stands for.
+    /// Replaces a TTL with the window that it stands for.
     fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
         let Some(ttl_ms) = self.ttl_ms else {
             return match self.steps {
@@ -265,7 +265,7 @@ impl ReserveOptions<'_> {
         Ok(steps)
     }
 
-    /// The layout asked for, or this one. AUTO chooses FINGERPRINT for what no other layout can do.
+    /// The layout asked for, or this one. AUTO chooses FINGERPRINT for options that no other layout supports.
     fn layout_of(&self, otherwise: LayoutChoice) -> LayoutChoice {
         let needs_fingerprints = self.counting.is_some() && self.asks_to_scale()
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
@@ -283,7 +283,7 @@ impl ReserveOptions<'_> {
             || self.on_full == Some(OnFull::Scale)
     }
 
-    /// Whether an option decides the kind of filter.
+    /// Whether any option determines the kind of filter.
     fn name_a_kind(&self) -> bool {
         self.expansion.is_some()
             || self.nonscaling
@@ -296,9 +296,9 @@ impl ReserveOptions<'_> {
     }
 }
 
-/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Anything that the options
-/// leave open stays as it is, if it is known. The capacity becomes what has turned out to be needed. Only a static
-/// filter may begin in an empty key.
+/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Properties that the
+/// options don't specify stay as they are, if they are known. The capacity becomes the one that has turned out to be
+/// necessary. Only a static filter may begin in an empty key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
     live: Option<LiveRef<'_>>,
@@ -407,7 +407,7 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     Spec { family, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// The family that the options mean, in this layout.
+/// The family that follows from the options, in this layout.
 fn family(
     options: &ReserveOptions<'_>,
     layout: LayoutChoice,
@@ -487,7 +487,7 @@ fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
     u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
 }
 
-/// The spec of another filter. The numbers given must agree with it.
+/// The spec of another filter. The numbers in the command must agree with it.
 fn like<'a, C: Call<'a>>(
     call: &C,
     index: usize,
@@ -513,7 +513,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
     let mut option = |name, value| words.extend([Text(name), value]);
     match spec.family {
-        // Only a rebuild makes one, and its kind follows from the layout.
+        // Only a rebuild creates such a filter, and its kind follows from the layout.
         _ if spec.layout.is_static() => {}
         Family::Fixed(overflow) => option("ONFULL", Text(overflow.as_str())),
         Family::Scaling { expansion, tightening } => {
@@ -566,7 +566,7 @@ pub(in crate::command) fn sent_before_capacity(spec: &Spec) -> Created {
     Created { numbers: numbers.into_iter().collect(), seed: spec.seed.low }
 }
 
-/// Whether everything that distinguishes it from a filter that an add creates is in what [`sent`] returns.
+/// Whether [`sent`] returns everything that distinguishes this filter from one that an add creates.
 pub(in crate::command) fn is_plain(spec: &Spec) -> bool {
     let family = Settings::family_for(spec.expansion().unwrap_or(0));
     *spec == Spec { family, seed: spec.seed, ..Spec::fixed(spec.capacity, spec.error_rate) }
@@ -576,7 +576,7 @@ pub(in crate::command) fn is_plain(spec: &Spec) -> bool {
 pub(in crate::command) struct Insertion {
     pub(in crate::command) new: New,
     pub(in crate::command) create: bool,
-    /// The capacity that a filter which is created must be able to grow to.
+    /// The capacity that a newly created filter must be able to reach.
     pub(in crate::command) scale_to: Option<u64>,
     /// Argument of the first item.
     pub(in crate::command) first_item: usize,

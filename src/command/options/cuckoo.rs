@@ -126,7 +126,7 @@ pub(in crate::command) fn sent(spec: &CuckooSpec) -> Created {
     Created { numbers: SmallVec::from_buf(numbers.map(Word::Number)), seed: spec.seed.low }
 }
 
-/// Whether everything that distinguishes it from a filter that an add creates is in what [`sent`] returns.
+/// Whether [`sent`] returns everything that distinguishes this filter from one that an add creates.
 pub(in crate::command) fn is_plain(spec: &CuckooSpec) -> bool {
     spec.origin == Origin::Bloomery && spec.hash == HashKind::default()
 }

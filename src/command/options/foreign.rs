@@ -1,4 +1,4 @@
-//! Options of other systems' filters: what their items are, and which one BF.RESERVE makes.
+//! Options of other systems' filters: what their items are, and which system's filter BF.RESERVE creates.
 
 use super::bloom::{capacity, error_rate};
 use super::{Arguments, printable, upper};
@@ -78,7 +78,7 @@ pub(in crate::command) fn items<'a, C: Call<'a>>(
     Ok(encoding)
 }
 
-/// The systems whose filters BF.RESERVE makes.
+/// The systems whose filters BF.RESERVE can create.
 const SYSTEMS: [(&str, Scheme, ItemsOption); 5] = [
     ("SBBF", Scheme::Sbbf, TYPE),
     ("BLOOMV3", Scheme::BloomV3, NO_OPTION),
@@ -87,7 +87,7 @@ const SYSTEMS: [(&str, Scheme, ItemsOption); 5] = [
     ("GOZERO", Scheme::GoZero, NO_OPTION),
 ];
 
-/// Where SCHEME stands in BF.RESERVE.
+/// The argument with SCHEME in BF.RESERVE.
 const SCHEME: usize = 4;
 
 /// A filter of another system that a BF.RESERVE requests.

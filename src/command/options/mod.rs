@@ -1,8 +1,8 @@
 //! Parsing of options, and their canonical form for replication.
 //!
 //! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and accepts
-//! any word that begins like an option. There, a key named `nonscaling` creates a non-scaling filter. What a RedisBloom
-//! primary sends is parsed by RedisBloom's rules.
+//! any word that begins like an option. In RedisBloom, a key named `nonscaling` creates a non-scaling filter. What a
+//! RedisBloom primary sends is parsed by RedisBloom's rules.
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;
@@ -19,8 +19,8 @@ use std::str::FromStr;
 /// More than the longest word that names an option.
 const BEYOND_OPTIONS: usize = 16;
 
-/// A word in upper case, to be compared with options. A word may have 512 MiB, so the rest of one that is longer than
-/// any option is left out.
+/// A word in upper case, to be compared with options. A word can have 512 MiB, so words that are longer than any option
+/// are cut off.
 pub(super) fn upper(word: &[u8]) -> SmallVec<[u8; BEYOND_OPTIONS]> {
     word.iter().take(BEYOND_OPTIONS).map(u8::to_ascii_uppercase).collect()
 }
@@ -47,8 +47,8 @@ pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     short_decimal(bytes).or_else(|| any_number(bytes))
 }
 
-/// A number of few digits, as most error rates are. Digits and power of ten are exact then, so that their quotient is
-/// the nearest number, in a quarter of the time (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
+/// A number with few digits, like most error rates. Its digits and its power of ten are exact, so their quotient is the
+/// nearest number. This takes a quarter of the time (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
 fn short_decimal(bytes: &[u8]) -> Option<f64> {
     // From one digit and the point to fifteen digits and the point.
     if !(2..=16).contains(&bytes.len()) {
@@ -105,7 +105,7 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
         Some(word)
     }
 
-    /// Number of the argument that was read last.
+    /// Index of the argument that was read last.
     pub(super) fn last(&self) -> usize {
         self.next.saturating_sub(1)
     }

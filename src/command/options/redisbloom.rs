@@ -1,7 +1,7 @@
 //! Options as RedisBloom reads them, for commands from a RedisBloom primary or from an append-only file that it wrote.
 //!
-//! RedisBloom sends a command as its client wrote it. So everything that it accepts must be understood here, and mean
-//! the same: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT;
+//! RedisBloom sends a command as its client wrote it. So we must understand everything that it accepts, with the same
+//! meaning: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT;
 //! unknown words; error rates down to the smallest number. What it refuses it doesn't send, so little is checked.
 //!
 //! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed is
@@ -19,7 +19,7 @@ use crate::filter::foreign::ChainSpec;
 use crate::hash::HashKind;
 use crate::params::Spec;
 
-/// RedisBloom stores an expansion in 32 bits. This one is 0 there, in a chain that grows.
+/// RedisBloom stores an expansion in 32 bits, so this one becomes 0 in RedisBloom, in a chain that grows.
 const GROWS_BY_0: u64 = 1 << 32;
 
 /// Whether BF.RESERVE or CF.RESERVE is to be read as RedisBloom reads it.
@@ -139,7 +139,7 @@ fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item =
     Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(numbers))
 }
 
-/// From what [`bloom::sent`] makes.
+/// Parses the output of [`bloom::sent`].
 fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
     // As they were read from the client.
     let (items, rate) = (bloom::capacity(numbers.next()?).ok()?, bloom::error_rate(numbers.next()?).ok()?);
@@ -148,7 +148,7 @@ fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
     numbers.next().is_none().then_some(Spec { family, seed, ..Spec::fixed(items, rate) })
 }
 
-/// From what [`cuckoo::sent`] makes.
+/// Parses the output of [`cuckoo::sent`].
 fn sent_cuckoo<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<CuckooSpec> {
     let spec = CuckooSpec::new(capacity(numbers.next()?)?);
     let bucket_size = u8::try_from(integer(numbers.next()?)?).ok()?;
@@ -230,7 +230,7 @@ fn capacity(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok().filter(|items| *items > 0)
 }
 
-/// 0 makes a chain of fixed capacity.
+/// 0 means a chain with a fixed capacity.
 fn expand(spec: &mut ChainSpec, bytes: &[u8]) -> Option<()> {
     let expansion = integer(bytes)?;
     spec.scales = expansion != 0;
@@ -240,7 +240,7 @@ fn expand(spec: &mut ChainSpec, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// As C reads it.
+/// Parses the text as C does.
 fn error_rate(bytes: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(bytes).ok()?;
     let hexadecimal = |text: &str| text.strip_prefix("0x").or(text.strip_prefix("0X")).map(hexadecimal);

@@ -49,7 +49,7 @@ impl Dialect {
         Ok(true)
     }
 
-    /// Whether one of them was given. Then ITEMS may be missing, as in valkey-bloom.
+    /// Whether any of these options was given. Then ITEMS can be missing, as in valkey-bloom.
     pub(super) fn is_spoken(&self) -> bool {
         self.tightening.is_some() || self.seed.is_some() || self.scale_to.is_some()
     }

@@ -144,7 +144,7 @@ pub enum ArgumentKind {
 }
 
 impl Entry {
-    /// Full name of the command in a module with this prefix. With the prefix `bf`, commands have RedisBloom's
+    /// The full name of the command in a module with this prefix. With the prefix `bf`, commands have RedisBloom's
     /// names: `bf.add` and `cf.add`. Any other prefix gives `prefix.add` and `prefix.cf.add`.
     pub fn name(&self, prefix: &str) -> String {
         match self.namespace {
