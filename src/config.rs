@@ -1,4 +1,4 @@
-//! The options of the module: names, defaults, ranges. The server holds them as text; this file says what they
+//! The options of the module: names, defaults, ranges. The server stores them as text; this file defines what they
 //! mean.
 //!
 //! RedisBloom's options keep their names, defaults and refusals. Ranges are constants: if the range of an option
@@ -30,8 +30,8 @@ pub struct Settings {
     pub cuckoo_expansion: u32,
     /// Maximum number of sub-filters of a cuckoo filter.
     pub cuckoo_max_expansions: u32,
-    /// Number of threads besides the main thread; `None` for one per core that the main thread leaves free, but at
-    /// least one.
+    /// Number of threads in addition to the main thread. `None` means one for each core except the main thread's, but
+    /// at least one.
     pub threads: Option<usize>,
     /// Number of items from which BF.BULKTEST runs on the pool, so that only its client waits and not the server.
     pub offload_min_items: u64,
@@ -97,16 +97,16 @@ impl Default for Settings {
 /// Why a text isn't a valid value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It isn't a number.
+    /// The value isn't a number.
     Invalid,
     /// It isn't a valid value. Says what the option accepts.
     Takes(&'static str),
-    /// It is outside this range.
+    /// The value is outside this range.
     Range(String),
 }
 
 impl Refusal {
-    /// The text for users, with the option called `name`, in RedisBloom's words.
+    /// The error text for users, in RedisBloom's words. It calls the option `name`.
     pub fn text(&self, name: &str) -> String {
         match self {
             Refusal::Invalid => format!("Invalid value for `{name}`"),
@@ -153,7 +153,7 @@ pub const MAX_THREADS: usize = 8;
 /// The smallest limit on the items of a command. Commands with fewer items aren't counted.
 pub const MIN_ITEMS_LIMIT: i64 = 1000;
 
-/// RedisBloom's largest default capacity. For BF.RESERVE, memory is the limit.
+/// The largest default capacity, as in RedisBloom. For BF.RESERVE, memory is the limit.
 const MAX_INITIAL_SIZE: i64 = 1 << 30;
 
 /// All options.
@@ -390,7 +390,7 @@ mod tests {
         }
     }
 
-    /// Whatever is configured, the filters that are created by default have two buckets.
+    /// With every configuration, filters that are created by default have at least two buckets.
     #[test]
     fn the_bucket_size_in_force_fits_the_capacity() {
         for (cuckoo_bucket_size, cuckoo_initial_size, used) in [

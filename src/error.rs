@@ -1,5 +1,5 @@
-//! What can go wrong in the core. There are no server types and no reply texts here: `command::error` chooses
-//! those.
+//! What can go wrong in the core. There are no server types and no reply texts here: `command::error` chooses the
+//! texts.
 
 use std::fmt;
 
@@ -41,7 +41,8 @@ pub enum Error {
     Full,
     /// A static filter accepts no adds: its cells are computed from all its items at once.
     Static,
-    /// No hash function was found that a static filter can be built with. Another seed gives other hash functions.
+    /// No hash function was found with which the static filter can be built. With another seed, there are other hash
+    /// functions to try.
     Unbuilt,
     /// A scaling filter has the maximum number of layers.
     TooManyLayers,

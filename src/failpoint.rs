@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// The place that panics when it is next reached; empty for none.
+/// The place that panics the next time it is reached; empty for none.
 static ARMED: Mutex<String> = Mutex::new(String::new());
 
 /// The place that is armed.

@@ -1,4 +1,4 @@
-//! Bytes to 128 bits, once per item; every layer of a filter uses the same 128 bits.
+//! Hashes an item's bytes to 128 bits, once per item. Every layer of a filter uses the same 128 bits.
 //!
 //! | bits | use |
 //! | --- | --- |
@@ -6,7 +6,7 @@
 //! | `low` 10..64 | block, or base of the probe sequence over a CLASSIC shard |
 //! | `high` | probes inside the block, or stride of that sequence |
 //!
-//! Shard and position never share bits: a shard would otherwise use only part of its cells.
+//! Shard and position never share bits, because otherwise a shard would use only part of its cells.
 
 use crate::spelling::spelling;
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -51,7 +51,7 @@ pub(crate) fn fast_range(random: u64, n: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HashKind {
-    /// XXH3-128 with a 64-bit seed: the fast one.
+    /// XXH3-128 with a 64-bit seed: the fast function.
     #[default]
     Xxh3 = 1,
     /// SipHash-1-3-128 with a 128-bit key: for items that an adversary picks. Without the key, an adversary cannot find
@@ -95,11 +95,11 @@ impl Seed {
     /// A random seed, as wide as `kind` uses. A process that forks shares up to 64 seeds with its child.
     ///
     /// # Errors
-    /// The operating system's, if it has no randomness.
+    /// The operating system's error, if it provides no randomness.
     pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
         thread_local! {
-            /// Random words that no seed has used yet. Asking the system takes 300 ns for one seed, and still 3 ns a
-            /// byte for many at once.
+            /// Random words that no seed has used yet. Asking the system takes 300 ns for one seed, and still 3 ns per
+            /// byte if many seeds are requested at once.
             static UNUSED: RefCell<([[u8; 8]; 64], usize)> = const { RefCell::new(([[0; 8]; 64], 0)) };
         }
         UNUSED.with_borrow_mut(|(words, left)| {
@@ -143,7 +143,7 @@ impl From<Seed> for u128 {
     }
 }
 
-/// Hidden: the key of a SipHash filter is a secret, and logs are read by many.
+/// Not shown, because the key of a SipHash filter is a secret, and many people can read logs.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")
@@ -164,7 +164,8 @@ impl Hasher {
         self.hash_in_loop(item)
     }
 
-    /// As [`hash`](Hasher::hash), inlined where many items are hashed: the call would take as long as the hash.
+    /// Like [`hash`](Hasher::hash), but inlined, for places where many items are hashed: a call would take as long as
+    /// the hash.
     #[inline(always)]
     pub(crate) fn hash_in_loop(&self, item: &[u8]) -> ItemHash {
         match self.kind {
@@ -183,7 +184,7 @@ impl Hasher {
 }
 
 /// An item that was hashed before, for filters that have the same hash function and seed. It remembers both, and a
-/// filter that has others panics instead of giving a wrong answer.
+/// filter with a different function or seed panics instead of giving a wrong answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashed {
     hasher: Hasher,
@@ -206,7 +207,7 @@ impl From<Hashed> for ItemHash {
 
 /// What filters accept: bytes, or a [`Hashed`] item.
 pub trait Item {
-    /// The item's hash by this function.
+    /// The item's hash with this function.
     ///
     /// # Panics
     /// For a [`Hashed`] item, if it was hashed by another function or with another seed.

@@ -1,5 +1,5 @@
-//! Which allocator is used: decided once, for good. `module`'s allocator asks at every allocation. The rule is here,
-//! where it is tested without a server.
+//! Which allocator is used. This is decided once and never changes. `module`'s allocator asks at every allocation. The
+//! rule is here, where it is tested without a server.
 
 use crate::sync::AtomicU8;
 use crate::sync::Ordering::Relaxed;
@@ -8,9 +8,10 @@ const UNDECIDED: u8 = 0;
 const SYSTEM: u8 = 1;
 const SERVER: u8 = 2;
 
-/// The first question decides for the system, [`bind`](Latch::bind) for the server. Whichever comes first counts.
+/// The first question decides for the system's allocator, and [`bind`](Latch::bind) decides for the server's. Whichever
+/// comes first counts.
 ///
-/// Relaxed: no other data depends on this byte. What the server's allocator needs was there before.
+/// Relaxed: no other data depends on this byte. What the server's allocator needs was set up before.
 pub(crate) struct Latch(AtomicU8);
 
 impl Latch {

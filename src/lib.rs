@@ -1,9 +1,9 @@
 //! Bloom and cuckoo filters: cache-line blocked, sharded, counting, scaling and windowed; read and written from several
 //! threads; saved in a versioned format that other languages can read.
 //!
-//! The crate is two things. As a library (`default-features = false`) it is plain Rust: no server, no libclang. With
-//! the default feature `module` it also has what the package `bloomery-module` links as `libbloomery.so`, which Redis
-//! and Valkey load with `MODULE LOAD`.
+//! The crate has two uses. As a library (`default-features = false`) it is plain Rust: no server, no libclang. With the
+//! default feature `module` it also has what the package `bloomery-module` links as `libbloomery.so`, which Redis and
+//! Valkey load with `MODULE LOAD`.
 //!
 //! ```
 //! use bloomery::Bloom;

@@ -9,12 +9,13 @@
 //! Everything here is computed with IEEE basic operations and the pure-Rust `libm`, never with the platform's libm:
 //! geometry is derived from these numbers, and a replica on another C library must derive the same geometry.
 
-/// Over which cells the probes of an item are spread: one of the ranges, in each of whose slices it has as many probes.
+/// The cells over which an item's probes are spread: those of one range. The item has the same number of probes in each
+/// slice of the range.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     /// Number of ranges.
     pub ranges: f64,
-    /// Slices of a range: in PARTITIONED as many as an item has probes, else 1.
+    /// Slices of a range: in PARTITIONED, as many as an item has probes; otherwise 1.
     pub slices: u32,
     /// Cells of a slice.
     pub cells: f64,
@@ -67,7 +68,7 @@ fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
 ///
 /// Exact up to the second-order term of `range_rate`; within 1% of simulation for p ≥ 1e-4
 /// (tests/library/error_rate.rs). The slices of a range are filled by independent probes, so their rates multiply. With
-/// one probe each, nothing is left out: the rate of k slices of s cells is (1 − (1 − 1/s)^n)^k (Almeida et al.,
+/// one probe per slice, this is exact: the rate of k slices of s cells is (1 − (1 − 1/s)^n)^k (Almeida et al.,
 /// "Scalable Bloom Filters", 2007).
 pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
@@ -156,10 +157,11 @@ pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
 /// of cells that one more item is expected to set.
 ///
 /// Two cells in the same range are both empty more often than independent cells, because some items miss the range;
-/// within a slice of it a little less often, because an item's probe there is in one of them at most. Two cells in
-/// different ranges are both empty less often, because no item can be in both ranges. The variance of the number of
-/// empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ = k·n/m, as in
-/// [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than others.
+/// within a slice of the range, a little less often, because an item's probe in that slice hits at most one of them.
+/// Two cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
+/// number of empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ =
+/// k·n/m, as in [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than
+/// others.
 pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let (k, range) = (f64::from(probes), f64::from(slices) * cells);
@@ -210,8 +212,8 @@ mod tests {
         assert!((0.009_4..0.009_7).contains(&blocked), "{blocked}");
     }
 
-    /// The textbook's formula for slices, and what it says beside the same cells without slices: more, by less the more
-    /// cells there are.
+    /// The textbook's formula for slices. Its rate is above that of the same cells without slices, and the difference
+    /// becomes smaller with more cells.
     #[test]
     fn slices_have_the_rate_of_almeida() {
         for (cells, items, more) in [(10.0, 7.0, 0.135), (192.0, 100.0, 0.007), (1e6, 7e5, 2e-6)] {
@@ -302,7 +304,7 @@ mod tests {
                 );
             }
         }
-        // Neither term loses precision where they nearly cancel.
+        // Neither term loses precision where the two nearly cancel.
         let load: f64 = 0.1;
         let one_range = estimate_deviation(whole(1.0, 1e9, 7), 1e9 * load / 7.0);
         let textbook = (1e9 * (load.exp_m1() - load)).sqrt() / 7.0;

@@ -37,15 +37,15 @@ const LINE: usize = 64;
 /// the padding would cost more than the second line of an item's block.
 const ALIGNED_FROM: usize = 1024;
 
-/// Whether the allocator has aligned all blocks of [`ALIGNED_FROM`] and more so far. If not, the next block asks for
-/// padding right away.
+/// Whether the allocator has so far aligned all blocks of [`ALIGNED_FROM`] words or more. If not, padding is requested
+/// for the next block right away.
 #[cfg(not(all(loom, test)))]
 static ALIGNS: AtomicBool = AtomicBool::new(true);
 
 /// Bits of the length of [`Words`]. No machine has as many words.
 const LEN_BITS: u32 = u32::BITS + u16::BITS;
 
-/// Words of any owner.
+/// Words, whoever owns them.
 pub(crate) type Cells = [AtomicU64];
 
 /// Whether large blocks ask for huge pages.
@@ -102,7 +102,7 @@ impl Words {
         Ok(words)
     }
 
-    /// `len > 0` zero words; aligned to a line, if there is room for padding.
+    /// Allocates `len > 0` zero words, which are aligned to a cache line if there is room for padding.
     #[cfg(not(all(loom, test)))]
     fn with_room(len: usize, for_padding: bool) -> Option<Words> {
         let layout = Words::layout(len, for_padding)?;
@@ -120,7 +120,7 @@ impl Words {
         Words { start, len_low, len_high, is_padded, padding }
     }
 
-    /// loom's atomics are larger than a word, and are made one by one.
+    /// loom's atomics are larger than a word, and are created one by one.
     #[cfg(all(loom, test))]
     pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
@@ -231,8 +231,8 @@ impl Words {
         &words[first / 8..(first + len).div_ceil(8)]
     }
 
-    /// Number of ones in these words. Runs at 8 billion bytes a second with the `popcnt` instruction, which isn't part
-    /// of the x86-64 baseline, and at a third of that speed without it.
+    /// Number of ones in these words. Processes 8 billion bytes per second with the `popcnt` instruction, which isn't
+    /// part of the x86-64 baseline, and at a third of that speed without it.
     pub(crate) fn ones(words: &Cells) -> u64 {
         #[inline(always)]
         fn count(words: &Cells) -> u64 {
@@ -269,7 +269,8 @@ impl Words {
         }
     }
 
-    /// The reverse of [`read_bytes`](Words::read_bytes), from byte `offset` on, a multiple of 8. The words must be 0.
+    /// The inverse of [`read_bytes`](Words::read_bytes), from byte `offset` on, which must be a multiple of 8. The
+    /// words must be 0.
     pub(crate) fn write_bytes(&self, offset: u64, bytes: &[u8]) {
         #[inline(always)]
         fn write(words: &Cells, bytes: &[u8]) {
@@ -289,8 +290,8 @@ impl Words {
         write(last, rest);
     }
 
-    /// Copies a range of words to the same place in others, which are 0. A page of zeros stays untouched, so the copy
-    /// of a sparse filter needs no more memory than the filter.
+    /// Copies a range of words to the same place in other words, which must be 0. A page of zeros stays untouched, so
+    /// the copy of a sparse filter needs no more memory than the filter.
     pub(crate) fn copy_range(to: &Cells, from: &Cells, range: Range<usize>) {
         for (to, from) in to[range.clone()].iter().zip(&from[range]) {
             let word = from.load(Relaxed);
@@ -379,8 +380,8 @@ struct Block<B, H> {
 
 const HAS_EXTRA: u16 = 1 << 15;
 
-/// Bytes that an allocation takes from jemalloc, the servers' allocator: it has four sizes for each doubling, at least
-/// 8 bytes apart.
+/// Bytes that jemalloc, the servers' allocator, uses for an allocation: it has four sizes for each doubling, at least 8
+/// bytes apart.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     // A multiple of a power of two, without dividing.
@@ -399,8 +400,8 @@ impl<B, H, X> Shared<B, H, X> {
         if has_extra { size_of::<X>() } else { 0 }
     }
 
-    /// How many of `len` words follow their head: all, or none. loom's atomics are larger than a word, and have a block
-    /// of their own.
+    /// Number of the `len` words that follow their head in the same block: all, or none. loom's atomics are larger than
+    /// a word, and have a block of their own.
     fn few(len: usize, has_extra: bool) -> u16 {
         let head = Self::in_front(has_extra) + size_of::<Block<B, H>>();
         let fits = cfg!(not(all(loom, test))) && len < ALIGNED_FROM;
@@ -428,7 +429,7 @@ impl<B, H, X> Shared<B, H, X> {
 }
 
 impl<B: Copy, H, X> Shared<B, H, X> {
-    /// `len > 0` zero words with this head.
+    /// Allocates `len > 0` zero words with this head.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -496,13 +497,13 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         Shared { block: self.block, extra: PhantomData }
     }
 
-    /// Number of its owners.
+    /// The number of owners.
     #[cfg(feature = "module")]
     pub(crate) fn owners(&self) -> usize {
         self.block().owners.load(Relaxed) as usize
     }
 
-    /// Its address: the same for all owners, and for nothing else while they live.
+    /// The address of the block. It is the same for all owners, and nothing else has it while they exist.
     pub(crate) fn address(&self) -> usize {
         self.block.addr().get()
     }
@@ -562,7 +563,7 @@ impl<B, H, X> Drop for Shared<B, H, X> {
         // as when it was written, and the layout is that of the allocation.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();
-            // Nobody can become an owner besides the only one, who needs no locked instruction to end.
+            // Nobody else can become an owner, so the only owner needs no locked instruction to give up the words.
             if owners.load(Acquire) != 1 {
                 if owners.fetch_sub(1, Release) != 1 {
                     return;

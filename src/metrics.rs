@@ -1,7 +1,8 @@
 //! Metrics for the operator: gauges of what exists, and counts of what has happened. The module shows them in INFO.
 //!
 //! Each is one or two relaxed atomics, read on their own. They change when memory is allocated or freed and when
-//! something is refused. [`ACROSS`] changes once in each command that writes. No command touches any for each item.
+//! something is refused. [`ACROSS`] changes once in each command that writes. No command changes a metric for each
+//! item.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +21,7 @@ pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
 /// Bytes of memory that they occupy now.
 pub(crate) static LOAD_HELD_BYTES: Gauge = Gauge::new();
 
-/// Filters that are being sent in pieces and are in no key yet.
+/// Filters that are being sent in pieces and aren't in a key yet.
 pub(crate) static FILTERS_SENDING: Gauge = Gauge::new();
 
 /// Loads that were dropped because they made no progress for five minutes, or because memory was short.
@@ -81,7 +82,7 @@ pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
 
-/// Bytes of the filters that only the commands of these clients keep: they were in keys when the commands came.
+/// Bytes of the filters that exist only for the commands of these clients. They were in keys when the commands arrived.
 #[cfg(feature = "module")]
 pub(crate) static KEPT_BYTES: Gauge = Gauge::new();
 
@@ -105,7 +106,7 @@ pub(crate) static OFFLOADS_DROPPED: Counter = Counter::new();
 #[cfg(feature = "module")]
 pub(crate) static PANICS: Counter = Counter::new();
 
-/// Something that rises.
+/// A counter that only rises.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -124,7 +125,7 @@ impl Counter {
     }
 }
 
-/// Something that rises and falls.
+/// A gauge, which rises and falls.
 #[derive(Debug)]
 pub(crate) struct Gauge(AtomicU64);
 
@@ -147,7 +148,7 @@ impl Gauge {
         self.0.load(Relaxed)
     }
 
-    /// Sets a number that is recounted now and then.
+    /// Sets a number that is recounted from time to time.
     #[cfg(feature = "module")]
     pub(crate) fn set(&self, amount: u64) {
         self.0.store(amount, Relaxed);
@@ -160,8 +161,8 @@ impl Gauge {
     }
 }
 
-/// A [`Gauge`] to which nearly all amounts are added by the main thread. That needs no locked instruction, which takes
-/// 20 cycles: the deletion of a small filter changes five sums.
+/// A [`Gauge`] to which nearly all amounts are added by the main thread. The main thread needs no locked instruction,
+/// which would take 20 cycles. The deletion of a small filter changes five sums.
 #[derive(Debug)]
 pub(crate) struct Sum {
     by_main: AtomicU64,
@@ -170,8 +171,8 @@ pub(crate) struct Sum {
 
 thread_local!(static IS_MAIN: Cell<bool> = const { Cell::new(false) });
 
-/// From now on, the calling thread is the main one. Whoever calls [`Sum::change`] on another thread must keep it from
-/// running meanwhile.
+/// From now on, the calling thread is the main thread. Whoever calls [`Sum::change`] on another thread must make sure
+/// that the main thread isn't running at that time.
 #[cfg(feature = "module")]
 pub(crate) fn this_is_the_main_thread() {
     IS_MAIN.set(true);
@@ -182,8 +183,8 @@ impl Sum {
         Sum { by_main: AtomicU64::new(0), by_others: Gauge::new() }
     }
 
-    /// Takes away what was there before, and adds what is there now. For the main thread, and for those that run while
-    /// it waits.
+    /// Takes away what was there before, and adds what is there now. For the main thread, and for threads that run
+    /// while it waits.
     #[inline(always)]
     pub(crate) fn change(&self, before: u64, now: u64) {
         let sum = self.by_main.load(Relaxed);

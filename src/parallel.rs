@@ -29,7 +29,7 @@ impl Stop {
         self.0.store(1, Relaxed);
     }
 
-    /// Runs tasks like `parallel`, but starts none after [`set`](Stop::set). The results are useless then.
+    /// Runs tasks like `parallel`, but starts no tasks after [`set`](Stop::set). Then the results are useless.
     pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         parallel(tasks, &|index| {
             if !self.is_set() {
@@ -45,16 +45,16 @@ impl Stop {
     }
 }
 
-/// Runs an empty task, after which others may get their turn, for work that can't be divided. Returns false if the work
-/// is no longer needed.
+/// Runs an empty task, after which other jobs may get their turn, for work that can't be divided. Returns false if the
+/// work is no longer needed.
 pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
     let is_run = AtomicU64::new(0);
     parallel(1, &|_| is_run.store(1, Relaxed));
     is_run.into_inner() != 0
 }
 
-/// Words per task: 8 MiB, about a millisecond of work. Less isn't worth another thread. In a loom model, whose
-/// layers have a few words, a task is one word.
+/// Words per task: 8 MiB, which is about a millisecond of work. A smaller task isn't worth another thread. In a loom
+/// model, whose layers have a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
 
 /// Numbers per task of [`all_of`]: a millisecond if each takes 60 ns, as a lookup in another table does.
@@ -69,8 +69,8 @@ fn in_parts_of(most: usize, len: usize, parallel: &ParallelFor<'_>, visit: impl 
     parallel(len.div_ceil(most), &|part| visit(part * most..len.min((part + 1) * most)));
 }
 
-/// Whether `holds` is true for all of `len` numbers. After the first for which it is false, no thread begins another
-/// part.
+/// Whether `holds` is true for all numbers below `len`. After the first number for which it is false, no thread begins
+/// another part.
 pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usize) -> bool + Sync) -> bool {
     let failed = AtomicU64::new(0);
     in_parts_of(LOOKS, len, parallel, |mut part| {
@@ -82,7 +82,7 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
 }
 
 /// Calls `take` with consecutive ranges that cover `len` numbers, until one call fails. Each range is a task as short
-/// as those of [`all_of`], after which others have their turn.
+/// as those of [`all_of`], after which other jobs have their turn.
 ///
 /// # Errors
 /// The first error of `take`.

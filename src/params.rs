@@ -11,21 +11,21 @@ pub mod limits {
     pub const MAX_CAPACITY: u64 = 1 << 48;
     /// The smallest error rate that can be promised. Below it, the probes would need more bits than the hash has.
     pub const MIN_ERROR_RATE: f64 = 1e-12;
-    /// The smallest error rate of one layer, which a tightening series doesn't go below: 66 probes.
+    /// The smallest error rate of one layer, at 66 probes. A tightening series doesn't go below it.
     pub const MIN_LAYER_ERROR_RATE: f64 = 1e-20;
     /// Maximum number of probes of one item in one layer.
     pub const MAX_PROBES: u32 = 72;
     /// Maximum number of shards of one layer.
     pub const MAX_SHARDS: u32 = 1024;
-    /// Maximum number of layers of a scaling filter that is loaded or merged: a test of them takes 0.3 ms. Growing ends
-    /// at 277, see `sizing`.
+    /// Maximum number of layers of a scaling filter that is loaded or merged: testing an item in all of them takes 0.3
+    /// ms. Growing ends at 277, see `sizing`.
     pub const MAX_LAYERS: usize = 4096;
-    /// Maximum number of pairs of layers that a merge compares, which takes up to 5 ms for small ones.
+    /// Maximum number of pairs of layers that a merge compares, which takes up to 5 ms for small layers.
     pub const MAX_PAIRS: usize = 1 << 16;
     /// Maximum number of sub-filters of a cuckoo filter: the highest value that RedisBloom's configuration allows.
     pub const MAX_TABLES: usize = 65_536;
     /// Maximum number of slots of a cuckoo filter that a test of one item visits: two buckets in every sub-filter. It
-    /// allows the maximum number of sub-filters for up to 8 slots a bucket, where a test takes 2 ms.
+    /// allows the maximum number of sub-filters for up to 8 slots per bucket, where a test takes 2 ms.
     pub const MAX_SLOTS_ASKED: u64 = 1 << 20;
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
@@ -42,12 +42,12 @@ pub mod limits {
     pub const MAX_DELETES_MISSED: u64 = 1 << 62;
     /// Maximum number of probes of an item in another system's filter. bits-and-blooms has no bound of its own.
     pub const MAX_FOREIGN_PROBES: u32 = 10_000;
-    /// Maximum number of links of another system's filter. RedisBloom makes at most 1074, see below. Commands that
+    /// Maximum number of links of another system's filter. RedisBloom creates at most 1074, see below. Commands that
     /// describe a filter visit all of them: with a million, BF.DEBUG took 0.6 s.
     pub const MAX_FOREIGN_LINKS: usize = MAX_LAYERS;
     /// Maximum number of probes of an item in all links together: a test of crafted links, which needs every one, takes
-    /// 10 ms. RedisBloom cannot make more. It halves the error rate with each link, which reaches 0 after 1074 of them,
-    /// with 578,348 probes.
+    /// 10 ms. RedisBloom cannot create more: it halves the error rate with each link, so the rate reaches 0 after 1074
+    /// links, with 578,348 probes.
     pub const MAX_FOREIGN_WORK: u64 = 9 << 16;
     /// Maximum of other event counts: deletes, moves. No server lives long enough to reach it.
     pub const MAX_COUNT: u64 = 1 << 62;
@@ -116,7 +116,7 @@ impl Cell {
         self as u32
     }
 
-    /// Cells of a word, as the number of bits by which to shift: dividing by their number takes ten times as long.
+    /// Cells per word, as the number of bits to shift by. Dividing by the number of cells would take ten times as long.
     #[inline]
     pub(crate) const fn log2_per_word(self) -> u32 {
         u64::BITS.trailing_zeros() - self.bits().trailing_zeros()
@@ -148,7 +148,8 @@ pub enum Overflow {
 
 spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
 
-/// In how many steps items leave a window that keeps each of them for some time after its last add, the time to live.
+/// The number of steps in which items leave a window that keeps each item for a certain time after its last add, the
+/// time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps(u16);
 
@@ -156,7 +157,7 @@ impl Steps {
     /// All at once.
     pub const ONE: Steps = Steps(1);
 
-    /// This number of steps. `None` if generations can't have it, or if it is 0.
+    /// This number of steps. `None` if it is 0, or if there can't be as many generations.
     pub fn new(steps: u64) -> Option<Steps> {
         let most = limits::GENERATIONS_IN_TABLE.end() - 1;
         u16::try_from(steps).ok().filter(|steps| (1..=most).contains(&u32::from(*steps))).map(Steps)
@@ -217,7 +218,7 @@ impl Tightening {
     }
 }
 
-/// The three families of filters. They exclude each other: a window's generations need one fixed geometry.
+/// The three families of filters. They can't be combined: a window's generations need one fixed geometry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Family {
     /// One layer of bits or counters.
@@ -241,8 +242,8 @@ pub enum Family {
     },
 }
 
-/// Everything that decides a filter's geometry and answers. Two filters with equal specs that saw the same
-/// operations are equal bit for bit.
+/// Everything that determines a filter's geometry and answers. Two filters with equal specs that have gone through the
+/// same operations are equal bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
     /// Number of items that the filter (a window: each generation; a chain: its first layer) is sized for.
@@ -340,7 +341,7 @@ impl Spec {
         Spec { family, shards: 1, cell: Cell::Bit, ..self }
     }
 
-    /// The static filter that is built from a list with this many different items.
+    /// The spec of the static filter that is built from a list with this many different items.
     pub(crate) fn built(self, items: u64) -> Spec {
         Spec { family: Family::Fixed(Overflow::Error), capacity: items.max(1), ..self }
     }
@@ -436,7 +437,8 @@ impl Spec {
 mod tests {
     use super::*;
 
-    /// Whatever the time to live, even 0: rotations are at least a millisecond apart, and all of them fit into it.
+    /// For every time to live, even 0, rotations are at least a millisecond apart, and all of them fit into the time to
+    /// live.
     #[test]
     fn steps_fit_into_the_time_to_live() {
         for steps in [1, 2, 31, 999].map(|steps| Steps::new(steps).unwrap()) {

@@ -38,7 +38,7 @@ const CACHED_BYTES: u64 = 512 << 10;
 /// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 or more.
 const LEAST_PART: u64 = 8;
 
-/// More than the relative error of the first guess of a size, and of the error rate that is computed from it.
+/// An upper bound on the relative error of the first guess of a size, and of the error rate that is computed from it.
 const ROUNDING: f64 = 1e-9;
 
 /// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
@@ -90,7 +90,7 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
-    /// Most filters have the parameters of a recent one, and a filter that can't grow asks for the same layer with
+    /// Most filters have the same parameters as a recent one, and a filter that can't grow requests the same layer with
     /// every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
         let place = ((self.capacity ^ self.error_rate.to_bits()).wrapping_mul(GOLDEN) >> 58) as usize;
@@ -200,7 +200,7 @@ impl LayerSpec {
         })
     }
 
-    /// A static filter of this many cells, and bits of a fingerprint, if there is one for the error rate.
+    /// The shape of a static filter with this many cells and fingerprint bits, if there is one for the error rate.
     fn smallest_built(&self, layout: Layout, sizes: Option<(u64, u32)>) -> Result<Shape, Error> {
         let (cells, probes) = sizes.ok_or(Error::Unreachable { error_rate: self.error_rate })?;
         let shape = Shape { cells, probes, layout, ..self.list() };
@@ -229,11 +229,11 @@ impl LayerSpec {
         self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
     }
 
-    /// The fewest units below `below` that keep the rate. The size for m cells without uneven ranges, −k·n / ln(1 −
-    /// p^(1/k)), is the first guess, and never too large. Secants of the logarithms of rate and size lead from there to
-    /// the answer. One range needs one or two evaluations, bits in blocks at most eight. One unit less than the answer
-    /// is either less than the first guess, or was evaluated, so the answer is exact however good the other guesses
-    /// are.
+    /// The smallest number of units below `below` that keeps the rate. The size for m cells without uneven ranges, −k·n
+    /// / ln(1 − p^(1/k)), is the first guess, and never too large. Secants of the logarithms of rate and size lead from
+    /// there to the answer. One range needs one or two evaluations, bits in blocks at most eight. One unit less than
+    /// the answer is either less than the first guess, or was evaluated, so the answer is exact, no matter how good the
+    /// other guesses are.
     fn fewest_units(
         &self,
         below: u64,
@@ -248,7 +248,7 @@ impl LayerSpec {
         let mut slope = -k * load * (1.0 - fill) / fill;
         let exact = k * items / load / stride as f64;
         let mut units = libm::ceil(exact) as u64;
-        // Everything that the guess leaves out raises the rate, so no fewer units will do.
+        // Everything that the guess leaves out raises the rate, so fewer units can't be enough.
         if units >= below {
             return None;
         }
@@ -339,8 +339,8 @@ impl Spec {
 
     /// The requirements for that layer.
     ///
-    /// A chain must stay within its error rate however far it grows. Most chains never grow, so the first layer gets
-    /// 60% of the rate, and the others share the rest.
+    /// A chain must stay within its error rate, no matter how far it grows. Most chains never grow, so the first layer
+    /// gets 60% of the rate, and the others share the rest.
     pub(crate) fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let mut generations = 0;
         let (capacity, error_rate) = match self.family {
@@ -435,7 +435,7 @@ mod tests {
         assert!(asked > 1000, "{asked}");
     }
 
-    /// Many filters are small, and each is sized when it is made.
+    /// Many filters are small, and each is sized when it is created.
     #[test]
     fn sizes_are_found_in_few_evaluations() {
         let mut most = [0; 3];

@@ -6,7 +6,7 @@ use std::fmt;
 /// A word that doesn't name a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownChoice {
-    /// The words that would.
+    /// The words that name a choice.
     pub choices: &'static [&'static str],
 }
 
@@ -25,7 +25,7 @@ macro_rules! spelling {
             /// Every choice, in the order in which users see them.
             $visible const ALL: &'static [$type] = &[$($type::$variant),+];
 
-            /// The word for it.
+            /// The word for this choice.
             $visible const fn as_str(self) -> &'static str {
                 match self {
                     $($type::$variant => $word),+

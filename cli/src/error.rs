@@ -32,7 +32,7 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// What failed, which decides the exit code. Other errors count as `Server` if they come from the Redis client, as
+/// What failed. This determines the exit code. Other errors count as `Server` if they come from the Redis client, as
 /// `Usage` if they come from the operating system (a file), and as `Data` otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub(crate) struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
-    /// Whether the user asked.
+    /// Whether the user has asked the program to stop.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -22,7 +22,7 @@ impl Interrupted {
     }
 }
 
-/// Starts to listen for the signals. A second signal ends the process at once.
+/// Starts to listen for the signals. A second signal ends the process immediately.
 ///
 /// This thread and those it starts block the signals, and a thread of its own waits for them. A signal handler would
 /// interrupt reads that have a timeout, even with SA_RESTART (signal(7)), and with them the reply to the command in

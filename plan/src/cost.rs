@@ -37,7 +37,7 @@ pub struct Cost {
 }
 
 /// The maximum cost of a filter in LAYOUT FINGERPRINT, as a fraction of AUTO's choice, at which the plan also names it.
-/// It reads one more cache line, and can do less.
+/// This layout reads one more cache line, and supports fewer operations.
 const SMALLER: f64 = 0.9;
 
 /// Computes what a new filter costs.
@@ -70,7 +70,7 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
         Layout::Blocked => 1,
         Layout::Fingerprint => 2,
         Layout::Fuse => 3,
-        // Its words are next to each other, and begin anywhere in a line.
+        // Its words are contiguous, and may begin anywhere in a cache line.
         Layout::Ribbon => (3 * u64::from(shape.probes) + 6) / 8 + 1,
         Layout::List => 0,
         Layout::Classic | Layout::Partitioned => shape.probes.into(),
@@ -94,8 +94,8 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     })
 }
 
-/// The same filter in LAYOUT FINGERPRINT. A window then drops the oldest generation when it is full, since a table has
-/// no more room.
+/// The same filter in LAYOUT FINGERPRINT. Then a window drops the oldest generation when it is full, because a table
+/// has no room beyond its capacity.
 fn in_table(spec: &Spec) -> Spec {
     let mut table = Spec { layout: LayoutChoice::Fingerprint, ..*spec };
     if let Family::Window { overflow, .. } = &mut table.family
@@ -197,7 +197,7 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
             };
             (spec.capacity.saturating_mul(generations), *spec)
         }
-        // With the error rate that it has when full.
+        // This uses the error rate that the filter has when it is full.
         Wanted::Cuckoo(spec) => {
             let rate = cuckoo(spec, spec.slots_of(spec.first_buckets())).error_rate;
             (spec.capacity, Spec { hash: spec.hash, ..Spec::scaling(spec.capacity, rate) })
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// A counting filter is smaller. A fixed filter at 1% isn't smaller by enough. Filters that can't have that layout,
-    /// or were requested in another, aren't considered.
+    /// or were requested in another layout, aren't considered.
     #[test]
     fn fingerprints_are_named_where_they_are_smaller() {
         let saturates = Family::Fixed(Overflow::Saturate);
@@ -305,7 +305,7 @@ mod tests {
     fn the_room_of_a_cuckoo_filter_is_found() {
         let like = Spec::fixed(1, 0.1);
         for (slots, load) in CUCKOO_LOADS {
-            // Tight: its capacity is nearly the number of its slots.
+            // This one is tight: its capacity is almost its number of slots.
             let spec = CuckooSpec { capacity: 1 << 14, ..roomy_cuckoo(1 << 14, slots, load, &like) };
             let cost = cuckoo(&spec, spec.capacity);
             assert!(cost.room < spec.capacity);

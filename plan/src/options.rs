@@ -9,7 +9,7 @@ use bloomery::{
 };
 use clap::ValueEnum;
 
-/// Items for which a static filter has room before its list grows, if none are given.
+/// Number of items for which a static filter has room before its list grows, if no number is given.
 const STATIC_CAPACITY: u64 = 1 << 16;
 
 /// The options that do not go with --static.
@@ -208,7 +208,7 @@ impl Reserve {
         Ok(Wanted::Bloom(spec))
     }
 
-    /// The static filter that the options describe. A size is only a guess: it grows with its items.
+    /// The static filter that the options describe. A size is only a guess, because the filter grows with its items.
     ///
     /// # Errors
     /// As [`Reserve::wanted`].
@@ -356,7 +356,8 @@ impl Reserve {
         }
     }
 
-    /// The words of a BF.REBUILD BEGIN: the options that were given. Others stay those of the filter that is rebuilt.
+    /// The words of a BF.REBUILD BEGIN: the options that were given. The others stay as they are in the filter that is
+    /// rebuilt.
     ///
     /// # Errors
     /// Cuckoo filters have no rebuild.

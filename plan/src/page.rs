@@ -69,7 +69,7 @@ mod exports {
     use std::cell::RefCell;
 
     thread_local! {
-        /// PlanOptions, and then the answer to them.
+        /// The options of a plan, and later the answer to them.
         static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -83,7 +83,7 @@ mod exports {
         })
     }
 
-    /// Answers them, and returns the number of bytes of the answer.
+    /// Answers the options, and returns the number of bytes in the answer.
     // SAFETY: nothing else has this name.
     #[unsafe(no_mangle)]
     extern "C" fn answer() -> usize {

@@ -20,7 +20,7 @@ pub struct Plan {
     pub growth: Vec<Growth>,
     /// All kinds, for the same items and error rate.
     pub kinds: Vec<Cost>,
-    /// The same in RedisBloom.
+    /// The same items in RedisBloom.
     pub redisbloom: Vec<Cost>,
 }
 
@@ -47,7 +47,7 @@ impl PlanOptions {
         // Sizes don't depend on the seed, and randomness in a browser would need more code.
         let mut reserve = self.reserve.clone();
         reserve.seed.get_or_insert("0".into());
-        // A static filter finds out its size when it is built; its plan needs one.
+        // A static filter's size is only known when it is built, but its plan needs a size.
         let wanted = reserve.wanted()?;
         self.of_static.layout.map_or(Ok(wanted), |layout| reserve.wanted_static(layout).map(Wanted::Bloom))
     }

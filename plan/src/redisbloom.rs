@@ -8,7 +8,7 @@ use bloomery::{Family, Spec};
 const HIGHEST_RATE: f64 = 0.25;
 const MOST_ITEMS: u64 = 1 << 30;
 
-/// The chain that RedisBloom creates for BF.RESERVE with these numbers, of fixed capacity if there is no expansion.
+/// The chain that RedisBloom creates for BF.RESERVE with these numbers. Its capacity is fixed if there is no expansion.
 fn chain(items: u64, error_rate: f64, expansion: Option<u32>) -> Option<ChainSpec> {
     (items <= MOST_ITEMS).then_some(ChainSpec {
         capacity: items,
@@ -36,7 +36,7 @@ pub(crate) fn fixed_bytes(items: u64, error_rate: f64) -> Option<u64> {
     chain(items, error_rate, None)?.links().next().map(|link| link.bytes)
 }
 
-/// Its Bloom filters, if it has any for this number of items.
+/// RedisBloom's filters, if it can create any for this number of items.
 pub(crate) fn kinds(items: u64, error_rate: f64) -> Vec<Cost> {
     let kinds = [("fixed", None, " NONSCALING"), ("scaling", Some(2), "")];
     kinds

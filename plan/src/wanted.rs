@@ -20,7 +20,7 @@ pub(crate) const CUCKOO_EXPANSION: u32 = 1;
 pub(crate) const EXPANSION: u32 = 2;
 
 /// The words of the BF.RESERVE or CF.RESERVE that creates the filter, or of the BF.REBUILD that begins a static one.
-/// Options that have their default are left out, and so is the seed.
+/// Options with default values are left out, and so is the seed.
 pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
     let (mut words, hash) = match wanted {
         Wanted::Bloom(spec) if spec.layout.is_static() => (rebuild(spec, key), spec.hash),

@@ -6,7 +6,7 @@ use crate::numbers::{bytes, count, percent};
 use crate::plan::Plan;
 use serde::Serialize;
 
-/// A plan as people read it, in the order of the page.
+/// A plan in the form that people read, in the order of the page.
 #[derive(Debug, Serialize)]
 pub struct Words {
     /// Which filter it is.

@@ -1,13 +1,13 @@
 //! A second load of the module by one server.
 //!
-//! Containers and operators start servers with `--loadmodule` beside a configuration file that has the same line, since
+//! Containers and operators start servers with `--loadmodule` and a configuration file that has the same line because
 //! CONFIG REWRITE has written it. If the second load failed, the server would abort, and again at each restart. So it
 //! succeeds, as a *stand-in*: a module without commands, data types or options, which the first load unloads as soon as
 //! the server has started. CONFIG REWRITE then finds one module again, and keeps one line.
 //!
 //! A second load of the same file finds the statics of the first, because the system maps a file once. A copy of the
-//! file has statics of its own. It knows the first by a field of INFO, and reaches it by a function that the first
-//! shares. After the server has started, a second load is refused.
+//! file has statics of its own. It recognises the first load by a field of INFO, and reaches it through a function that
+//! the first load shares. After the server has started, a second load is refused.
 
 use super::api::Context;
 use super::server::{server, status};
@@ -21,10 +21,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The state of this file's module.
 enum Stage {
     NotLoaded,
-    /// Being loaded. If that failed and the file is still mapped, this state stays: parts of the module are set up, and
-    /// can't be set up again.
+    /// Being loaded. If loading failed and the file is still mapped, this state stays: parts of the module are set up,
+    /// and can't be set up again.
     Loading,
-    /// Loaded, and the server is starting. The context serves to unload these stand-ins.
+    /// Loaded, and the server is starting. The context is used to unload these stand-ins.
     Starting {
         ctx: usize,
         stand_ins: Vec<CString>,
@@ -62,7 +62,7 @@ pub(super) fn begin() -> Result<bool, String> {
     }
 }
 
-/// Whether the module of this name is this one, loaded from a copy of the file.
+/// Whether the module with this name is Bloomery, loaded from a copy of the file.
 pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
     let [section, field] = [format!("{name}_pool"), format!("{name}_pool_threads")]
         .map(|text| CString::new(text).unwrap_or_default());
@@ -123,7 +123,7 @@ pub(super) unsafe fn name(ctx: *mut raw::RedisModuleCtx, start: &str) -> CString
     }
 }
 
-/// The first load has succeeded: later ones are second loads.
+/// Records that the first load has succeeded, so that later loads are second loads.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -136,7 +136,7 @@ pub(super) unsafe fn loaded(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// Called by a second load of this file or of another version's: that load is to be unloaded when the server has
+/// Called by a second load, of this file or of another version's. That load is to be unloaded when the server has
 /// started.
 unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     // SAFETY: the caller passes a NUL-terminated name.
@@ -151,11 +151,11 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     guard::call("expect", expect, || status::ERR)
 }
 
-/// The clock calls this. It runs when all modules of the configuration are loaded. Nothing that the server calls later
-/// may be left behind where Redis 8 unloads the module by force, after MODULE LOADEX with an option that nobody took:
-/// it ends subscriptions, but not calls that were requested of its event loop.
+/// Called by a timer, when all modules of the configuration have been loaded. Nothing that the server calls later may
+/// be left behind where Redis 8 unloads the module by force, after MODULE LOADEX with an option that nobody took: it
+/// ends subscriptions, but not calls that were requested of its event loop.
 pub(super) fn tick() {
-    // The lock isn't held while the server works.
+    // The lock is released before the server is called.
     let (ctx, stand_ins) = match &mut *stage() {
         Stage::Starting { ctx, stand_ins } => (*ctx, mem::take(stand_ins)),
         _ => return,

@@ -59,7 +59,7 @@ unsafe fn align(base: *mut u8, layout: Layout) -> *mut u8 {
 }
 
 // SAFETY: every block goes back to the allocator that it came from, with the layout that it was made with, as SOURCE
-// never changes once decided. Blocks are at least as large as asked for. Null is returned if there is no memory.
+// never changes once decided. Blocks are at least as large as requested. Null is returned if there is no memory.
 unsafe impl GlobalAlloc for ModuleAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -5,18 +5,18 @@
 //! `resume` does that.
 //!
 //! Until then the keys of the command are *held*. A write to them would be lost, or would be applied in another order
-//! on replicas, which carry out the whole command at the end. So commands that write to a held key wait as well. A
-//! command that may not wait has the work finished first.
+//! on replicas, which carry out the whole command at the end. So commands that write to a held key wait as well. If a
+//! command isn't allowed to wait, the work is finished first.
 //!
 //! The server itself also changes keys, without asking us: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So
 //! a key is held by its name, and a filter that is read is held in whatever key it is. In its second run the command
 //! must find the same filters in its keys.
 //!
-//! A large filter that replicas and the AOF can't make themselves is [sent](super::loads::send) to them before it is
-//! put into its key. Until then the command is in the queue as well.
+//! A large filter that replicas and the AOF can't compute themselves is [sent](super::loads::send) to them before it is
+//! put into its key. Until then, the command also stays in the queue.
 //!
-//! The queue has the order in which commands came. A waiting command may run when no earlier command holds one of its
-//! keys.
+//! The queue keeps commands in the order in which they arrived. A waiting command may run when no earlier command holds
+//! one of its keys.
 
 use super::api::{Context, Detached, Text};
 use super::key::OpenKey;
@@ -40,20 +40,20 @@ use std::time::{Duration, Instant};
 /// server for about a millisecond.
 pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 
-/// Bytes of a string that are read in one step, for 0.15 ms.
+/// Number of bytes of a string that are read in one step, which takes 0.15 ms.
 const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
 
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
 
-/// Number of its entries, which every command that writes checks.
+/// Number of entries in the queue. Every command that writes checks it.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether keys have been released that commands may wait for.
 static FREED: AtomicBool = AtomicBool::new(false);
 
 struct Queue {
-    /// By number, which is their order.
+    /// The entries by number. Numbers are in the order of arrival.
     entries: BTreeMap<u64, Entry>,
     held: Held,
     /// The number of the next entry.
@@ -72,30 +72,30 @@ pub(super) struct Entry {
 }
 
 enum Stage {
-    /// It waits for its keys.
+    /// Waits for its keys.
     Waiting,
-    /// It reads a string.
+    /// Reads a string.
     Reading(Reading),
-    /// The pool works.
+    /// The pool does its work.
     Working(Job),
-    /// What it has made is sent to replicas and the AOF.
+    /// The result is being sent to replicas and the AOF.
     Sending {
         /// Whether everything has been sent.
         is_over: bool,
     },
 }
 
-/// A string that is read for a job in slices: all of it, and then once more to see whether it has changed.
+/// A string that is read for a job in slices: once completely, and then again to see whether it has changed.
 struct Reading {
     job: Job,
     work: Work,
     /// The argument that names its key.
     key: usize,
-    /// Its address on the server, and the number of bytes to read. Bytes that are appended meanwhile count as written
-    /// after the command.
+    /// Its address on the server, and the number of bytes to read. Bytes that are appended in the meantime count as
+    /// written after the command.
     place: Option<(usize, usize)>,
     read: Vec<u8>,
-    /// Bytes that were checked.
+    /// Number of bytes that have been checked.
     checked: usize,
 }
 
@@ -105,7 +105,7 @@ struct Job {
     begun: Instant,
     inputs: Arc<[Live]>,
     bytes: u64,
-    /// The memory that it will need, until it has it.
+    /// The memory that the work will need, until it has been allocated.
     promised: Option<Hold>,
     stop: Stop,
     outcome: Arc<Outcome>,
@@ -188,12 +188,12 @@ pub(super) fn take_freed() -> bool {
     FREED.swap(false, Relaxed)
 }
 
-/// As after a key was freed.
+/// Acts as if a key had been freed.
 pub(super) fn set_freed() {
     FREED.store(true, Relaxed);
 }
 
-/// Puts a command into the queue: a new one at its end, or one that has been in it with its number.
+/// Puts a command into the queue: at the end if it is new, or at its old place, with its number.
 fn insert(number: Option<u64>, entry: Entry) {
     let mut queue = queue();
     let Queue { entries, held, next } = &mut *queue;
@@ -219,8 +219,8 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
     entry
 }
 
-/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. The longer a job has taken,
-/// the longer it will probably still take, so it is checked less often: a check costs about 20 µs.
+/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. A job that has run for long
+/// will probably still need long, so it is checked less often: a check costs about 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
@@ -317,7 +317,7 @@ pub(super) fn send((number, request): (Option<u64>, Request), command: Command, 
     insert(number, Entry { request, command, database, keys: 1..2, stage, is_gone: false });
 }
 
-/// Begins the work of a command.
+/// Starts the work of a command.
 pub(super) fn begin<T: Send + 'static>(
     ctx: Context<'_>,
     (number, request): (Option<u64>, Request),
@@ -454,7 +454,7 @@ impl Entry {
         self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
-    /// Whether no part of it is left to other threads.
+    /// Whether other threads have no part of it left to do.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
@@ -464,7 +464,7 @@ impl Entry {
         }
     }
 
-    /// Sends some of its result. That ends early if something else is in its key.
+    /// Sends a part of its result. Sending ends early if the key contains something else.
     fn send_more(&mut self, ctx: Context<'_>, turn: Duration) {
         let Stage::Sending { is_over } = &mut self.stage else { return };
         let (name, detached) = (self.request.arguments().get(1), Detached::new(ctx, self.database));
@@ -505,7 +505,7 @@ impl Entry {
         self.stage = Stage::Working(job);
     }
 
-    /// Has its work done now.
+    /// Finishes its work now.
     pub(super) fn finish(&mut self, ctx: Context<'_>) {
         while matches!(self.stage, Stage::Reading(_)) {
             self.read_slice(ctx);
@@ -560,7 +560,7 @@ pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// Continues to send the result of the first command that does: each piece takes as long as a turn.
+/// Continues to send the result of the first command that is sending: each piece takes as long as a turn.
 pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     let mut queue = queue();
     let mut sending = queue.entries.values_mut().filter(|entry| entry.is_sending() && !entry.has_ended());
@@ -569,7 +569,7 @@ pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// The server calls this on the main thread when a client that is still blocked has gone.
+/// The server calls this on the main thread when a client that is still blocked has disconnected.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let is_its = |entry: &&mut Entry| entry.request.client.address() == client.addr();

@@ -12,8 +12,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Reports a duration to the server's latency monitor. The monitor keeps it if it is on and the duration is above its
-/// threshold.
+/// Reports a duration to the server's latency monitor. The monitor keeps it if the monitor is enabled and the duration
+/// is above its threshold.
 #[cold]
 pub(super) fn add_latency(event: &CStr, took: Duration) {
     let ms = c_longlong::try_from(took.as_millis()).unwrap_or(c_longlong::MAX);
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_CreateTimer(self.as_ptr(), ms, Some(look), ptr::null_mut())) };
     }
 
-    /// Whether a cluster's clients may use these keys here. Elsewhere they always may.
+    /// Whether clients may use these keys on this node of a cluster. Always true without a cluster.
     pub(super) fn serves(self, keys: &[Text<'_>]) -> bool {
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
             return true;
@@ -195,13 +195,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether there are replicas, or some that may come back for what they have missed.
+    /// Whether there are replicas, including disconnected ones that may come back for what they have missed.
     pub(super) fn has_replicas(self) -> bool {
         let fields = [c"connected_slaves", c"repl_backlog_active"];
         self.info(c"replication", fields).into_iter().any(|number| number != Some(0))
     }
 
-    /// Makes the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
+    /// Makes the server run a command as if a client had sent it, so that its effects are replicated. The error is the
+    /// one that the command replies.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
         // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients
         // (writes without replicas, say, or what needs memory if the last command of a client found none, even by
@@ -290,8 +291,9 @@ impl Context<'_> {
     }
 }
 
-/// `+OK`, as a command of the server has replied it; null if it didn't. The server needs 100 ns to put a simple string
-/// together, a tenth of BF.RESERVE, and 20 ns to send an existing reply. Written once, when the module is loaded.
+/// `+OK`, as a command of the server has replied it; null if it didn't. The server needs 100 ns to compose a simple
+/// string, which is a tenth of BF.RESERVE, but only 20 ns to send an existing reply. Written once, when the module is
+/// loaded.
 static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
 
 /// Replies. After the first of them nothing may fail: a half-written reply would put the client out of step.
@@ -373,7 +375,7 @@ impl Context<'_> {
         unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr())) };
     }
 
-    /// The same. The module's own words have no NUL byte.
+    /// The same, for the module's own words, which contain no NUL byte.
     pub(super) fn reply_text(self, text: &'static str) {
         let mut text = SmallVec::<[u8; 64]>::from_slice(text.as_bytes());
         text.push(0);
@@ -387,7 +389,7 @@ impl Context<'_> {
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), len as c_long)) };
     }
 
-    /// Announces replies whose number [`end_array`](Context::end_array) tells.
+    /// Announces an array whose length [`end_array`](Context::end_array) will give.
     pub(super) fn begin_array(self) {
         // SAFETY: as above.
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), raw::REDISMODULE_POSTPONED_LEN.into())) };
@@ -449,13 +451,13 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A context that belongs to no client, for the main thread.
+/// A context for the main thread that doesn't belong to any client.
 pub(super) struct Detached {
     raw: NonNull<raw::RedisModuleCtx>,
 }
 
 impl Detached {
-    /// Like this one, with this database selected. `ctx` is any context.
+    /// A context like this one, but with this database selected. `ctx` is any context.
     pub(super) fn new(ctx: Context<'_>, database: i32) -> Option<Detached> {
         // SAFETY: the context is valid; what is made is freed once, by Drop.
         unsafe {

@@ -26,11 +26,13 @@ const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 
 /// A piece takes at least this many times as long as its head, even if that is longer than a slice.
 const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
-/// Number of items after which it always continues later: their answers need another 20 ns each.
+/// Number of items after which a command always continues later, because sending their answers needs another 20 ns
+/// each.
 const MOST_ITEMS: usize = 1 << 16;
 
-/// The words that were replicated last. Most filters have the same parameters as the one before, so that only the seed
-/// differs. Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
+/// The words that were replicated last. Most filters have the same parameters as the previous one, so only the seed
+/// differs. Creating and freeing eleven strings took a tenth of the time to create a small filter. Only the main thread
+/// uses them.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
 /// The numbers of the filter that was created last, and the word that begins with them.
@@ -40,7 +42,7 @@ static CREATED: Mutex<(Vec<Word>, Vec<u8>)> = Mutex::new((Vec::new(), Vec::new()
 pub(super) struct ServerCall<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) arguments: &'a [Text<'a>],
-    /// When it began, if it is timed.
+    /// The time when it began, if it is timed.
     started: Cell<Option<Instant>>,
     /// `REDISMODULE_CTX_FLAGS_*` of the context, once they have been read.
     flags: Cell<Option<u32>>,
@@ -57,11 +59,11 @@ pub(super) struct ServerCall<'a> {
 
 /// A command that may be carried out in pieces.
 struct Divided {
-    /// Whether it is a piece of another.
+    /// Whether it is a piece of another command.
     is_piece: bool,
     /// Whether its client may wait, once that has been determined.
     may_wait: Cell<Option<bool>>,
-    /// The time that it needed before its first item.
+    /// The time that the command needed before its first item.
     head: Cell<Duration>,
     rest: Cell<Option<Rest>>,
 }
@@ -90,7 +92,7 @@ impl<'a> ServerCall<'a> {
         self.divided = Some(Divided { is_piece, may_wait, head, rest });
     }
 
-    /// When the command began, or said that it may be long; `None` if it isn't timed.
+    /// The time when the command began, or announced that it may be long; `None` if it isn't timed.
     #[inline(always)]
     pub(super) fn started(&self) -> Option<Instant> {
         self.started.get()
@@ -228,9 +230,9 @@ impl<'a> Call<'a> for ServerCall<'a> {
         let is_clients = self.resumed.is_none();
         match effect {
             Effect::Verbatim if is_clients => self.ctx.replicate_verbatim(),
-            // Nobody receives it, but the server counts changes until its next snapshot.
+            // Nobody receives this, but the server counts changes until its next snapshot.
             _ if is_clients && !self.is_heard() => self.ctx.replicate_verbatim(),
-            // The context isn't that of the client, and doesn't know its command.
+            // This context isn't the client's, and doesn't know the client's command.
             Effect::Verbatim => {
                 self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
             }

@@ -50,7 +50,7 @@ const fn writes(index: usize) -> bool {
     !matches!(TABLE[index].key, KeyUse::Read)
 }
 
-/// Whether the table says that a command is fast. Reading the clock would be a large part of its time.
+/// Whether the table says that a command is fast, so that reading the clock would be a large part of its time.
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 const fn is_fast(index: usize) -> bool {
     let (flags, word) = (TABLE[index].flags.as_bytes(), b"fast");
@@ -121,7 +121,7 @@ const fn is_mostly_short(index: usize) -> bool {
     )
 }
 
-/// Reading this many arguments takes less time than reading the clock twice.
+/// Processing this many arguments takes less time than reading the clock twice.
 const FEW_ARGUMENTS: usize = 64;
 
 /// Runs a command, and measures its time unless reading the clock would be a large part of it.

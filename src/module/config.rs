@@ -143,7 +143,7 @@ unsafe extern "C" fn set(
         || {
             let option = OPTIONS.get(index.addr()).ok_or("no such option")?;
             let text = text.first().map_or(&b""[..], |text| text.bytes());
-            // All have their defaults already, and one may have been set by its other name.
+            // All options already have their defaults, and this one may have been set under its other name.
             if IS_LOADING.load(Relaxed) && text == (option.get)(&Settings::DEFAULT).as_bytes() {
                 return Ok(());
             }

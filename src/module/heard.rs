@@ -1,5 +1,5 @@
-//! Whether anyone receives what is replicated. If nobody does, no command is built: building one of eleven words took a
-//! third of the time of creating a small filter.
+//! Whether anyone receives what is replicated. If nobody does, no command is built: building a command of eleven words
+//! took a third of the time to create a small filter.
 //!
 //! The flags of a context show append-only files and clusters. Replicas are only in a section of INFO, which the server
 //! needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second. "Nobody does" holds until
@@ -23,7 +23,7 @@ static NOBODY: AtomicBool = AtomicBool::new(false);
 /// When the server was asked, in Unix milliseconds; 0 if the answer no longer holds.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Gets the server's reports of forks and of its role, and passes them to [`forget`].
+/// Subscribes to the server's reports of forks and role changes, and passes them to [`forget`].
 pub(super) fn is_told() {
     IS_TOLD.store(true, Relaxed);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys and filters that commands hold. Commands are identified by their numbers.
 pub(super) struct Held {
-    /// By the key's name: database and command.
+    /// By the key's name: the database and the command's number.
     names: BTreeMap<Box<[u8]>, BTreeSet<(i32, u64)>>,
     /// By the address of the filter's cells.
     filters: BTreeMap<usize, BTreeSet<u64>>,

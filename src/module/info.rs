@@ -21,7 +21,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
 /// The sections and their fields. They only read atomics, because the server also asks for them from a signal handler
 /// when it reports a crash.
 const SECTIONS: [(&CStr, &[Field]); 5] = [
-    // With valkey-bloom's names, for tools that know it.
+    // This section has valkey-bloom's names, for tools that know them.
     (
         c"bloom_core_metrics",
         &[
@@ -91,7 +91,7 @@ fn bloom_filters() -> u64 {
     kinds.iter().map(|kind| kind.get()).sum()
 }
 
-/// Makes the server ask for the sections.
+/// Registers the sections with the server.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.

@@ -10,14 +10,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr;
 
-/// An open key. Nobody else changes the value while it is open: commands run one at a time.
+/// An open key. Nobody else changes the value while the key is open, because commands run one at a time.
 pub(super) struct OpenKey<'a> {
     /// Null for a key that doesn't exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
     /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
     /// reading it needs two calls.
     value: Result<*mut Filter, WrongType>,
-    /// What INFO has counted of the value, if that is compared when the key is closed.
+    /// What INFO has counted for the value, if this is to be compared when the key is closed.
     counted: Option<Contents>,
     /// Whether it was opened to add an item.
     adds: bool,
@@ -77,7 +77,8 @@ impl OpenKey<'_> {
         Err(WrongType)
     }
 
-    /// What INFO counts of a value. Not inlined: opening a key to add an item has no need for it, and would be longer.
+    /// What INFO counts for a value. Not inlined: opening a key to add an item doesn't need it, and would become
+    /// longer.
     ///
     /// # Safety
     /// It is the value of a key that is open.

@@ -8,7 +8,7 @@ use crate::metrics;
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
-/// The version as the server wants it, an integer: 10_203 for 1.2.3.
+/// The version in the form that the server expects, an integer: 10_203 for 1.2.3.
 #[allow(clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 const MODULE_VERSION: c_int = version_part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
     + version_part(env!("CARGO_PKG_VERSION_MINOR")) * 100
@@ -24,7 +24,7 @@ const fn version_part(text: &str) -> c_int {
 /// Valkey's option for atomic slot migration. The bit means other things elsewhere.
 const VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-/// Where the server enters the module. If loading fails, one line in the log says why.
+/// The module's entry point. If loading fails, one line in the log says why.
 ///
 /// # Safety
 /// Only the server calls this, with the arguments of its module API.
@@ -224,7 +224,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         commands::register(ctx, &prefix)?;
         context.keep_ok();
         config::register(context, &prefix)?;
-        // After the configuration file, which they override.
+        // These come after the configuration file, which they override.
         config::take_arguments(&options)?;
         // Nothing fails after the first subscription: Redis 7.0 keeps those of a module that it doesn't load, and calls
         // them after it has unmapped the module.

@@ -1,10 +1,10 @@
 //! The filters that are being loaded in chunks, and what ends a load besides commands: time, a flush, a key of the same
-//! name, and memory that others need.
+//! name, and memory that is needed for something else.
 //!
 //! The server evicts keys, or refuses writes, when too much memory is used, and a load's memory counts. But a load
 //! isn't in a key, and may never be in one. So when a key has been evicted, and when the server is above its limit, the
-//! loads are dropped. Evicting frees as much as the current command needs; for the next one, the memory of the loads is
-//! free.
+//! loads are dropped. Evicting frees as much as the current command needs; by the next command, the memory of the loads
+//! is free.
 //!
 //! A replica has the loads of its primary, and ends none of them by itself: its primary says which ones end. The two
 //! servers may differ in which events they send for keys. A server that isn't a replica treats every load as a
@@ -56,7 +56,7 @@ pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R
     result
 }
 
-/// Drops the loads into a database, or into all databases, whose keys have been flushed.
+/// Drops the loads in a database, or in all databases, whose keys have been flushed.
 pub(super) fn flush(database: Option<i32>) {
     if are_any() {
         free(with(|loads| loads.flush(database)));
@@ -237,14 +237,14 @@ unsafe extern "C" fn source_changed(
 }
 
 /// A full sync replaces all keys. When the server empties its databases for it, that ends the loads as any flush does;
-/// when it serves the old keys meanwhile, it says so here.
+/// when it serves the old keys during the sync, it says so here.
 unsafe extern "C" fn synced(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
     subevent: u64,
     _data: *mut c_void,
 ) {
-    // If it fails, loads that were read so far end.
+    // If the sync fails, the loads that have been read so far end.
     if subevent != raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED {
         guard::call("sync", || flush(None), || ());
     }
@@ -329,8 +329,8 @@ fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
     ctx.replicate(name_of(load_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
-/// A key has changed, or is gone. If it was evicted, others need the memory of the loads. If it has the name of a load,
-/// that load is obsolete, also on servers that have its pieces.
+/// A key has changed, or is gone. If it was evicted, the memory of the loads is needed for something else. If it has
+/// the name of a load, that load is obsolete, also on servers that have its pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,

@@ -1,4 +1,4 @@
-//! Whether a filter may have the memory that it asks for. Allocation can fail, but the system also hands out address
+//! Whether a filter may have the memory that it requests. Allocation can fail, but the system also hands out address
 //! space for which it has no memory, and kills the server when the pages are written.
 
 use super::api::Context;
@@ -23,7 +23,7 @@ pub(super) fn configuration_changed() {
     MAXMEMORY.store(UNKNOWN, Relaxed);
 }
 
-/// Allows or refuses `more` bytes to a filter that will then have `total` bytes. `may_evict` says whether it is in a
+/// Allows or refuses `more` bytes for a filter that will then have `total` bytes. `may_evict` says whether it is in a
 /// key, for which the server may evict others.
 pub(super) fn admit(
     ctx: Context<'_>,
@@ -59,8 +59,8 @@ pub(super) fn admit(
         #[allow(clippy::cast_possible_truncation, reason = "between 0 and maxmemory")]
         let free = (maxmemory as f64 * free) as u64;
         let left = if may_evict && evicts(ctx) { maxmemory } else { free };
-        // Memory that was granted to other commands and that they are about to use. While they use it, some of it
-        // counts twice.
+        // Memory that was granted to other commands, which are about to use it. While they use it, some of it counts
+        // twice.
         let left = left.saturating_sub(PROMISED_BYTES.get());
         if more > left {
             return refuse(more, left, "what maxmemory leaves");

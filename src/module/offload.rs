@@ -2,9 +2,9 @@
 //!
 //! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts
 //! of strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
-//! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument that the
-//! main thread has retained and unblocks the client. Then the main thread replies and releases the argument. Commands
-//! that write use this by way of `apart`.
+//! in the meantime (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument
+//! that the main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
+//! Commands that write use this through `apart`.
 //!
 //! Each client that waits costs memory for its argument, which the server counts as used but can't take back by itself.
 //! So the number of waiting clients and their bytes are limited. If a client disconnects, its job ends as well: the
@@ -40,7 +40,8 @@ pub(super) fn figures() -> Figures {
 /// Threads besides the main thread, as configured.
 fn workers() -> usize {
     let cores_but_one = || available_parallelism().map_or(0, |cores| cores.get().saturating_sub(1));
-    // On a single core too, or large filters would block the server: the system lets the two take turns.
+    // There is a thread even on a single core. Otherwise, large filters would block the server; the system lets the two
+    // threads take turns.
     settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 
@@ -112,7 +113,7 @@ struct Waiting {
     ticket: Ticket,
     /// The filters that it reads. It keeps their cells alive after they have left their keys.
     inputs: Arc<[Live]>,
-    /// The largest of them: its bytes and its index.
+    /// The largest of these filters: its bytes and its index.
     largest: Vec<(u64, usize)>,
 }
 
@@ -151,7 +152,7 @@ type Answer =
 /// Called on the main thread when a client that is still blocked has gone.
 type Gone = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
 
-/// A client that waits until it is unblocked, which happens once.
+/// A client that waits until it is unblocked, which happens exactly once.
 #[derive(Clone, Copy)]
 pub(super) struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
@@ -199,7 +200,7 @@ impl Blocked {
         self.0.addr().get()
     }
 
-    /// From now on, time counts as the command's, on any thread.
+    /// From now on, time counts as the command's time, on any thread.
     pub(super) fn started(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
@@ -207,7 +208,7 @@ impl Blocked {
         }
     }
 
-    /// No longer.
+    /// From now on, time no longer counts as the command's.
     pub(super) fn ended(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
@@ -285,9 +286,9 @@ pub(super) fn has_workers() -> bool {
     workers() > 0
 }
 
-/// Answers a command with what `work` makes of an argument: a worker does it while the client waits. If the client
-/// cannot wait, the main thread does it now: in transactions and scripts, while an AOF is loaded, or without workers.
-/// `inputs` are the filters that `work` reads.
+/// Answers a command with the result of `work` on an argument. A worker does the work while the client waits. If the
+/// client cannot wait, the main thread does it immediately: in transactions and scripts, while an AOF is loaded, or
+/// without workers. `inputs` are the filters that `work` reads.
 pub(super) fn offload<W>(
     ctx: Context<'_>,
     text: Text<'_>,
@@ -354,7 +355,7 @@ unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::Redi
     guard::call("gone", || abandon(client.addr()), || ());
 }
 
-/// Gives up the job of a client. It still runs to its end, on whatever thread: which unblocks the client and releases
+/// Gives up the job of a client. It still runs to its end, on whatever thread, which unblocks the client and releases
 /// the argument.
 pub(super) fn abandon(client: usize) {
     let Some(ticket) = waiting().get(&client).map(|waiting| {
@@ -425,7 +426,7 @@ unsafe extern "C" fn answer(
     status::OK
 }
 
-/// The server calls this on the main thread when the client has its reply, or is gone.
+/// The server calls this on the main thread when the client has received its reply, or is gone.
 unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     if done.is_null() {
         return;
@@ -442,8 +443,8 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     guard::call("release", release, || ());
 }
 
-/// Stops all jobs and joins the workers when the server shuts down. It ends by `exit`, and none of our threads may run
-/// by then.
+/// Stops all jobs and joins the workers when the server shuts down. The server ends with `exit`, and none of our
+/// threads may be running at that point.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
@@ -462,7 +463,7 @@ unsafe extern "C" fn shut_down(
     _data: *mut c_void,
 ) {
     let stop_all = || {
-        // The server has saved what it wanted to save, and no longer answers anyone.
+        // The server has saved what it wanted to save, and no longer answers any client.
         waiting().values().for_each(|waiting| waiting.stop.set());
         POOL.shutdown();
     };

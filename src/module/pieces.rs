@@ -1,4 +1,4 @@
-//! Commands with many items, in pieces, between which the server serves others.
+//! Commands with many items, which run in pieces. Between pieces, the server serves other clients.
 //!
 //! If the first piece of a command has blocked the server for long enough, its client waits. Then one piece runs in
 //! each turn of the server's event loop. Several such commands take turns. A piece is a call of the command by the
@@ -41,10 +41,10 @@ static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 /// Whether the next turn is scheduled.
 static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
-/// Milliseconds between two checks whether any of them may continue.
+/// Milliseconds between two checks of whether any of these commands may continue.
 const PAUSED_MS: i64 = 10;
 
-/// Waiting commands that a turn checks, to find one that may continue. A check takes half a microsecond.
+/// Number of waiting commands that a turn checks to find one that may continue. A check takes half a microsecond.
 const LOOKED_AT: usize = 1000;
 
 /// The client whose piece is running, until it disconnects: the identity that all callbacks about it share.
@@ -58,7 +58,7 @@ fn outcome() -> MutexGuard<'static, Option<Outcome>> {
     OUTCOME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the command that begins is a piece. It then has to [hand over](hand_over) its outcome.
+/// Whether the command that is about to run is a piece. It then has to [hand over](hand_over) its outcome.
 #[inline]
 pub(super) fn is_piece() -> bool {
     IS_NEXT.load(Relaxed) && IS_NEXT.swap(false, Relaxed)
@@ -96,7 +96,7 @@ impl Work {
         Work { command, pieces: None, answers: None }
     }
 
-    /// The first piece is done, and this is the rest.
+    /// A command whose first piece is done, and the rest of it.
     fn begin(&mut self, arguments: &[Text<'_>], rest: Rest, first: Reply) -> Progress {
         let end = match rest.within {
             None => arguments.len(),
@@ -201,7 +201,7 @@ impl Waiting {
     }
 }
 
-/// Continues a command whose first piece is done: later, if its client can wait; otherwise now.
+/// Continues a command whose first piece is done: later if its client can wait, otherwise immediately.
 #[cold]
 pub(super) fn begin(
     ctx: Context<'_>,
@@ -271,7 +271,7 @@ fn schedule() {
     }
 }
 
-/// The server calls this on the main thread, also while a script that has run for too long lets it handle events. So
+/// The server calls this on the main thread, even while a script that has run for too long lets it handle events. So
 /// the piece runs from a timer, which the server doesn't call at such times.
 unsafe extern "C" fn set_timer(_data: *mut c_void) {
     let set = || match waiting().front() {
@@ -307,7 +307,7 @@ fn take_turn(ctx: Context<'_>) {
     }
 }
 
-/// Runs the next piece of the first command that may go on. Returns whether there is one.
+/// Runs the next piece of the first command that may continue. Returns whether there is one.
 pub(super) fn run_next(ctx: Context<'_>) -> bool {
     // Between CLIENT PAUSE or FAILOVER and its end, nothing may be written.
     let is_paused = ctx.must_not_write();

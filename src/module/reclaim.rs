@@ -1,8 +1,8 @@
 //! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 90 to 200 ms, and
 //! would stall the main thread for that time.
 //!
-//! The memory counts as used until the thread has freed it. UNLINK does the same at any size. Here DEL does it too, for
-//! large filters.
+//! The memory counts as used until the thread has freed it. UNLINK does the same for filters of any size. Here, DEL
+//! also does it for large filters.
 
 use crate::metrics::FREEING_BYTES;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ const LARGE: u64 = if cfg!(small_steps) { 0 } else { 8 << 20 };
 
 type Garbage = Box<dyn Send>;
 
-/// Sends to the thread. `None` if it could not be started.
+/// The channel to the thread. `None` if it could not be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
 
 /// Like [`free`], and waits at most this long until the memory is free, for a caller that needs it.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long waiting commands run before others get their turn.
+/// How long waiting commands run before other clients get their turn.
 const TURN: Duration = Duration::from_millis(1);
 
 /// Whether a timer is set.
@@ -173,7 +173,7 @@ fn run_ready(ctx: Context<'_>) {
             pieces::run_next(ctx);
         }
         if started.elapsed() > TURN {
-            // The others get their turn next time.
+            // The remaining commands get their turn next time.
             apart::set_freed();
             return;
         }

@@ -7,12 +7,12 @@ use std::sync::{PoisonError, RwLock};
 
 static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
 
-/// How often they have changed.
+/// The number of times that the options have changed.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The values after this number of changes. A command that creates a filter reads them twice, and the lock took 20
-    /// ns of a microsecond.
+    /// ns of the microsecond that it needs.
     static KNOWN: Cell<(u64, Settings)> = const { Cell::new((0, Settings::DEFAULT)) };
 }
 

@@ -40,7 +40,8 @@
 //! 3. While the worker runs other work: it looks again when that ends.
 //!
 //! `news` only makes a worker look sooner. It orders nothing, so it is relaxed. A worker that misses news spins to the
-//! end and then finds the work under the lock. One that sees news but finds the work taken by another goes to sleep.
+//! end and then finds the work under the lock. A worker that sees news but finds that another worker has taken the work
+//! goes to sleep.
 //!
 //! A caller that waits for its last tasks is woken by `unpark`, see `scope.rs`. The models in `model.rs` try all of
 //! this without spinning, which is the harder case: a lost wake-up is a deadlock there.
@@ -60,7 +61,7 @@ use shared::{Counters, Shared};
 pub use shared::{Job, Seat, Ticket};
 use std::sync::{Arc, OnceLock};
 
-/// The most workers of a pool. Callers are additional threads.
+/// Maximum number of workers in a pool. Callers are additional threads.
 pub const MAX_WORKERS: usize = 8;
 
 /// A pool of threads; see the [module](self).
@@ -70,7 +71,7 @@ pub struct Pool(OnceLock<Arc<Shared>>);
 /// Metrics: what a pool is doing and has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Threads, without those of paused jobs.
+    /// Number of threads, without those of paused jobs.
     pub workers: u64,
     /// Jobs that wait for a worker, or for their next turn.
     pub queued: u64,
@@ -101,8 +102,8 @@ impl Pool {
     }
 
     /// Sets the number of workers, up to [`MAX_WORKERS`]. Additional workers are started at the next use. Superfluous
-    /// ones leave now if they are idle, else when they have finished their work. If none are to remain, they finish the
-    /// queue first.
+    /// workers leave immediately if they are idle, otherwise when they have finished their work. If no workers are to
+    /// remain, they finish the queue first.
     pub fn resize(&self, workers: usize) {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -114,10 +115,10 @@ impl Pool {
     }
 
     /// Runs `task(0..tasks)`, each index exactly once, on the caller and on idle workers. Returns when all have ended.
-    /// The caller waits only for tasks that a worker has begun. A task may call `fork_join` itself.
+    /// The caller only has to wait for tasks that a worker has begun. A task may call `fork_join` itself.
     ///
     /// # Panics
-    /// If a task panics, with its panic, when all others have ended.
+    /// If a task panics, this panics in the same way, when all other tasks have ended.
     pub fn fork_join(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         match tasks {
             0 => {}
@@ -146,9 +147,9 @@ impl Pool {
         Ok(ticket)
     }
 
-    /// Takes a job out of the queue, to be run [aside](Pool::aside). `None` if a worker has begun it: the job then runs
-    /// to its end without giving others a turn, and resumes immediately if it was waiting for its own turn. Costs a
-    /// binary search, and moves the entries of the jobs before it or after it, whichever are fewer.
+    /// Takes a job out of the queue, so that it can be run [aside](Pool::aside). `None` if a worker has begun it: the
+    /// job then runs to its end without giving others a turn, and resumes immediately if it was waiting for its own
+    /// turn. Costs a binary search, and moves the entries of the jobs before it or after it, whichever are fewer.
     pub fn withdraw(&self, ticket: Ticket) -> Option<Job> {
         let shared = self.0.get()?;
         let mut state = shared.lock();
@@ -162,13 +163,13 @@ impl Pool {
         Some(job) // nobody need be woken: a worker never sleeps while there are jobs
     }
 
-    /// Where a job runs that was withdrawn or returned: on the calling thread, which waits for it.
+    /// The place where a withdrawn or returned job runs: the calling thread, which waits for it.
     pub fn aside(&self) -> Seat<'_> {
         Seat::aside(self.shared())
     }
 
-    /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards `submit` returns jobs, and
-    /// `fork_join` runs on the caller alone. A task or a job must not call it: it would wait for itself.
+    /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards, `submit` returns jobs, and
+    /// `fork_join` runs only on the caller. A task or a job must not call it: it would wait for itself.
     pub fn shutdown(&self) {
         let shared = self.shared();
         let mut state = shared.lock();

@@ -18,7 +18,7 @@ pub(super) struct Scope {
     next: AtomicUsize,
     /// The number of tasks that have ended.
     ended: AtomicUsize,
-    /// Whether its caller is a job, which gives others a turn.
+    /// Whether its caller is a job, which gives other jobs a turn.
     is_of_job: bool,
     /// The first panic of a task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -32,7 +32,8 @@ unsafe impl Sync for Scope {}
 
 impl Scope {
     /// Runs `task(0..tasks)`, each index once. When all have ended, returns or resumes the first panic. `post` passes
-    /// the scope to those that may help. A job gives others a turn with `pause`, after each task of the caller.
+    /// the scope to the threads that may help. A job gives other jobs a turn with `pause`, after each task of the
+    /// caller.
     pub(super) fn join(
         tasks: usize,
         task: &(dyn Fn(usize) + Sync),
@@ -100,8 +101,8 @@ impl Scope {
         ran > 0 && self.ended.fetch_add(ran, Release) + ran == self.tasks
     }
 
-    /// Not an unconditional addition, which could wrap and give out an index twice. Relaxed: the lock with which the
-    /// scope was posted has published what a task reads.
+    /// This isn't an unconditional addition, which could wrap and give out an index twice. Relaxed: the lock with which
+    /// the scope was posted has published what a task reads.
     fn claim(&self) -> Option<usize> {
         self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.tasks).then_some(next + 1)).ok()
     }

@@ -1,14 +1,14 @@
-//! What callers and workers share: the lock around all there is to do, the life of a worker, and the turns of jobs.
+//! What callers and workers share: the lock around all pending work, the life of a worker, and the turns of jobs.
 //!
 //! A job may last for minutes, and a short one that comes later should not have to wait that long. So between its tasks
 //! a job looks at the clock. If its turn is over and others wait, its thread goes to sleep in the middle of the job,
-//! and another thread takes its place among the workers: a new one for a job that hasn't begun, or that of a job that
-//! had its turn before. Jobs that haven't begun alternate with those that have, so that neither wait forever. Most jobs
-//! end in their first turn, without a thread of their own.
+//! and another thread takes its place among the workers: a new one for a job that hasn't begun, or the thread of a job
+//! that had its turn before. Jobs that haven't begun alternate with those that have, so that neither of the two groups
+//! waits forever. Most jobs end in their first turn, without a thread of their own.
 //!
 //! So there is one thread for each worker, and one for each paused job. The number of paused jobs is limited to
-//! [`MOST_PAUSED`]: beyond that, only jobs that have begun alternate, and another begins when one of them has ended. If
-//! the system refuses another thread, the running job continues.
+//! [`MOST_PAUSED`]: beyond that, only jobs that have begun alternate, and another job begins when one of them has
+//! ended. If the system refuses another thread, the running job continues.
 
 use super::scope::Scope;
 use super::thread;
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Where workers sleep.
     work: Condvar,
-    /// Changes whenever there may be something to do. Only those that spin read it, and it orders nothing.
+    /// Changes whenever there may be something to do. Only spinning threads read it, and it doesn't order anything.
     news: Figure,
     pub(super) figures: Counters,
 }
@@ -48,7 +48,7 @@ pub(super) struct State {
     pub(super) queue: VecDeque<(Ticket, Job)>,
     /// Jobs that have had a turn, in the order in which their turns ended.
     paused: VecDeque<Paused>,
-    /// Whether the last turn was that of a job that hadn't begun before.
+    /// Whether the last turn belonged to a job that hadn't begun before.
     has_begun_one: bool,
     /// The last job that was told to run to its end.
     hurried: Option<Ticket>,
@@ -89,7 +89,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Starts missing workers. If the system refuses one, there is no further attempt before the next `resize`.
+    /// Starts missing workers. If the system refuses a thread, there is no further attempt before the next `resize`.
     pub(super) fn start(self: &Arc<Shared>, state: &mut State) {
         while state.alive < state.wanted {
             if !self.start_one(state) {
@@ -165,7 +165,8 @@ impl Shared {
             state.spinning += 1;
             let seen = self.news.load(Relaxed);
             drop(state);
-            // Yields the processor now and then: the caller that it has just helped may be waiting for it.
+            // Yields the processor from time to time, because the caller that the worker has just helped may be waiting
+            // for it.
             spin(|| self.news.load(Relaxed) != seen, std::thread::yield_now);
             state = self.lock();
             state.spinning -= 1;
@@ -179,7 +180,7 @@ impl Shared {
     }
 
     fn take(&self, state: &mut State) -> Option<Work> {
-        // If all are to leave, the jobs are finished first.
+        // If all workers are to leave, the jobs are finished first.
         if state.alive > state.wanted && (state.wanted > 0 || !state.has_jobs()) {
             state.alive -= 1;
             self.count(state);
@@ -228,13 +229,13 @@ impl State {
     }
 }
 
-/// How long a job works before others get their turn. Time doesn't pass in a model: every turn is over at once.
+/// How long a job works before other jobs get their turn. Time doesn't pass in a model: every turn is over at once.
 const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_steps)) { 0 } else { 5 });
 
-/// Paused jobs beyond which no other job begins. Each keeps a thread, and a container may have as few as 100, of which
-/// the server needs some for itself and one for a fork. With 1000 clients and no bound there were up to 1000 threads.
-/// With a lower bound, fewer clients with long jobs could keep a short one waiting. In a model, two jobs reach the
-/// bound.
+/// If there are this many paused jobs, no other job begins. Each keeps a thread, and a container may allow as few as
+/// 100 threads, of which the server needs some for itself and one for a fork. With 1000 clients and no bound there were
+/// up to 1000 threads. With a lower bound, fewer clients with long jobs could keep a short one waiting. In a model, two
+/// jobs reach the bound.
 const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 
 /// Where a job runs: as one of the workers, or on another thread.
@@ -285,7 +286,7 @@ impl<'p> Seat<'p> {
 }
 
 impl Shared {
-    /// Ends the turn of the job of this thread, if others wait. Returns in its next one.
+    /// Ends the turn of this thread's job if other jobs wait. Returns at its next turn.
     fn pause(self: &Arc<Shared>, ticket: Ticket) {
         let mut state = self.lock();
         let must_go_on = state.wanted == 0 || state.hurried == Some(ticket);

@@ -16,8 +16,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches for news for up to [`SPIN`], with a `pause` now and then. Returns whether there are any. In a model, where
-/// time doesn't pass, it looks once.
+/// Watches for news for up to [`SPIN`], with a `pause` from time to time. Returns whether there is any. In a model,
+/// where time doesn't pass, it looks once.
 pub(super) fn spin(news: impl Fn() -> bool, pause: fn()) -> bool {
     let end = (!cfg!(all(loom, test))).then(|| Instant::now() + SPIN);
     while end.is_some_and(|end| Instant::now() < end) {

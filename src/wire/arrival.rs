@@ -6,15 +6,15 @@ use crate::mem::{Cells, Words};
 use crate::sizing::fingerprint::Table;
 use std::collections::BTreeMap;
 
-/// How bytes come into words, from a byte offset on, and what they add to the count of cells.
+/// How bytes are placed into words, from a byte offset on, and what they add to the count of cells.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// Cells that don't lie across words.
+    /// Cells that don't cross word boundaries.
     By(fn(&Words, u64, &[u8]) -> Census),
-    /// Bits or slots. Parts of them may come again; the last one counts. The function counts those that are set in some
-    /// words.
+    /// Bits or slots. Parts of them may arrive again; the last one counts. The function counts how many are set in a
+    /// range of words.
     Over(fn(&Cells) -> u64),
-    /// Cells that lie across words and parts. No part comes twice.
+    /// Cells that can cross the boundaries of words and parts. No part arrives twice.
     Fingerprints(Table),
 }
 
@@ -38,8 +38,8 @@ impl Place {
         before.and(Census::of_fingerprints(table, words, first..last))
     }
 
-    /// Counts the cell that lies across the end of a part, once the next part is there. No other end is so near that
-    /// the cell also lies across it: a cell has at most a word, and a part at least one.
+    /// Counts the cell that crosses the end of a part, once the next part is there. No other end is so near that the
+    /// cell also lies across it: a cell has at most a word, and a part has at least one word.
     fn count_across(self, words: &Words, end: u64) -> Census {
         let Place::Fingerprints(table) = self else { return Census::default() };
         let (bit, width) = (end.saturating_mul(8), u64::from(table.width()));
@@ -54,7 +54,7 @@ impl Place {
 /// wait.
 const BLOCK: usize = 4096;
 
-/// Approximate bytes that an entry of a map costs besides the bytes it refers to.
+/// Approximate number of bytes that a map entry needs in addition to the bytes that it refers to.
 pub(super) const ENTRY: u64 = 64;
 
 /// When the words of an array are allocated.
@@ -64,8 +64,8 @@ pub(super) enum Allocation {
     AtOnce,
     /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends a head and
     /// little more needs little memory. After that, each part moves at least its own number of waiting bytes into the
-    /// words. So none is left when the last has arrived, and no call does more than a few times the work that its bytes
-    /// justify.
+    /// words. So no waiting bytes are left when the last part has arrived, and no call does more than a few times the
+    /// work that its bytes justify.
     InProportion,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Arrival {
     /// Bytes of these ranges.
     arrived: u64,
     census: Census,
-    /// The ranges that are in the words, including zeros: only if cells may lie across parts.
+    /// The ranges that are in the words, including zeros. Used only if cells can cross the boundaries of parts.
     placed: BTreeMap<u64, u64>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Arrival {
 pub(super) struct Filled {
     pub(super) words: Words,
     /// Its cells, counted part by part while each is in the cache. Counting them at the end would read everything
-    /// again: a millisecond for each MiB of counters.
+    /// again, which takes a millisecond per MiB of counters.
     pub(super) census: Census,
 }
 
@@ -218,7 +218,7 @@ impl Arrival {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
-    /// Places the waiting parts that overlap this range, which has come again: the new bytes count.
+    /// Places the waiting parts that overlap this range, which has arrived again, so that the new bytes count.
     fn place_under(&mut self, start: u64, end: u64) {
         while let Some(first) = self.last_from(start, end) {
             let Some(part) = self.waiting.remove(&first) else { break };
@@ -257,7 +257,7 @@ impl Arrival {
         }
     }
 
-    /// Whether there is a waiting part that ends there and may become longer.
+    /// Whether there is a waiting part that ends at this offset and may become longer.
     fn continues(&self, at: u64) -> bool {
         let before = self.waiting.range(..at).next_back();
         before

@@ -1,4 +1,4 @@
-//! Whole filters as bytes, and with the feature `serde` as what its formats make of bytes.
+//! Whole filters as bytes. With the feature `serde`, they are serialised as bytes.
 
 use super::decode::Decoder;
 use super::encode::Encoder;

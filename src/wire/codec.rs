@@ -27,7 +27,8 @@ impl Kind {
     }
 }
 
-/// The most bytes that one bincode struct may need. A bound against hostile lengths, far above what ours need.
+/// Maximum number of bytes that one bincode struct may need. This guards against hostile lengths, and is far above what
+/// our structs need.
 const BINCODE_LIMIT: u64 = 4096;
 
 /// bincode 1.3 with everything pinned: fixed-size integers, little-endian. With a limit for writing, each struct would
@@ -44,7 +45,7 @@ pub(super) fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
 
 /// The bytes of a struct. Structs are compared by these: as numbers, 0 and −0 would be equal.
 pub(super) fn written<T: Serialize>(value: &T) -> Vec<u8> {
-    // Most headers describe a filter with one layer, and fit into this.
+    // Most headers describe a filter with one layer, and fit into this capacity.
     let mut bytes = Vec::with_capacity(160);
     write(&mut bytes, value);
     bytes
@@ -69,7 +70,7 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Appends a number, 7 bits a byte, lowest first. The highest bit of a byte says whether another follows.
+/// Appends a number, with 7 bits per byte, lowest first. The highest bit of a byte says whether another follows.
 pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();

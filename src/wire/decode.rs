@@ -68,9 +68,10 @@ impl Decoder {
         })
     }
 
-    /// Takes memory in proportion to the chunks that have come, rather than the whole of an array with its first chunk:
-    /// at most three times as much. When half of an array has come, its whole memory is allocated in addition to that
-    /// half: together one and a half times the array. Meant for senders that may not send all chunks.
+    /// Makes the decoder allocate memory in proportion to the chunks that have arrived, at most three times as much,
+    /// rather than a whole array with its first chunk. When half of an array has arrived, the memory for the whole
+    /// array is allocated in addition to that half, so both together need one and a half times the array. Meant for
+    /// senders that may not send all chunks.
     #[must_use]
     pub fn in_proportion(self) -> Decoder {
         Decoder { allocation: Allocation::InProportion, ..self }
@@ -105,7 +106,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of cells read so far. Chunks come in order.
+    /// Bytes of cells read so far. Chunks arrive in order.
     pub fn offset(&self) -> u64 {
         self.filled.saturating_add(self.inside())
     }

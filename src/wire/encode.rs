@@ -33,8 +33,8 @@ pub struct Encoder<'a> {
     filter: FilterRef<'a>,
     format: Format,
     dump_number: u16,
-    /// Computed when it is asked for, like the stamp: a dump over several commands prepares each piece from scratch,
-    /// and each of the two takes as long as opening the key.
+    /// Computed on request, like the stamp, because a dump over several commands prepares each piece from scratch, and
+    /// computing either of the two takes as long as opening the key.
     head: OnceLock<Vec<u8>>,
     /// What each chunk carries in our format.
     stamp: OnceLock<u32>,
@@ -64,8 +64,8 @@ impl<'a> Encoder<'a> {
     }
 
     /// Like [`new`](Encoder::new), for a dump whose pieces are requested one by one. The pieces identify this filter,
-    /// so loading refuses a mixture with another filter of the same shape that has replaced it meanwhile. A filter in
-    /// one chunk can't be mixed. RedisBloom's pieces have no field for this.
+    /// so loading refuses a mixture with another filter of the same shape that has replaced it during the dump. A
+    /// filter in one chunk can't be mixed up. RedisBloom's pieces have no field for this.
     pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
         let mut arrays = filter.arrays().map(Words::bytes_of);
@@ -94,7 +94,7 @@ impl<'a> Encoder<'a> {
         self.head.get_or_init(|| self.write_head())
     }
 
-    /// The first piece, for whoever needs no other.
+    /// The first piece, for callers that need no other piece.
     pub fn into_head(mut self) -> Vec<u8> {
         self.head.take().unwrap_or_else(|| self.write_head())
     }

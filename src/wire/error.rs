@@ -23,13 +23,13 @@ pub enum DecodeError {
     OwnChunk,
     /// A chunk of our format that is longer than any that is written.
     LongChunk,
-    /// A chunk that, like those before it, would take far more memory than it has bytes.
+    /// A chunk that, together with those before it, would need far more memory than its number of bytes.
     Scattered,
     /// The chunk isn't the one that comes next.
     Order {
         /// Offset of the chunk that comes next.
         expected: u64,
-        /// Offset of the chunk that came.
+        /// Offset of the chunk that arrived.
         found: u64,
     },
     /// A DUMP payload of another data type.
@@ -40,7 +40,7 @@ pub enum DecodeError {
     Complete,
     /// No memory for the cells.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Number of bytes requested.
         bytes: u64,
     },
 }

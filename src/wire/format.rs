@@ -6,11 +6,12 @@ pub const MAGIC: [u8; 4] = *b"BLMY";
 /// The version that is written, and the newest that is read.
 pub const VERSION: u8 = 1;
 
-/// The most bytes of cells that a writer puts in one chunk. Readers accept up to [`MAX_CHUNK`].
+/// Maximum number of bytes of cells that a writer puts into one chunk. Readers accept up to [`MAX_CHUNK`].
 pub const CHUNK: usize = 1 << 20;
 
-/// The most bytes of cells that a reader accepts in one chunk.
+/// Maximum number of bytes of cells that a reader accepts in one chunk.
 pub const MAX_CHUNK: usize = 16 << 20;
 
-/// The most bytes of cells of a packed filter. Whatever a few bytes declare, they need no more memory.
+/// Maximum number of bytes of cells in a packed filter. No matter what a few bytes declare, they need no more memory
+/// than this.
 pub(super) const MOST_PACKED: usize = 2048;

@@ -23,7 +23,7 @@ const ENVELOPE: usize = 24;
 
 /// The head of a filter with this number.
 pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {
-    // Most headers describe a filter with one layer, and fit into this.
+    // Most headers describe a filter with one layer, and fit into this capacity.
     let mut head = Vec::with_capacity(160);
     head.resize(ENVELOPE, 0);
     let kind = kind::encode(filter, &mut head);

@@ -3,7 +3,7 @@
 use super::codec::take;
 use super::error::DecodeError;
 
-/// The most bytes that a packed byte becomes: three of them can stand for a run of 264.
+/// Maximum number of bytes that one packed byte can expand to: three packed bytes can stand for a run of 264 bytes.
 pub(super) const MOST_UNPACKED: u64 = 264 / 3;
 
 /// Unpacks runs of plain bytes and references to earlier output.

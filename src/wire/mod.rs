@@ -5,7 +5,7 @@
 //! checksum. Each medium separates the pieces in its own way. A file simply concatenates them.
 //!
 //! Reading goes through one gate: [`Decoder::new`] validates the whole head before any cell is allocated, and the
-//! geometry follows from validated parameters alone. The checksum detects accidents. Safety comes from validation.
+//! geometry follows only from validated parameters. The checksum detects accidents. Safety comes from validation.
 //!
 //! ```
 //! use bloomery::wire::{Decoder, Encoder};

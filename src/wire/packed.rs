@@ -24,14 +24,14 @@ use crate::sync::Ordering::Relaxed;
 /// How the cells are written: in the form that is estimated to be shorter. A reader refuses the other.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// As they are.
+    /// The cells unchanged.
     Whole = 0,
-    /// For each set bit, the distance to the one before. Used if most bytes are 0.
+    /// For each set bit, the distance to the previous set bit. Used if most bytes are 0.
     Positions = 1,
 }
 
 impl Form {
-    /// For cells of which `ones` bits are set.
+    /// The form for cells of which `ones` bits are set.
     fn of(ones: u64, bytes: u64) -> Form {
         if ones < bytes { Form::Positions } else { Form::Whole }
     }

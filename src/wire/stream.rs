@@ -2,7 +2,7 @@
 
 use crate::mem::{Cells, Words};
 
-/// Where fields come from. Each call returns `None` at the end of the stream, or if the next field has another type.
+/// A source of fields. Each call returns `None` at the end of the stream, or if the next field has another type.
 pub trait Source {
     /// The next field, an integer.
     fn unsigned(&mut self) -> Option<u64>;
@@ -12,7 +12,7 @@ pub trait Source {
     fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
 }
 
-/// Where fields go.
+/// A destination for fields.
 pub trait Sink {
     /// Appends an integer.
     fn unsigned(&mut self, value: u64);

@@ -8,7 +8,7 @@ use super::packed;
 use super::stream::{Sink, Source};
 use crate::filter::{Filter, FilterRef};
 
-/// Writes a filter: in one string if it is small, else in one string for each piece.
+/// Writes a filter: as one string if it is small, otherwise as one string for each piece.
 pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
     let filter = filter.into();
     if filter.bytes() <= MOST_PACKED as u64 {
@@ -18,7 +18,7 @@ pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
     }
 }
 
-/// Reads a filter. A small one may also come in pieces.
+/// Reads a filter. A small filter may also come in pieces.
 ///
 /// # Errors
 /// What is wrong with the bytes, and [`DecodeError::Length`] if they end early.

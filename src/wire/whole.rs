@@ -1,4 +1,4 @@
-//! A whole filter in one string: a file, or what DUMP replies.
+//! A whole filter in one string: a file, or a reply of DUMP.
 //!
 //! ```text
 //! u8       7, a module's value
@@ -93,7 +93,7 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
 /// The fields of the value in a payload.
 struct Fields<'b> {
     rest: &'b [u8],
-    /// Why a string wasn't read, if that isn't because there is none.
+    /// Why a string wasn't read, unless the reason is that there is no further string.
     refused: Option<DecodeError>,
 }
 
@@ -133,7 +133,7 @@ impl<'b> Fields<'b> {
 }
 
 impl Source for Fields<'_> {
-    /// Our type has strings only.
+    /// Our type contains only strings.
     fn unsigned(&mut self) -> Option<u64> {
         None
     }

@@ -134,8 +134,8 @@ impl Part {
             None => (whole, options.output.clone()),
             Some(parts) => (part_wanted(whole, parts)?, part_file(&options.output, number, parts)),
         };
-        // Refused now rather than after hours. The file isn't kept open: 1024 files would be more than a process may
-        // have open.
+        // This is refused now rather than after hours. The file isn't kept open: 1024 files would be more than a
+        // process may have open.
         drop(temporary(&path, options.replace)?);
         Ok(Part { builder: Builder::new(&wanted).map_err(refused)?, path })
     }

@@ -1,4 +1,4 @@
-//! `bloomery rebuild`: builds a filter from files beside the one that serves, and puts it in its place.
+//! `bloomery rebuild`: builds a new filter from files while the old one serves, and then replaces the old one.
 
 use super::load::backfill;
 use crate::error::{self, Failure, Outcome};
@@ -66,7 +66,7 @@ struct Report {
     key: String,
     items_read: u64,
     blank_lines: u64,
-    /// Items in the new filter, including those added meanwhile.
+    /// Number of items in the new filter, including those added during the rebuild.
     items: u64,
     bytes: u64,
     seconds: f64,
@@ -188,12 +188,12 @@ fn fill<'i>(
 struct Rebuild<'a> {
     server: &'a Server,
     key: &'a [u8],
-    /// Identity of its new filter. Another rebuild of the key has another one.
+    /// The identity of the new filter. Another rebuild of the key has a different identity.
     identity: Option<String>,
 }
 
 impl<'a> Rebuild<'a> {
-    /// Begins one; none was running so far.
+    /// Begins a rebuild. No rebuild was running before.
     fn begin(server: &'a Server, key: &'a [u8], words: &[String]) -> anyhow::Result<Rebuild<'a>> {
         let mut begin = redis::cmd("BF.REBUILD");
         let lost = match begin.arg(key).arg("BEGIN").arg(words).query::<()>(&mut server.connect()?) {
@@ -202,7 +202,7 @@ impl<'a> Rebuild<'a> {
             Err(error) => return Err(error.into()),
         };
         let rebuild = Rebuild { server, key, identity: None };
-        // Asked twice, because nobody would end a rebuild that we don't know about.
+        // This is queried twice, because nobody would end a rebuild that we don't know about.
         let identity = rebuild.running().or_else(|_| rebuild.running()).with_context(|| {
             format!(
                 "it isn't known whether a rebuild of {} has begun; BF.REBUILD ABORT ends it",
@@ -222,7 +222,7 @@ impl<'a> Rebuild<'a> {
         Ok(filter.and_then(|filter| filter.rebuild?.identity))
     }
 
-    /// Whether the new filter is in its place.
+    /// Whether the new filter has replaced the old one.
     fn is_in_place(&self) -> anyhow::Result<bool> {
         let filter = info::describe(&mut self.server.connect()?, self.key)?;
         Ok(self.identity.is_some() && filter.and_then(|filter| filter.identity) == self.identity)

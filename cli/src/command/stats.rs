@@ -35,7 +35,7 @@ pub(crate) struct Options {
     server: Server,
 }
 
-/// Prints it.
+/// Prints the statistics.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     if let Some(parts) = options.spread {
         return of_parts(options, parts);

@@ -134,7 +134,7 @@ impl Answer<'_> {
     }
 }
 
-/// What answers.
+/// The source of the answers.
 enum Tester {
     Server { connection: Box<Connection>, key: Vec<u8>, is_cuckoo: bool },
     Spread(Spread),

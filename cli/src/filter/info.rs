@@ -1,4 +1,4 @@
-//! What is known of one filter, wherever it is: on a server, in a file, or in a plan.
+//! What is known about a filter, whether it is on a server, in a file, or in a plan.
 
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ pub(crate) struct FilterInfo {
     pub(crate) rotates_every_ms: Option<u64>,
     /// Milliseconds until the next rotation; `None` without a schedule.
     pub(crate) next_rotation_ms: Option<u64>,
-    /// Times that the window made room by dropping its oldest items; `None` if it doesn't do that.
+    /// Number of times that the window made room by dropping its oldest items; `None` if it doesn't do that.
     pub(crate) early_rotations: Option<u64>,
     /// Counters stuck at their maximum.
     pub(crate) saturated_counters: Option<u64>,

@@ -1,9 +1,9 @@
-//! What is known of a filter, for people.
+//! What is known about a filter, in a form for people.
 
 use super::info::FilterInfo;
 use crate::output::{Table, bytes, count, percent};
 
-/// Everything known of a filter, one line per field.
+/// Everything that is known about a filter, one line per field.
 pub(crate) fn lines(info: &FilterInfo) -> Vec<String> {
     let mut lines: Vec<String> = info.advice.iter().map(|advice| format!("! {advice}")).collect();
     let mut line = |name: &str, value: Option<String>| {

@@ -1,4 +1,4 @@
-//! Filters: what is known of one, and the file that holds one.
+//! Filters: what is known about a filter, and filter files.
 
 pub(crate) mod describe;
 pub(crate) mod file;

@@ -15,7 +15,7 @@ const SLOTS: usize = 16_384;
 /// The chance that any part gets more items than it is sized for when the whole filter is full.
 const OVERFLOW: f64 = 1e-9;
 
-/// The part of an item: the first 8 bytes of its SHA-256, as a fraction of 2^64, of the number of parts.
+/// The part of an item: the first 8 bytes of its SHA-256, as a fraction of 2^64, multiplied by the number of parts.
 pub(crate) fn part_of(item: &[u8], parts: usize) -> usize {
     if parts == 1 {
         return 0;
@@ -25,7 +25,8 @@ pub(crate) fn part_of(item: &[u8], parts: usize) -> usize {
     ((u128::from(first) * parts as u128) >> 64) as usize
 }
 
-/// The key of a part. Each part has a range of the slots. The hash tag ends in the first number that brings it there.
+/// The key of a part. Each part has a range of the slots. The hash tag ends in the first number that brings the key
+/// into that range.
 fn part_key(name: &str, part: usize, parts: usize) -> String {
     let slots = SLOTS * part / parts..SLOTS * (part + 1) / parts;
     let crc = Crc::<u16>::new(&CRC_16_XMODEM);
@@ -34,7 +35,7 @@ fn part_key(name: &str, part: usize, parts: usize) -> String {
     (0..).map(tag).find(fits).map(|tag| format!("{{{tag}}}")).unwrap_or_default()
 }
 
-/// The capacity of a part: its share, plus what chance may add (Bernstein's inequality).
+/// The capacity of a part: its share, plus a margin for chance (Bernstein's inequality).
 fn part_capacity(capacity: u64, parts: usize) -> u64 {
     if parts == 1 {
         return capacity;

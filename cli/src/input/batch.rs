@@ -145,7 +145,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Drops the items that an earlier run loaded: those of the first items whose flag is set.
+    /// Drops the items that an earlier run loaded. They are those of the first items whose flag is set.
     pub(crate) fn drop_taken(&mut self, taken: &[bool]) {
         if !taken.contains(&true) {
             return;

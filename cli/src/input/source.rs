@@ -67,7 +67,7 @@ impl Source {
         self.hashed + self.held.len() as u64
     }
 
-    /// Everything before this offset is used.
+    /// Marks everything before this offset as used.
     pub(super) fn use_until(&mut self, offset: u64) {
         self.used = offset;
     }

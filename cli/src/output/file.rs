@@ -18,7 +18,7 @@ pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempF
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new()
         .prefix(".bloomery-")
-        // Readable like any new file: the default of tempfile, 0600, is for secrets.
+        // The file is readable like any new file. The default of tempfile, 0600, is for secrets.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         .with_context(|| format!("cannot write into {}", folder.display()))

@@ -106,7 +106,7 @@ impl Progress {
         text
     }
 
-    /// Removes the bar: the task has ended, one way or the other.
+    /// Removes the bar, because the task has ended, successfully or not.
     pub(crate) fn finish(&self) {
         if let How::Bar(bar) = &self.how {
             bar.finish_and_clear();

@@ -1,6 +1,6 @@
 //! A connection to one server: TCP, TLS or a Unix socket.
 //!
-//! The timeout is for a whole reply. A server that sends a byte now and then doesn't hold the program.
+//! The timeout is for a whole reply, so a server that sends a byte from time to time can't block the program.
 
 use super::prefix::renamed;
 use super::resp::{MAX_FILTER, MAX_REPLY, read_reply};
@@ -74,7 +74,7 @@ impl Link {
         Link { longest: MAX_FILTER, ..self }
     }
 
-    /// From now on, all replies must have come by this time.
+    /// From now on, all replies must have arrived by this time.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.stream.get_mut().deadline = deadline;
     }
@@ -85,7 +85,7 @@ impl Link {
             return Err(io::Error::new(ErrorKind::NotConnected, "the connection is closed").into());
         }
         self.start_clock();
-        // A late reply would be taken for that of the next command.
+        // A late reply would be mistaken for the reply to the next command.
         self.is_open = false;
         match &self.prefix {
             None => self.stream.get_mut().write_all(commands)?,
@@ -208,7 +208,7 @@ mod tests {
         Link::new(Stream::Tcp(stream), info.redis_settings(), timeout, None).unwrap()
     }
 
-    /// Each byte comes in time, but the whole reply doesn't.
+    /// Each byte arrives in time, but the whole reply doesn't.
     #[test]
     fn a_reply_that_trickles_ends_at_the_timeout() {
         let trickle = |mut stream: TcpStream| {

@@ -163,7 +163,7 @@ impl Server {
         self.open_by(info, None)
     }
 
-    /// The same, for commands whose replies must all have come by this time.
+    /// The same, for commands whose replies must all have arrived by this time.
     pub(crate) fn open_by(&self, info: ConnectionInfo, deadline: Option<Instant>) -> anyhow::Result<Link> {
         let context = || format!("cannot connect to {}", info.addr());
         let left =
@@ -337,7 +337,7 @@ fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
 }
 
 /// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address leaves it
-/// empty; it is the one that was asked.
+/// empty; it is the node that was asked.
 fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for range in slots.as_sequence().unwrap_or_default() {

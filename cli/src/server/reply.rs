@@ -1,7 +1,8 @@
 //! Reads `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
 //!
-//! A field that the server left out is `None`, 0 or empty: filters of other systems have fewer fields, and so had older
-//! versions of the module. RESP2, where maps are flat arrays and doubles are text, and RESP3 give the same result.
+//! A field that the server left out is `None`, 0 or empty: filters of other systems have fewer fields, and older
+//! versions of the module sent fewer fields. RESP2, where maps are flat arrays and doubles are text, and RESP3 give the
+//! same result.
 
 use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild};
 use crate::printable::printable;
@@ -204,7 +205,7 @@ impl<'r> Fields<'r> {
     }
 }
 
-/// Text, as it may be printed.
+/// Text in a form that may be printed.
 fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::BulkString(bytes) => &String::from_utf8_lossy(bytes),
@@ -222,7 +223,7 @@ mod tests {
         Value::BulkString(text.into())
     }
 
-    /// The same reply as RESP3 gives it and as RESP2 does.
+    /// The same reply in the form of RESP3 and in the form of RESP2.
     fn both(fields: &[(&str, Value)]) -> [Value; 2] {
         let flat = |value: &Value| match value {
             Value::Map(pairs) => {

@@ -44,7 +44,7 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
             Ok(length) => {
                 spend(left, length)?;
                 let mut bytes = Vec::new();
-                // Memory isn't allocated before the bytes have come.
+                // Memory isn't allocated before the bytes have arrived.
                 source.take(length + 2).read_to_end(&mut bytes)?;
                 if bytes.len() as u64 != length + 2 {
                     return Err(Error::from(ErrorKind::UnexpectedEof).into());

@@ -5,7 +5,7 @@ use crate::filter::parts::{part_keys, part_of};
 use crate::input::items_of;
 use std::thread;
 
-/// Number of parts that are asked at the same time.
+/// Number of parts that are queried at the same time.
 const TOGETHER: usize = 8;
 
 /// Such a filter, and a connection for each part.

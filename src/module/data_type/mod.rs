@@ -3,7 +3,7 @@
 //! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be
 //! moved back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a
 //! `Box<Filter>`. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). The only
-//! lock that they take is that of the loads. Only the main thread takes it, so a forked child finds it free.
+//! lock that they take is the one for the loads. Only the main thread takes that lock, so a forked child finds it free.
 
 pub(super) mod stream;
 
@@ -26,7 +26,7 @@ use stream::Stream;
 /// Bytes that we call one unit of effort to free. The server frees values of more than 64 units on another thread.
 const BYTES_PER_EFFORT: usize = 4096;
 
-/// A type's data without a key is saved after the keys.
+/// Data that a type saves in addition to its keys comes after the keys.
 #[allow(clippy::cast_possible_truncation, reason = "it is 2")]
 const AUX_AFTER_RDB: c_int = raw::REDISMODULE_AUX_AFTER_RDB as c_int;
 
@@ -188,13 +188,14 @@ fn gauge_of(filter: &Filter) -> &'static Sum {
     }
 }
 
-/// What INFO counts of a filter; nothing of a cuckoo filter. A filter that is being rebuilt counts as its live filter.
+/// What INFO counts for a filter; nothing for a cuckoo filter. A filter that is being rebuilt counts as its live
+/// filter.
 #[inline]
 pub(super) fn contents(filter: &Filter) -> Contents {
     filter.live().map_or_else(Contents::default, LiveRef::contents)
 }
 
-/// Counts what has become of a filter in a key. Only the main thread changes filters in keys.
+/// Counts the changes to a filter in a key. Only the main thread changes filters in keys.
 #[inline]
 pub(super) fn has_changed(before: Contents, now: Contents) {
     ACROSS.items.change(before.items, now.items);
@@ -237,7 +238,7 @@ pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> 
     result
 }
 
-/// Runs a load. If it returns null, the server refuses the file or payload. Nothing remains in memory then.
+/// Runs a load. If it returns null, the server refuses the file or payload. Then nothing remains in memory.
 fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     match guard::call("load", work, || Err("internal error".to_owned())) {
         Ok(value) => give(value).0,

@@ -1,5 +1,5 @@
-//! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length, [packed](pack) it is
-//! short.
+//! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length; in [packed](pack) form
+//! it is short.
 
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
@@ -48,7 +48,7 @@ struct LayerHeader {
 }
 
 impl FilterHeader {
-    /// Its fields as numbers. Those that hardly any filter has come last.
+    /// The fields as numbers. Fields that hardly any filter has come last.
     fn fields(&self) -> [u64; 18] {
         [
             self.capacity,
@@ -114,7 +114,7 @@ impl LayerHeader {
     }
 }
 
-/// The headers of all layers. Most filters have one, and a server may save and load a million of these.
+/// The headers of all layers. Most filters have one layer, and a server may save and load a million such filters.
 type LayerHeaders = SmallVec<[LayerHeader; 1]>;
 
 /// The validated content of a header: everything that building the filter needs, except its cells.
@@ -281,8 +281,8 @@ pub(super) fn stamp_of(filter: &Bloom) -> u32 {
     stamp(&header, &layers)
 }
 
-/// The header of `filter` as short as it can be. Capacity and error rate of a layer are left out if they follow from
-/// the filter's, which they do unless filters were merged.
+/// The header of `filter` in its shortest form. Capacity and error rate of a layer are left out if they follow from the
+/// filter's, which they do unless filters were merged.
 pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
     let (kind, header, layers) = headers(filter);
     let (spec, mut so_far) = (filter.spec(), SmallVec::<[u64; 4]>::new());
@@ -374,7 +374,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         _ => return Err(field("overflow")),
     };
     let tightening = match header.tightening {
-        // By its bits, so that −0 isn't a second encoding of 0.
+        // Compared by its bits, so that −0 isn't a second encoding of 0.
         ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
         ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
     };

@@ -15,7 +15,7 @@ struct ForeignHeader {
     scheme: u8,
     /// RedisBloom.
     plan: u8,
-    /// For valkey-bloom: 1 if the seed was made for the filter.
+    /// For valkey-bloom: 1 if the seed was generated for this filter.
     random_seed: u8,
     encoding: u8,
     links: u32,
@@ -211,7 +211,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
             bytes: link.bytes,
         };
         spec.validate()?;
-        // All of valkey-bloom's links but the newest are full.
+        // All of valkey-bloom's links except the newest are full.
         let is_full = link.items == link.capacity || index.saturating_add(1) == count;
         let home = at_home(&scheme, growth, index, &spec, link.items)?;
         if written(&LinkHeader::new(&home, link.items)) != written(link)

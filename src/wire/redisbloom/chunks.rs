@@ -14,7 +14,7 @@ use crate::wire::error::DecodeError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The most bytes in one chunk, as RedisBloom cuts them. We write shorter ones.
+/// Maximum number of bytes in one chunk, as RedisBloom cuts them. We write shorter chunks.
 pub const MAX_PIECE: u64 = 16 << 20;
 
 /// Bytes that an array costs in addition to those that it reports: its entry in the map, half of which may be free, its
@@ -114,8 +114,8 @@ impl DumpHead {
 }
 
 /// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat: as in RedisBloom, the
-/// last counts. The filter is complete when they cover all bits. Until then it takes memory in proportion to the bytes
-/// that have come.
+/// last one counts. The filter is complete when they cover all bits. Until then, it needs memory in proportion to the
+/// bytes that have arrived.
 #[derive(Debug)]
 pub struct Loader {
     head: DumpHead,
@@ -124,7 +124,7 @@ pub struct Loader {
     largest: u64,
     /// The arrays that have received bytes, by the offset of their first byte in the body.
     arrays: BTreeMap<u64, Array>,
-    /// Bytes of the body that have come.
+    /// Bytes of the body that have arrived.
     arrived: u64,
     /// Bytes of memory that the arrays hold.
     held: u64,
@@ -275,7 +275,7 @@ impl Loader {
     }
 
     /// The most memory that it holds for any order and length of chunks: one and a half times the cells, plus 1/32 for
-    /// the entries of whole blocks. A byte that comes alone takes 105 bytes, so more must be refused.
+    /// the entries of whole blocks. A byte that arrives alone needs 105 bytes, so anything beyond this must be refused.
     fn bound(&self) -> u64 {
         let arrays = (self.arrays.len() as u64).saturating_add(1).saturating_mul(SPARE);
         let cells = self.body_len.saturating_add(self.body_len / 2).saturating_add(self.body_len / 32);
@@ -404,8 +404,8 @@ impl Loader {
         Ok(taken?)
     }
 
-    /// The filter whose chunks have not come yet: all its cells are 0. For a server that obeys a RedisBloom, which also
-    /// has such a filter; see [`overwrite`].
+    /// The filter before any of its chunks have arrived: all its cells are 0. For a server that follows a server with
+    /// RedisBloom, which also has such a filter; see [`overwrite`].
     ///
     /// # Errors
     /// Whatever [`finish`](Loader::finish) refuses, [`DecodeError::OutOfMemory`].

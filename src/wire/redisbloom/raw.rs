@@ -7,7 +7,7 @@ use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 use crate::wire::error::DecodeError;
 
-/// The most probes of an item. No error rate that fits in a double needs more.
+/// Maximum number of probes per item. No error rate that fits in a double needs more.
 const MAX_HASHES: u64 = 1100;
 
 /// A link as both encodings have it.
@@ -23,7 +23,7 @@ pub(super) struct RawLink {
 }
 
 impl RawLink {
-    /// The link, if there can be one like it.
+    /// The link, if such a link can exist.
     pub(super) fn spec(&self) -> Result<LinkSpec, DecodeError> {
         let field = DecodeError::Field;
         let log2 = u8::try_from(self.log2).ok().filter(|log2| *log2 < 64).ok_or(field("n2"))?;

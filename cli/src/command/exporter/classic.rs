@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 /// The page, from one in the format of OpenMetrics.
 ///
-/// In the older format a family and its samples have the same name, so a counter's family ends in `_total`. It has
-/// no type for infos, which are gauges, and no mark at the end.
+/// In the older format a family and its samples have the same name, so a counter's family ends in `_total`. It has no
+/// type for infos, which become gauges, and no end marker.
 pub(super) fn page(openmetrics: &str) -> String {
     let mut page = String::with_capacity(openmetrics.len());
     let mut help = "";

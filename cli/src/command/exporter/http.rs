@@ -29,9 +29,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Prometheus accepts this format since 2.5.
+/// Prometheus has accepted this format since 2.5.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What everything that collects metrics can read.
+/// The format that everything that collects metrics can read.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PAGE: &str = concat!(

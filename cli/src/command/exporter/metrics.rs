@@ -1,7 +1,7 @@
 //! Formats what the servers replied as metrics, in the text format of OpenMetrics.
 //!
 //! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names, which a
-//! test compares. A value that a filter doesn't have yields no sample, because 0 would be a claim.
+//! test compares. A value that a filter doesn't have yields no sample, because a 0 would be a false statement.
 
 use super::process;
 use super::snapshot::{NodeReading, Snapshot};

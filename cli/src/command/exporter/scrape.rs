@@ -20,8 +20,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// Requests that arrive within this time get the same page.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A scrape may take this many times the timeout of a reply, which is for the commands on all filters of a server. With
-/// the default of 3 s, Prometheus still gets a page: it gives up after 10 s.
+/// A scrape may take this many times the timeout of a reply, because it covers the commands on all filters of a server.
+/// With the default of 3 s, Prometheus still gets a page: it gives up after 10 s.
 const REPLIES: u32 = 3;
 
 /// Asks the servers at most once per [`FRESH`], however many clients request the page, and with one scrape at a time.

@@ -18,7 +18,7 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 /// Characters of the names of module types, six bits each.
 const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The newest versions whose types and operations are supported: Redis 8.2 writes 12, Valkey 9.1 writes 80.
+/// The newest RDB versions whose types and operations are supported: Redis 8.2 writes 12, Valkey 9.1 writes 80.
 const NEWEST_REDIS: u32 = 12;
 const NEWEST_VALKEY: u32 = 80;
 
@@ -326,7 +326,7 @@ impl<R: Read> Reader<R> {
                 reader.strings(2)?;
                 reader.skip(8)
             }),
-            // Redis's: the earliest time, and a time before each field; or one string.
+            // Redis's hashes whose fields expire: the earliest time, and a time before each field; or one string.
             (24, false) => {
                 self.skip(8)?;
                 self.each(|reader| {

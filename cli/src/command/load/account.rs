@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 /// What the server did with a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Offset of the account before it.
+    /// Offset of the account before the batch.
     pub(super) from: u64,
     /// The position of the account after the batch was added: an offset, and which items after it are in.
     pub(super) to: (u64, Taken),
     pub(super) last: Span,
-    /// Empty lines between the two offsets.
+    /// Number of empty lines between the two offsets.
     pub(super) blank: u64,
-    /// Empty lines after that.
+    /// Number of empty lines after the second offset.
     pub(super) open_blank: u64,
     /// Items that the server accepted.
     pub(super) done: u64,
@@ -55,7 +55,7 @@ impl Account {
             self.state.new += next.new;
             self.state.last = next.last;
             if let Some((why, taken)) = next.refused {
-                // The offset stays: for everything after this batch, nothing is certain.
+                // The offset stays where it is, because nothing is certain about anything after this batch.
                 self.state.taken = taken;
                 return Some(Failure::Server(why).into());
             }

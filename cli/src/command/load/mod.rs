@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 /// The filter that the load fills, as it was found.
 struct Filling {
     kind: Kind,
-    /// Whether it counts every add, so that none may be repeated.
+    /// Whether it counts every add, so that no add may be repeated.
     counts: bool,
     /// Distinguishes it from a filter that replaces it; empty for a filter of another system.
     identity: String,
@@ -279,7 +279,7 @@ impl<'o> Resumable<'o> {
         account.remove(connection)
     }
 
-    /// Writes down how far the load got, for people to read.
+    /// Records how far the load got, for people to read.
     fn note(&mut self, state: &State) -> anyhow::Result<()> {
         self.file.state.clone_from(state);
         self.file.write(self.path)

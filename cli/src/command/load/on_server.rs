@@ -209,7 +209,7 @@ pub(super) enum Outcome {
 pub(super) struct Step<'s> {
     /// The position that the account must have: an offset, and which items after it are in.
     pub(super) from: &'s (u64, Taken),
-    /// Where it is afterwards.
+    /// The position afterwards.
     pub(super) to: &'s (u64, Taken),
     pub(super) last: Span,
     /// Whether some items of the batch went in before.
@@ -232,7 +232,7 @@ pub(super) struct OnServer {
 
 /// An account that was found on the server.
 pub(super) struct Found {
-    /// Includes the outcome of a batch that the server accepted in part.
+    /// This includes the outcome of a batch that the server accepted only partly.
     pub(super) state: State,
     pub(super) filter: Mark,
     position: String,

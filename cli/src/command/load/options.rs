@@ -68,8 +68,8 @@ pub(crate) struct Options {
 /// Items of a command.
 pub(super) const BATCH: u64 = 32_768;
 
-/// Items in one script call. The server serves nobody else until the script ends, and adding an item to a counting
-/// filter takes 13 µs if its pages were never touched.
+/// Items in one script call. The server serves no other client until the script ends, and adding an item to a counting
+/// filter takes 13 µs if the filter's pages have never been touched.
 const BATCH_OF_SCRIPT: u64 = 256;
 
 impl Options {

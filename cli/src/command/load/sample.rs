@@ -1,7 +1,7 @@
-//! Some items of a batch that went in. The filter is asked for them before anything else is added.
+//! A sample of the items in a batch that was added. The filter is tested for them before anything else is added.
 //!
 //! A filter never says no to an item that it has. So a "no" shows that the filter was emptied, replaced or restored
-//! from an older copy, even if others have added as many items since.
+//! from an older copy, even if other clients have added as many items since then.
 
 use crate::input::items_of;
 
@@ -15,7 +15,7 @@ const ITEM_BYTES: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) items: Vec<Vec<u8>>,
-    /// What deletes and rotations had removed from the filter when they went in.
+    /// What deletes and rotations had removed from the filter when these items were added.
     pub(super) then: String,
 }
 

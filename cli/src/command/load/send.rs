@@ -76,8 +76,8 @@ impl Sender {
         if self.kind == Kind::Cuckoo { wanted.min(MOST_ARGUMENTS) } else { wanted }
     }
 
-    /// Sends a batch. After an error of the connection, it is unknown whether the server took it.
-    /// The filter must have the sample of what was sent before; it is replaced by one of this batch.
+    /// Sends a batch. After an error of the connection, it is unknown whether the server added it. The filter must
+    /// contain the sample of the previous batch, which is then replaced by a sample of this one.
     pub(super) fn send(
         &self,
         connection: &mut Connection,
@@ -127,7 +127,7 @@ impl Sender {
     }
 
     /// The name of the command, and its arguments after the key. None of the commands creates a filter: if the key is
-    /// deleted meanwhile, the load must not continue with a new one.
+    /// deleted during the load, the load must not continue with a new filter.
     fn words<'b>(&self, batch: &'b Batch) -> (&'static str, Vec<&'b [u8]>) {
         match self.kind {
             Kind::Bloom => ("BF.BULKADD", vec![b"NOCREATE", b"PREFIXED", &batch.blob]),
@@ -153,7 +153,7 @@ impl Sender {
     }
 }
 
-/// The outcome of a command that took every item.
+/// The outcome of a command that added every item.
 fn taken_all(new: u64) -> Outcome {
     Outcome::Taken { new, then: String::new() }
 }
@@ -168,7 +168,7 @@ fn of_flags(flags: Vec<bool>, items: u64) -> Outcome {
     Outcome::Refused { why: format!("the filter is full: no room for {} items", items - new), taken, new }
 }
 
-/// Whether the item of this answer went in. 1 means yes; -1 or an error means that there was no room.
+/// Whether the item of this answer was added. 1 means yes; -1 or an error means that there was no room.
 fn is_in(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) | Value::Boolean(true) => Some(true),

@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(super) last: Span,
     /// Items added so far.
     pub(super) items: u64,
-    /// Items among them that were absent before.
+    /// The number of these items that were absent before.
     pub(super) new: u64,
     /// Empty lines skipped so far.
     pub(super) blank: u64,
@@ -56,8 +56,8 @@ pub(super) enum Stage {
 
 /// The file of a load that can be resumed.
 ///
-/// While the load goes on, its account is on the server, where a script changes it together with the filter; so a
-/// server that loses its latest writes loses both. The file says which account it is.
+/// While the load is in progress, its account is on the server, where a script changes it together with the filter; so
+/// a server that loses its latest writes loses both. The file says which account it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct File {
     /// A random number, part of the account's key on the server.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// For the items after an offset, in order, whether they are in the filter. Items after the last one aren't.
 ///
-/// A cuckoo filter may refuse an item and have room for a later one, so those that were taken needn't be the first
+/// A cuckoo filter may refuse an item and have room for a later one, so the items that were added needn't be the first
 /// ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -43,7 +43,7 @@ impl Taken {
         *self = Taken::of(self.0.iter().copied().take(usize::try_from(count).unwrap_or(usize::MAX)));
     }
 
-    /// Which items are in after the missing ones were sent, with this outcome.
+    /// Which items are in the filter after the missing items were sent with this outcome.
     pub(super) fn fill(&self, sent: &Taken) -> Taken {
         let mut sent = sent.0.iter();
         let mut flags: Vec<bool> =

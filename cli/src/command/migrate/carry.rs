@@ -1,8 +1,8 @@
 //! Copies filters in rounds.
 //!
-//! Each round visits all keys and copies filters that are missing at the target, or differ there. A round that copied
-//! nothing is the last. So the round after a copy checks it, bit for bit, and a filter that was written to meanwhile is
-//! copied again.
+//! Each round visits all keys and copies filters that are missing at the target, or differ there. A round that copies
+//! nothing is the last one. So each copy is checked, bit for bit, by the next round, and a filter that was written to
+//! in the meantime is copied again.
 
 use super::failed::Failed;
 use super::payload;
@@ -58,7 +58,7 @@ pub(super) struct Round {
 }
 
 impl Migration {
-    /// Learns what the two sides can do. Writes a key to the target, if it will be written to.
+    /// Finds out what the two sides can do. If the target will be written to, writes a key to it.
     pub(super) fn new(
         mut source: Side,
         mut target: Side,
@@ -191,7 +191,7 @@ impl Migration {
         }))
     }
 
-    /// Copies by the better method, or else by the other. Returns false if the key is gone.
+    /// Copies with the better method or, if that fails, with the other one. Returns false if the key is gone.
     fn copy(&mut self, key: &Key, replace: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let pieces_first = key.bytes >= self.rules.pieces_from;
         let mut refusals: Vec<String> = Vec::new();
@@ -220,7 +220,7 @@ impl Migration {
                 "its {size} are longer than an argument may be at the target"
             )));
         }
-        // As a point in time, which doesn't depend on how long the copy takes.
+        // The expiry is sent as a point in time, which doesn't depend on how long the copy takes.
         let expiry = self.source.expiry(&key.name)?;
         let Some(mut payload): Option<Vec<u8>> = self.source.of_key("DUMP", &key.name)? else {
             return Ok(false);
@@ -245,7 +245,7 @@ impl Migration {
         if !self.in_pieces[key.family as usize] {
             return Err(Failed::Filter("the source cannot give it in pieces".into()));
         }
-        // The same name after an interruption, in the same slot of a cluster.
+        // The name is the same after an interruption, and is in the same slot of a cluster.
         let loading = [b"{", tag(&key.name), b"}:bloomery-migrate:", &key.name[..]].concat();
         self.target.of_key::<()>("DEL", &loading)?;
         let load = key.family.command("LOADCHUNK");
@@ -265,7 +265,7 @@ impl Migration {
         named
     }
 
-    /// Gives the key to what was loaded.
+    /// Moves the loaded filter to the key.
     fn name(&mut self, key: &Key, loading: &[u8], replace: bool) -> Result<bool, Failed> {
         let expiry = self.source.expiry(&key.name)?;
         if expiry > 0 {
@@ -296,14 +296,14 @@ impl Migration {
     }
 }
 
-/// Many users have no permission to ask for it.
+/// Many users have no permission to query it.
 fn longest_argument(target: &mut Side) -> u64 {
     let limit: Option<(String, u64)> =
         target.ask(redis::cmd("CONFIG").arg("GET").arg("proto-max-bulk-len")).ok();
     limit.map_or(DEFAULT_BULK, |(_, bytes)| bytes).saturating_sub(ENVELOPE)
 }
 
-/// The RDB version that a server writes is one that it reads.
+/// A server can read the RDB version that it writes.
 fn version_of(target: &mut Side) -> anyhow::Result<u16> {
     let probe = temporary_key(b"migrate", "probe")?;
     let mut read = || {

@@ -7,7 +7,7 @@ use redis::RedisError;
 pub(super) enum Failed {
     /// This filter can't be copied.
     Filter(String),
-    /// This filter couldn't be copied this time: it may have grown meanwhile, so the next round tries again.
+    /// This filter couldn't be copied this time: it may have grown during the copy, so the next round tries again.
     ThisTime(String),
     /// The whole run fails: a connection or a permission is missing.
     Run(anyhow::Error),

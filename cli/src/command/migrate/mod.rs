@@ -91,10 +91,10 @@ pub(crate) struct Options {
     target: Server,
 }
 
-/// Items asked for at once.
+/// Number of items in one query.
 const BATCH: usize = 1000;
 
-/// What has become of the filters.
+/// The outcome for the filters.
 #[derive(Default, Serialize)]
 struct Report {
     copied: usize,
@@ -112,7 +112,7 @@ struct Trouble {
     why: String,
 }
 
-/// Copies them, and compares.
+/// Copies the filters, and compares them.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     if let Some(file) = &options.check {
@@ -169,7 +169,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(if report.failed.is_empty() { Outcome::Done } else { Outcome::No })
 }
 
-/// Asks both sides for the same items of every filter that they both have.
+/// Tests the same items on both sides, for every filter that both sides have.
 fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::default();
     let mut progress = Progress::new(&options.pace, Some(keys.iter().map(|key| key.bytes).sum()), 0);
@@ -198,7 +198,7 @@ fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow
         match compared {
             Ok(()) => {}
             Err(Failed::Run(error)) => return Err(error),
-            // A filter that was deleted at the source meanwhile isn't a failure.
+            // It isn't a failure if a filter has since been deleted at the source.
             Err(Failed::Filter(why) | Failed::ThisTime(why)) if migration.source.has(&key.name)? => {
                 migration.failed.insert(key.name.clone(), why);
             }

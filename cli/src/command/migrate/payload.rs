@@ -13,11 +13,11 @@ pub(super) fn version(payload: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes([payload[footer], payload[footer + 1]]))
 }
 
-/// Makes the payload what a server of another RDB version would have written. Servers refuse those of newer versions,
-/// and of the other product; the value of a module is the same in all.
+/// Turns the payload into the one that a server with another RDB version would have written. Servers refuse payloads of
+/// newer versions, and of the other product, but a module's value is the same in all versions.
 ///
 /// The CRC covers the version. It starts at 0, so it is linear, and leading zeros don't change it: the CRC of the
-/// change is the change of the CRC. It isn't computed from the value again, so the target notices if the value didn't
+/// change is the change of the CRC. The CRC isn't recomputed from the value, so the target notices if the value didn't
 /// arrive as the source sent it.
 pub(super) fn set_version(payload: &mut [u8], to: u16) {
     let Some(from) = version(payload) else { return };

@@ -33,7 +33,7 @@ impl Family {
 pub(super) struct Key {
     pub(super) name: Vec<u8>,
     pub(super) family: Family,
-    /// Its memory there.
+    /// The memory that it needs at the source.
     pub(super) bytes: u64,
 }
 
@@ -78,7 +78,7 @@ impl Side {
         self.ask(redis::cmd(command).arg(key))
     }
 
-    /// Whether it knows a command, which is tried on a missing key.
+    /// Whether the server knows a command. Finds out by trying it on a missing key.
     pub(super) fn knows(&mut self, command: &str) -> anyhow::Result<bool> {
         let nobody = temporary_key(b"migrate", "nobody")?;
         match self.ask::<Value>(redis::cmd(command).arg(nobody).arg(0)) {
@@ -90,11 +90,11 @@ impl Side {
         }
     }
 
-    /// All its filters of the family, or of both, that match the pattern.
+    /// All filters of the family, or of both families, that match the pattern.
     pub(super) fn filters(&mut self, pattern: &str, family: Option<Family>) -> RedisResult<Vec<Key>> {
         let mut filters = Vec::new();
         for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
-            // Skips a key that has expired since.
+            // Skips a key that has expired in the meantime.
             let Some(its) = self.family(&name, key_type)? else { continue };
             let size: Option<u64> =
                 self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&name).arg("SAMPLES").arg(0))?;

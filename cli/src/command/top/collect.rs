@@ -40,7 +40,7 @@ impl Collector {
         Collector { server, pattern: pattern.to_owned(), scan_interval, nodes: Vec::new(), scanned: None }
     }
 
-    /// Takes one look. After an error, the next look connects again.
+    /// Queries the servers once. After an error, the next query connects again.
     pub(super) fn look(&mut self) -> anyhow::Result<Snapshot> {
         let result = self.try_look();
         if result.is_err() {

@@ -29,7 +29,7 @@ pub(super) struct View {
     scroll: u16,
     /// Only filters whose keys contain this are shown.
     find: String,
-    /// Whether key presses go into `find`.
+    /// Whether key presses are appended to `find`.
     typing: bool,
     /// The error of the last look.
     error: Option<String>,
@@ -304,7 +304,7 @@ const MARK: usize = 2;
 /// Columns of ` 9999%` after a bar.
 const PERCENT: usize = 7;
 
-/// The fewest columns of a key.
+/// Minimum number of columns for a key.
 const KEY: u16 = 16;
 
 /// The columns by importance, with their widths: a narrow terminal shows the first ones.
@@ -442,7 +442,7 @@ mod tests {
         assert!(!view.press(KeyCode::Char('q')));
     }
 
-    /// At any width, everything that is shown is shown completely; what doesn't fit is left out.
+    /// At any width, whatever is shown is shown completely; what doesn't fit is left out.
     #[test]
     fn a_narrow_screen_has_fewer_columns_and_none_is_cut() {
         let mut widest =
