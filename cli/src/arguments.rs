@@ -1,8 +1,8 @@
-//! Values of options, from the text on the command line.
+//! Parses option values from the command line.
 
 use bloomery_plan::{duration, is_whole};
 
-/// Seconds between two repetitions of something.
+/// An interval between repetitions, in seconds.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = duration(text, 1e3).map(|ms| ms / 1e3);
     seconds

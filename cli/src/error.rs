@@ -5,14 +5,14 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// How a subcommand that didn't fail ended.
+/// How a subcommand ended if it didn't fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Success, or the answer is yes: exit code 0.
     Done,
     /// The answer is no: exit code 1.
     No,
-    /// The user interrupted it: exit code 130, as shells report SIGINT.
+    /// The user interrupted the subcommand: exit code 130, as shells report SIGINT.
     Interrupted,
 }
 
@@ -36,14 +36,13 @@ impl From<Outcome> for ExitCode {
 /// `Usage` if they come from the operating system (a file), and as `Data` otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The data is damaged or not what was expected, or there is none: exit code 2.
+    /// The data is missing, damaged or not what was expected: exit code 2.
     Data(String),
     /// The command line is not usable: exit code 2.
     Usage(String),
     /// The server refused, or its reply makes no sense: exit code 3.
     Server(String),
-    /// The server no longer has what an earlier step put there, so continuing would end with missing items: exit code
-    /// 3.
+    /// Data that an earlier step stored on the server is gone, so continuing would lose items: exit code 3.
     Lost(String),
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         .unwrap_or(2)
 }
 
-/// Prints the error and its causes on stderr. A pipe that its reader closed isn't an error: `bloomery … | head` ends
+/// Prints the error and its causes to stderr. A pipe closed by its reader isn't an error: `bloomery … | head` ends
 /// silently.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
@@ -83,7 +82,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// What an error leaves behind and what to do about it, as the outermost context. It is printed after the cause.
+/// What an error leaves behind, and what to do about it. It is the outermost context but is printed after the causes.
 #[derive(Debug)]
 pub(crate) struct Aftermath(pub(crate) String);
 
@@ -93,8 +92,8 @@ impl fmt::Display for Aftermath {
     }
 }
 
-/// The error, its causes from the outermost on, and its [`Aftermath`]. Causes of a Redis client's error are left out,
-/// because they repeat it.
+/// The error and its causes, outermost first, followed by its [`Aftermath`]. The causes of a Redis client error are
+/// left out because they only repeat it.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     let aftermath = error.downcast_ref::<Aftermath>();
     let mut parts = Vec::new();
@@ -112,7 +111,7 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     }
 }
 
-/// The error in the words of the server, or of the client if the server didn't reply.
+/// The server's error text, or the client library's if the server didn't reply.
 pub(crate) fn server_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some("ResponseError" | "ERR"), Some(detail)) => format!("ERR {detail}"),
@@ -121,8 +120,8 @@ pub(crate) fn server_text(error: &redis::RedisError) -> String {
     }
 }
 
-/// Prints a message on stderr. It may quote a server, a key or a file, so nothing in it reaches the terminal as a
-/// control character.
+/// Prints a message to stderr. Control characters are escaped, because the message might quote a server, a key or a
+/// file.
 pub(crate) fn note(text: &str) {
     eprintln!("bloomery: {}", printable(text));
 }

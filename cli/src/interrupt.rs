@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Set when the user asks the program to stop (SIGINT or SIGTERM). A task finishes the step it is in, then stops.
+/// Set when the user asks the program to stop (SIGINT or SIGTERM). A task finishes its current step, then stops.
 #[derive(Clone)]
 pub(crate) struct Interrupted(Arc<AtomicBool>);
 
@@ -16,17 +16,17 @@ impl Interrupted {
         self.0.load(Relaxed)
     }
 
-    /// Stops every thread that checks the flag, as the user would.
+    /// Stops every thread that checks the flag, as a signal would.
     pub(crate) fn set(&self) {
         self.0.store(true, Relaxed);
     }
 }
 
-/// Starts to listen for the signals. A second signal ends the process immediately.
+/// Starts listening for the signals. A second signal ends the process immediately.
 ///
-/// This thread and those it starts block the signals, and a thread of its own waits for them. A signal handler would
-/// interrupt reads that have a timeout, even with SA_RESTART (signal(7)), and with them the reply to the command in
-/// flight.
+/// The calling thread and all threads it starts block the signals, and a dedicated thread waits for them. A signal
+/// handler wouldn't work: even with SA_RESTART (signal(7)), it would interrupt reads that have a timeout, and the reply
+/// to the command in flight would be lost.
 pub(crate) fn listen() -> io::Result<Interrupted> {
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block()?;

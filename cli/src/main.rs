@@ -1,6 +1,6 @@
 //! `bloomery`: plan, fill, move, inspect and monitor filters from the command line.
 //!
-//! cli/README.md has the layout of the sources.
+//! cli/README.md describes how the sources are organised.
 
 mod arguments;
 mod command;

@@ -1,9 +1,9 @@
-//! Text from elsewhere, made safe for a terminal.
+//! Makes untrusted text safe to print on a terminal.
 
 use std::borrow::Cow;
 
-/// Text that came from a server, a key or a file, for a terminal: characters that could control the terminal, or change
-/// the order of others, are written as `\x..`, byte by byte. Escaping twice is escaping once.
+/// Escapes text from a server, a key or a file for a terminal. Characters that could control the terminal or reorder
+/// the text around them are written as `\x..`, byte by byte. Escaping the result again doesn't change it.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return Cow::Borrowed(text);

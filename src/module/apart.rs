@@ -1,21 +1,21 @@
-//! Commands that work apart from the main thread, and commands that wait for their keys: a queue.
+//! A queue of commands that work in the background, and of commands that wait for their keys.
 //!
-//! A command that would block the server for long hands its work to the pool, which makes the result apart. No client
-//! sees any of it before the main thread runs the command again, and puts the result into its place in one step.
-//! `resume` does that.
+//! A command that would block the server for long hands its work to the pool, which computes the result in the
+//! background. No client sees any of the result until the main thread runs the command again, which stores the result
+//! in its key in one step. `resume` does that.
 //!
-//! Until then the keys of the command are *held*. A write to them would be lost, or would be applied in another order
-//! on replicas, which carry out the whole command at the end. So commands that write to a held key wait as well. If a
-//! command isn't allowed to wait, the work is finished first.
+//! Until then, the keys of the command are *held*. A write to them would be lost, or would be applied in a different
+//! order on replicas, which execute the whole command at the end. So commands that write to a held key wait as well. If
+//! such a command can't wait, the main thread finishes the background work first.
 //!
 //! The server itself also changes keys, without asking us: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So
-//! a key is held by its name, and a filter that is read is held in whatever key it is. In its second run the command
-//! must find the same filters in its keys.
+//! a key is held by name, and a filter that is being read is held whichever key it is in. In its second run, the
+//! command must find the same filters in its keys.
 //!
 //! A large filter that replicas and the AOF can't compute themselves is [sent](super::loads::send) to them before it is
 //! put into its key. Until then, the command also stays in the queue.
 //!
-//! The queue keeps commands in the order in which they arrived. A waiting command may run when no earlier command holds
+//! The queue keeps commands in the order in which they arrived. A waiting command can run when no earlier command holds
 //! one of its keys.
 
 use super::api::{Context, Detached, Text};
@@ -36,24 +36,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A command works in the background if its filters have at least this many bytes of cells. With fewer it blocks the
-/// server for about a millisecond.
+/// A command works in the background if its filters have at least this many bytes of cells. With fewer, it would block
+/// the server for at most about a millisecond, so it runs at once.
 pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 
-/// Number of bytes of a string that are read in one step, which takes 0.15 ms.
+/// Number of bytes of a string that are read in one step. A step takes 0.15 ms.
 const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
 
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
 
-/// Number of entries in the queue. Every command that writes checks it.
+/// Number of entries in the queue. Every write command checks it.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether keys have been released that commands may wait for.
+/// Whether keys have been released that commands might be waiting for.
 static FREED: AtomicBool = AtomicBool::new(false);
 
 struct Queue {
-    /// The entries by number. Numbers are in the order of arrival.
+    /// The entries by number, in order of arrival.
     entries: BTreeMap<u64, Entry>,
     held: Held,
     /// The number of the next entry.
@@ -65,18 +65,18 @@ pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) command: Command,
     pub(super) database: i32,
-    /// The arguments that name the keys that it holds.
+    /// The indexes of the arguments that name the keys it holds.
     pub(super) keys: Range<usize>,
     stage: Stage,
     is_gone: bool,
 }
 
 enum Stage {
-    /// Waits for its keys.
+    /// Waiting for its keys.
     Waiting,
-    /// Reads a string.
+    /// Reading a string.
     Reading(Reading),
-    /// The pool does its work.
+    /// The pool is doing its work.
     Working(Job),
     /// The result is being sent to replicas and the AOF.
     Sending {
@@ -85,27 +85,27 @@ enum Stage {
     },
 }
 
-/// A string that is read for a job in slices: once completely, and then again to see whether it has changed.
+/// A string that is read in slices for a job: once completely, then a second time to check whether it has changed.
 struct Reading {
     job: Job,
     work: Work,
-    /// The argument that names its key.
+    /// The index of the argument that names its key.
     key: usize,
-    /// Its address on the server, and the number of bytes to read. Bytes that are appended in the meantime count as
-    /// written after the command.
+    /// Its address in the server, and the number of bytes to read. Bytes appended in the meantime count as written
+    /// after the command.
     place: Option<(usize, usize)>,
     read: Vec<u8>,
     /// Number of bytes that have been checked.
     checked: usize,
 }
 
-/// What a command requests in its first run.
+/// The work that a command requested in its first run.
 struct Job {
     now_ms: u64,
     begun: Instant,
     inputs: Arc<[Live]>,
     bytes: u64,
-    /// The memory that the work will need, until it has been allocated.
+    /// The memory that the work will need, counted until it has been allocated.
     promised: Option<Hold>,
     stop: Stop,
     outcome: Arc<Outcome>,
@@ -113,7 +113,7 @@ struct Job {
 
 type Work = Box<dyn FnOnce(&[&[u8]], &ParallelFor<'_>) -> Made + Send>;
 
-/// The result of a job of the pool, for the main thread.
+/// The result of a pool job, for the main thread.
 #[derive(Default)]
 struct Outcome {
     made: Mutex<Option<Result<Made, CommandError>>>,
@@ -122,13 +122,13 @@ struct Outcome {
 
 type Made = Box<dyn Any + Send>;
 
-/// A command that is run again.
+/// A command that is being run again.
 pub(super) struct Resumed {
-    /// Its client, unless it continues to wait.
+    /// The request of its client, unless the command continues to wait.
     pub(super) request: Cell<Option<Request>>,
     /// Its number in the queue.
     pub(super) number: u64,
-    /// The result for it, unless it has only waited.
+    /// The result of its work. `None` if it only waited for keys.
     again: RefCell<Option<Again>>,
 }
 
@@ -145,7 +145,7 @@ impl Resumed {
         self.again.borrow().as_ref().map(|again| again.now_ms)
     }
 
-    /// The result of work on these filters.
+    /// The result of the work. Fails unless `inputs` are the filters that the work has read.
     pub(super) fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
         let mut again = self.again.borrow_mut();
         let Some(Again { inputs: given, made, .. }) = again.as_mut() else { return Ok(None) };
@@ -157,7 +157,8 @@ impl Resumed {
         made.map(|made| Some(*made)).ok_or(CommandError::Internal)
     }
 
-    /// Replies, unless the command continues to wait. Frees what is left, which may be the last reference to filters.
+    /// Replies, unless the command continues to wait. Frees the rest, which might include the last references to
+    /// filters.
     pub(super) fn end(self, outcome: Result<Reply, CommandError>) {
         if let Some(request) = self.request.take() {
             request.reply(outcome);
@@ -183,17 +184,17 @@ pub(super) fn is_any() -> bool {
     ENTRIES.load(Relaxed) > 0
 }
 
-/// Whether keys have been freed since the last call.
+/// Whether keys have been released since the last call.
 pub(super) fn take_freed() -> bool {
     FREED.swap(false, Relaxed)
 }
 
-/// Acts as if a key had been freed.
+/// Acts as if a key had been released.
 pub(super) fn set_freed() {
     FREED.store(true, Relaxed);
 }
 
-/// Puts a command into the queue: at the end if it is new, or at its old place, with its number.
+/// Puts a command into the queue: at the end if it is new, otherwise at its old place under its old number.
 fn insert(number: Option<u64>, entry: Entry) {
     let mut queue = queue();
     let Queue { entries, held, next } = &mut *queue;
@@ -205,7 +206,7 @@ fn insert(number: Option<u64>, entry: Entry) {
     count(&queue);
 }
 
-/// Takes the entry with this number out of the queue.
+/// Removes the entry with this number from the queue.
 pub(super) fn remove(number: u64) -> Option<Entry> {
     let mut queue = queue();
     let Queue { entries, held, .. } = &mut *queue;
@@ -219,8 +220,8 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
     entry
 }
 
-/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. A job that has run for long
-/// will probably still need long, so it is checked less often: a check costs about 20 µs.
+/// Milliseconds until it is worth checking the queue again; `None` if it is empty. A job that has been running for a
+/// long time will probably need a long time to finish, so it is checked less often: a check costs about 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
@@ -230,22 +231,22 @@ pub(super) fn next_look() -> Option<i64> {
     queue().entries.values().map(wait).min()
 }
 
-/// The first number of an entry, from this one on.
+/// The number of the first entry whose number isn't below this one.
 pub(super) fn first_from(number: u64) -> Option<u64> {
     queue().entries.range(number..).next().map(|(number, _)| *number)
 }
 
-/// What is to be done with an entry.
+/// What to do with an entry.
 pub(super) enum Next {
     /// Nothing yet.
     Nothing,
-    /// It waits for its keys, so they must be looked at again.
+    /// It is waiting for its keys, so they must be checked again.
     Look,
     /// It can run again, or its client can be released.
     Run,
 }
 
-/// What is to be done with an entry. `may_write` says whether commands may be run now.
+/// What to do with an entry. `may_write` says whether commands are allowed to run now.
 pub(super) fn next(number: u64, may_write: bool) -> Next {
     match queue().entries.get(&number) {
         Some(entry) if entry.is_gone => {
@@ -261,14 +262,14 @@ pub(super) fn next(number: u64, may_write: bool) -> Next {
     }
 }
 
-/// The database and the arguments of an entry, and which of them name its keys.
+/// The database and the arguments of an entry, and which of the arguments name its keys.
 pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> {
     let queue = queue();
     let entry = queue.entries.get(&number)?;
     Some((entry.database, Arc::clone(entry.request.arguments()), entry.keys.clone()))
 }
 
-/// The first entry for which `is_meant` is true and that holds a key of the context's database, or the filter in it.
+/// The first entry for which `is_meant` is true and which holds this key of the context's database or the filter in it.
 fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> Option<u64> {
     let key = OpenKey::open(ctx, name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
@@ -283,12 +284,12 @@ fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> 
     named.into_iter().chain(read.find(is_meant)).min()
 }
 
-/// Whether an entry before this number holds the key.
+/// Whether an entry with a number below `before` holds the key.
 pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, before: u64) -> bool {
     is_any() && find(ctx, name, |_| true).is_some_and(|number| number < before)
 }
 
-/// The first entry that holds the key and is working.
+/// The first entry that holds the key and isn't just waiting for keys itself.
 pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<u64> {
     find(ctx, name, |entry| !matches!(entry.stage, Stage::Waiting))
 }
@@ -301,7 +302,7 @@ pub(super) fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Result<Option<R
     Request::new(ctx, arguments, gone)
 }
 
-/// Lets a command wait for keys.
+/// Makes a command wait for its keys.
 pub(super) fn wait(
     (number, request): (Option<u64>, Request),
     command: Command,
@@ -311,7 +312,7 @@ pub(super) fn wait(
     insert(number, Entry { request, command, database, keys, stage: Stage::Waiting, is_gone: false });
 }
 
-/// Makes a command wait until a filter was sent.
+/// Makes a command wait until its filter has been sent.
 pub(super) fn send((number, request): (Option<u64>, Request), command: Command, database: i32) {
     let stage = Stage::Sending { is_over: false };
     insert(number, Entry { request, command, database, keys: 1..2, stage, is_gone: false });
@@ -351,8 +352,8 @@ pub(super) fn begin<T: Send + 'static>(
         }
     };
     let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
-    // This records which string the command has seen. Copying a part of each string would take too long if hundreds of
-    // commands begin at the same time.
+    // This only records which string the command has seen. Copying a slice here would take too long if hundreds of
+    // commands began at the same time.
     entry.read_slice(ctx);
     insert(number, entry);
 }
@@ -368,7 +369,8 @@ impl Job {
                 &|tasks, task| stop.run(&|tasks, task| seat.fork_join(tasks, task), tasks, task);
             let made = || if stop.is_set() { None } else { Some(work(parallel)) };
             let made = guard::call("job", || Ok(made()), || Err(CommandError::Internal));
-            // Stopped work has no result, and nobody waits for it unless a filter has left its key.
+            // Stopped work has no result. Nobody waits for one, unless the work was stopped because a filter has left
+            // its key.
             let made = made.and_then(|made| made.filter(|_| !stop.is_set()).ok_or(CommandError::Changed));
             client.ended();
             drop(promised);
@@ -379,11 +381,12 @@ impl Job {
 }
 
 impl Reading {
-    /// Records the address of the string, or reads or checks its next slice. Returns whether it was the last.
+    /// Records the address of the string in the first call; later calls read or check its next slice. Returns whether
+    /// that was the last step.
     ///
-    /// If the key gets another string meanwhile, the result would be half of each. While both exist, they are at
-    /// different addresses. If the old one was deleted first, the new one may have its address, but then it lacks bits
-    /// that were set. Adds to a bitmap in use only set bits.
+    /// If the key received another string in the meantime, the result would mix the two. While both strings exist, they
+    /// are at different addresses. If the old string was deleted first, the new one can have the same address, but then
+    /// it lacks bits that were set. Adds to a bitmap that is in use only set bits.
     fn next(&mut self, now: &[u8]) -> Result<bool, CommandError> {
         let Some((address, len)) = self.place else {
             self.place = Some((now.as_ptr().addr(), now.len()));
@@ -454,7 +457,7 @@ impl Entry {
         self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
-    /// Whether other threads have no part of it left to do.
+    /// Whether other threads have finished their part of it.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
@@ -464,7 +467,7 @@ impl Entry {
         }
     }
 
-    /// Sends a part of its result. Sending ends early if the key contains something else.
+    /// Sends part of its result. Sending ends early if the key contains something else by then.
     fn send_more(&mut self, ctx: Context<'_>, turn: Duration) {
         let Stage::Sending { is_over } = &mut self.stage else { return };
         let (name, detached) = (self.request.arguments().get(1), Detached::new(ctx, self.database));
@@ -478,7 +481,7 @@ impl Entry {
         };
     }
 
-    /// Reads the next slice of the string that its work needs. After the last one the work begins.
+    /// Reads the next slice of the string that its work needs. After the last slice, the work begins.
     fn read_slice(&mut self, ctx: Context<'_>) {
         let Stage::Reading(reading) = &mut self.stage else { return };
         let (name, detached) = (self.request.arguments().get(reading.key), Detached::new(ctx, self.database));
@@ -494,7 +497,7 @@ impl Entry {
         }
     }
 
-    /// Begins the work on the string that was read, or ends it.
+    /// Begins the work on the string that was read, or ends the job with an error.
     fn begin(&mut self, is_read: Result<(), CommandError>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
         let Stage::Reading(Reading { mut job, read, work, .. }) = stage else { return };
@@ -519,7 +522,7 @@ impl Entry {
         }
     }
 
-    /// The input of its next run. Without one, its client has been answered.
+    /// The input of its next run. `None` if there is none because its client has received an error.
     pub(super) fn resume(self, number: u64) -> Option<Resumed> {
         let (made, facts) = match self.stage {
             Stage::Waiting | Stage::Sending { .. } => (Ok(None), None),
@@ -546,10 +549,10 @@ impl Entry {
     }
 }
 
-/// Continues to read the strings of commands, one after the other, for this long.
+/// Continues to read the strings that commands need, one after another, for this long.
 pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     let begun = Instant::now();
-    // Opening a key doesn't make the server call back into the queue.
+    // The lock can be held here: opening a key doesn't make the server call back into the queue.
     for entry in queue().entries.values_mut().filter(|entry| !entry.is_gone) {
         while matches!(entry.stage, Stage::Reading(_)) {
             if begun.elapsed() >= turn {
@@ -560,7 +563,8 @@ pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// Continues to send the result of the first command that is sending: each piece takes as long as a turn.
+/// Continues to send the result of the first command that is sending one. Only one command does so, because sending a
+/// piece takes as long as a turn.
 pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     let mut queue = queue();
     let mut sending = queue.entries.values_mut().filter(|entry| entry.is_sending() && !entry.has_ended());
@@ -569,7 +573,7 @@ pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// The server calls this on the main thread when a client that is still blocked has disconnected.
+/// The server calls this on the main thread when a client disconnects while it is still blocked.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let is_its = |entry: &&mut Entry| entry.request.client.address() == client.addr();

@@ -12,8 +12,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Reports a duration to the server's latency monitor. The monitor keeps it if the monitor is enabled and the duration
-/// is above its threshold.
+/// Reports a duration to the server's latency monitor, which records it if the monitor is enabled and the duration is
+/// above its threshold.
 #[cold]
 pub(super) fn add_latency(event: &CStr, took: Duration) {
     let ms = c_longlong::try_from(took.as_millis()).unwrap_or(c_longlong::MAX);
@@ -59,13 +59,13 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetUsedMemoryRatio()) }
     }
 
-    /// Whether the server refuses writes now, because it hands over to a replica or pauses its clients.
+    /// Whether the server is refusing writes because it is failing over to a replica or has paused its clients.
     pub(super) fn must_not_write(self) -> bool {
         // SAFETY: a plain call.
         unsafe { server!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Makes the server call `look` on the main thread after some milliseconds, once.
+    /// Makes the server call `look` once, on the main thread, after `ms` milliseconds.
     pub(super) fn call_later(
         self,
         ms: i64,
@@ -75,13 +75,13 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_CreateTimer(self.as_ptr(), ms, Some(look), ptr::null_mut())) };
     }
 
-    /// Whether clients may use these keys on this node of a cluster. Always true without a cluster.
+    /// Whether this cluster node serves these keys. Always true without a cluster.
     pub(super) fn serves(self, keys: &[Text<'_>]) -> bool {
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
             return true;
         }
-        // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to one. The server
-        // returns null for keys of slots that it doesn't have. The reply is freed once.
+        // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to a string. The
+        // server returns null for keys in slots that it doesn't own. The reply is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = keys.as_ptr().cast();
             let (exists, format) = (c"EXISTS".as_ptr(), c"v".as_ptr());
@@ -93,7 +93,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Number of the selected database.
+    /// The number of the selected database.
     pub(super) fn database(self) -> i32 {
         // SAFETY: the context is valid.
         unsafe { server!(RedisModule_GetSelectedDb(self.as_ptr())) }
@@ -105,7 +105,7 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_SelectDb(self.as_ptr(), database)) };
     }
 
-    /// Whether an option of the server has this value.
+    /// Whether a server option has this value.
     pub(super) fn is_configured(self, option: &CStr, value: &str) -> bool {
         // SAFETY: format "cc" takes two C strings. The reply is freed once, and its bytes are read before that.
         unsafe {
@@ -132,7 +132,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Unix time in milliseconds: from the server's cached clock if it has one, else the system's.
+    /// Unix time in milliseconds, from the server's cached clock if it has one, otherwise from the system clock.
     pub(super) fn now_ms(self) -> u64 {
         // SAFETY: plain calls.
         let ms = unsafe {
@@ -153,7 +153,7 @@ impl<'a> Context<'a> {
 
     /// Sends a command to replicas and the AOF.
     pub(super) fn replicate(self, name: &CStr, arguments: &[Text<'_>]) {
-        // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to one.
+        // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to a string.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             server!(RedisModule_Replicate(
@@ -166,10 +166,10 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Sends a command with this key, a word, and these arguments. With a format for each argument, the server needs
-    /// 400 instructions less than for a vector with a string of our own.
+    /// Replicates a command with this key, a word, and these arguments. With a format character for each argument, the
+    /// server needs 400 fewer instructions than for a vector that contains a string of our own.
     pub(super) fn replicate_word(self, name: &CStr, key: Text<'_>, word: &[u8], arguments: &[Text<'_>]) {
-        // SAFETY: "s" takes a string, "b" bytes and their number, and "v" is as above.
+        // SAFETY: "s" takes a string, "b" takes bytes and their number, and "v" is as above.
         unsafe {
             let (ctx, name, key) = (self.as_ptr(), name.as_ptr(), key.as_ptr());
             let (start, len): (*const c_char, usize) = (word.as_ptr().cast(), word.len());
@@ -195,18 +195,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether there are replicas, including disconnected ones that may come back for what they have missed.
+    /// Whether there are replicas, including disconnected ones that might reconnect and resume from the backlog.
     pub(super) fn has_replicas(self) -> bool {
         let fields = [c"connected_slaves", c"repl_backlog_active"];
         self.info(c"replication", fields).into_iter().any(|number| number != Some(0))
     }
 
-    /// Makes the server run a command as if a client had sent it, so that its effects are replicated. The error is the
-    /// one that the command replies.
+    /// Makes the server run a command as if a client had sent it, so that its effects are replicated. An error reply of
+    /// the command is returned as the error.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
-        // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients
-        // (writes without replicas, say, or what needs memory if the last command of a client found none, even by
-        // evicting keys), and "E" gives every refusal as a reply, which is freed once.
+        // SAFETY: "v" is as above. "!" replicates. "S" and "M" refuse what the server's state forbids to clients, like
+        // writes without enough replicas, or commands that need memory if the most recent client command couldn't free
+        // any by eviction. "E" returns every refusal as a reply. The reply is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;
@@ -227,14 +227,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Tells transactions and client-side caches that the key was changed.
+    /// Tells transactions (WATCH) and client-side caches that the key has changed.
     #[inline]
     pub(super) fn changed(self, key: Text<'a>) {
         // SAFETY: context and key are valid.
         unsafe { server!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
     }
 
-    /// Tells subscribers what has happened to the key.
+    /// Tells subscribers what happened to the key.
     #[inline]
     pub(super) fn notify(self, key: Text<'a>, event: &CStr) {
         // SAFETY: context, key and event are valid.
@@ -248,7 +248,7 @@ impl<'a> Context<'a> {
         };
     }
 
-    /// Unsigned fields of a section of INFO, in the given order. `None` if the server has no such field.
+    /// Unsigned fields of an INFO section, in the given order. `None` if the server has no such field.
     pub(super) fn info<const N: usize>(self, section: &CStr, fields: [&CStr; N]) -> [Option<u64>; N] {
         // SAFETY: all strings are NUL-terminated, and the data is freed once.
         unsafe {
@@ -263,7 +263,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether a field of a section of INFO exists and has this value.
+    /// Whether a field exists in an INFO section and has this value.
     pub(super) fn info_is(self, section: &CStr, field: &CStr, value: &str) -> bool {
         // SAFETY: as above; the field's text belongs to the data, and is read before the data is freed.
         unsafe {
@@ -276,32 +276,32 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Cluster routing: the server may ask a command for its keys instead of running it.
+/// Cluster routing: the server can ask a command for its keys instead of running it.
 impl Context<'_> {
-    /// Whether the server wants the keys.
+    /// Whether the server is asking for the keys.
     pub(super) fn is_asked_for_keys(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { server!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
     }
 
-    /// Declares the argument at `position` a key, with flags as in a key spec.
+    /// Declares that the argument at `position` is a key, with flags as in a key spec.
     pub(super) fn key_at(self, position: c_int, flags: c_int) {
-        // SAFETY: the context is that of such a request.
+        // SAFETY: the context belongs to a request for keys.
         unsafe { server!(RedisModule_KeyAtPosWithFlags(self.as_ptr(), position, flags)) };
     }
 }
 
-/// `+OK`, as a command of the server has replied it; null if it didn't. The server needs 100 ns to compose a simple
-/// string, which is a tenth of BF.RESERVE, but only 20 ns to send an existing reply. Written once, when the module is
-/// loaded.
+/// An `+OK` reply from a server command; null if the command replied something else. The server needs 100 ns to compose
+/// a simple string, a tenth of the time of BF.RESERVE, but only 20 ns to send an existing reply. Written once, when the
+/// module is loaded.
 static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
 
-/// Replies. After the first of them nothing may fail: a half-written reply would put the client out of step.
+/// Replies. Nothing may fail after the first one: a half-written reply would desynchronise the client.
 impl Context<'_> {
     /// Makes the server reply `+OK` to a command that changes nothing, and keeps the reply.
     pub(super) fn keep_ok(self) {
-        // SAFETY: format "l" takes a long long. The reply belongs to no context, because none of ours collects its
-        // objects. It is freed once, or never.
+        // SAFETY: format "l" takes a long long. No context frees the reply, because automatic memory management is off
+        // in ours. The reply is freed once, or never.
         unsafe {
             let (select, format) = (c"SELECT".as_ptr(), c"l".as_ptr());
             let reply =
@@ -322,7 +322,7 @@ impl Context<'_> {
     #[inline]
     pub(super) fn reply_ok(self) {
         let ok = OK.load(Relaxed);
-        // SAFETY: the context is that of a command, and the reply is kept for ever.
+        // SAFETY: the context is that of a command, and the reply is kept forever.
         if ok.is_null() || unsafe { server!(RedisModule_ReplyWithCallReply(self.as_ptr(), ok)) } != status::OK
         {
             self.reply_simple(c"OK");
@@ -369,13 +369,13 @@ impl Context<'_> {
         };
     }
 
-    /// A simple string. Never user data, which may contain a line break.
+    /// A simple string. Never use it for user data, which might contain a line break.
     pub(super) fn reply_simple(self, text: &CStr) {
         // SAFETY: the text is NUL-terminated, and the server copies it.
         unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr())) };
     }
 
-    /// The same, for the module's own words, which contain no NUL byte.
+    /// Like [`reply_simple`](Context::reply_simple), for the module's own words, which contain no NUL byte.
     pub(super) fn reply_text(self, text: &'static str) {
         let mut text = SmallVec::<[u8; 64]>::from_slice(text.as_bytes());
         text.push(0);
@@ -389,26 +389,26 @@ impl Context<'_> {
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), len as c_long)) };
     }
 
-    /// Announces an array whose length [`end_array`](Context::end_array) will give.
+    /// Announces an array. [`end_array`](Context::end_array) sets its length later.
     pub(super) fn begin_array(self) {
         // SAFETY: as above.
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), raw::REDISMODULE_POSTPONED_LEN.into())) };
     }
 
-    /// Ends the replies that [`begin_array`](Context::begin_array) announced.
+    /// Ends the array that [`begin_array`](Context::begin_array) announced, and sets its length.
     pub(super) fn end_array(self, len: usize) {
         // SAFETY: as above.
         unsafe { server!(RedisModule_ReplySetArrayLength(self.as_ptr(), len as c_long)) };
     }
 
-    /// Announces `len` pairs of replies. RESP2 gets a flat array.
+    /// Announces a map of `len` pairs. RESP2 clients receive a flat array.
     pub(super) fn reply_map(self, len: usize) {
         // SAFETY: as above.
         unsafe { server!(RedisModule_ReplyWithMap(self.as_ptr(), len as c_long)) };
     }
 }
 
-/// Text for C, cut at the first NUL byte. Names of fields need no allocation.
+/// A C string, cut at the first NUL byte. Short texts such as field names need no allocation.
 fn terminated(text: &str) -> SmallVec<[u8; 64]> {
     let mut bytes = SmallVec::from_slice(text.split('\0').next().unwrap_or_default().as_bytes());
     bytes.push(0);
@@ -431,7 +431,7 @@ impl<'a> Text<'a> {
         if argv.is_null() || count == 0 {
             return &[];
         }
-        // SAFETY: `count` non-null pointers; Text is a transparent non-null pointer.
+        // SAFETY: `argv` contains `count` non-null pointers, and Text is a transparent non-null pointer.
         unsafe { std::slice::from_raw_parts(argv.cast(), count) }
     }
 
@@ -457,9 +457,9 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// A context like this one, but with this database selected. `ctx` is any context.
+    /// Makes a context that has this database selected. `ctx` can be any context.
     pub(super) fn new(ctx: Context<'_>, database: i32) -> Option<Detached> {
-        // SAFETY: the context is valid; what is made is freed once, by Drop.
+        // SAFETY: the context is valid. The new context is freed once, by Drop.
         unsafe {
             let raw = NonNull::new(server!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())))?;
             let made = Detached { raw };
@@ -474,7 +474,7 @@ impl Detached {
 
 impl Drop for Detached {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and freed once.
+        // SAFETY: the context is ours, and is freed once.
         unsafe { server!(RedisModule_FreeThreadSafeContext(self.raw.as_ptr())) };
     }
 }
@@ -484,7 +484,7 @@ pub(super) struct OwnText {
     raw: NonNull<raw::RedisModuleString>,
 }
 
-// SAFETY: it has one owner, and the server makes and frees a string that belongs to no context on any thread.
+// SAFETY: the string has one owner. The server can create and free a string without a context on any thread.
 unsafe impl Send for OwnText {}
 
 impl OwnText {
@@ -510,7 +510,7 @@ impl OwnText {
         NonNull::new(raw).map(|raw| OwnText { raw })
     }
 
-    /// Gives the string to the server.
+    /// Passes ownership of the string to the server.
     pub(super) fn into_ptr(self) -> *mut raw::RedisModuleString {
         std::mem::ManuallyDrop::new(self).raw.as_ptr()
     }

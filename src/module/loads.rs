@@ -1,14 +1,14 @@
-//! The filters that are being loaded in chunks, and what ends a load besides commands: time, a flush, a key of the same
-//! name, and memory that is needed for something else.
+//! The filters that are being loaded in chunks, and everything other than a command that can end a load: a timeout, a
+//! flush, a key of the same name, and a shortage of memory.
 //!
-//! The server evicts keys, or refuses writes, when too much memory is used, and a load's memory counts. But a load
-//! isn't in a key, and may never be in one. So when a key has been evicted, and when the server is above its limit, the
-//! loads are dropped. Evicting frees as much as the current command needs; by the next command, the memory of the loads
-//! is free.
+//! When too much memory is used, the server evicts keys or refuses writes. A load's memory counts, but a load isn't in
+//! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, all
+//! loads are dropped. Eviction frees what the current command needs. By the next command, the memory of the loads has
+//! been freed.
 //!
-//! A replica has the loads of its primary, and ends none of them by itself: its primary says which ones end. The two
-//! servers may differ in which events they send for keys. A server that isn't a replica treats every load as a
-//! client's, including those from a file or from an earlier primary.
+//! A replica has the loads of its primary and ends none of them by itself; its primary tells it which ones to end. The
+//! two servers might differ in which key events they send. A server that isn't a replica treats every load as if a
+//! client had begun it, including loads from a file or from an earlier primary.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type::stream::Stream;
@@ -32,22 +32,23 @@ static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 /// Whether the server reports keys that appear or are evicted.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Whether filters may be sent in pieces: the server reports snapshots in which sent pieces are missing.
+/// Whether filters can be sent in pieces. They can if the server reports snapshots, because sent pieces are missing
+/// from those.
 static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 
-/// Bytes of a filter that are sent in one step: a piece. With an append-only file that takes 3 ms.
+/// Bytes of a filter that are sent in one step. With an append-only file, a step takes 3 ms.
 const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
-/// How long the server waits for the memory of loads that are dropped for it.
+/// How long the server waits until dropped loads have been freed.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Runs `work` on the loads. It must not do anything to keys: the server calls back here.
+/// Runs `work` on the loads. `work` must not touch keys, because the server would call back into this module.
 fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Like [`with`], for a command, which may begin a load. With the first load the module subscribes to events for keys:
-/// a callback costs every write about 100 ns, so servers without loads are spared it.
+/// Like [`with`], for a command, which might begin a load. Subscribes to key events when the first load begins, not
+/// earlier, because a callback costs every write about 100 ns.
 pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R) -> R {
     let result = with(work);
     if metrics::LOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {
@@ -56,19 +57,19 @@ pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R
     result
 }
 
-/// Drops the loads in a database, or in all databases, whose keys have been flushed.
+/// Drops the loads in a database, or in all databases, after its keys have been flushed.
 pub(super) fn flush(database: Option<i32>) {
     if are_any() {
         free(with(|loads| loads.flush(database)));
     }
 }
 
-/// Whether there are loads, or filters that are loads only on other servers.
+/// Whether there are loads here, or filters that this server is sending, which are loads only on other servers.
 fn are_any() -> bool {
     metrics::LOADS.get() > 0 || metrics::FILTERS_SENDING.get() > 0
 }
 
-/// Begins to send a filter, in the context's database.
+/// Begins to send a filter in the context's database.
 pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'static CStr) {
     let key = (ctx.database(), key.bytes().to_vec());
     let ended = with(|loads| loads.send(key, filter, event));
@@ -77,8 +78,8 @@ pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'sta
     }
 }
 
-/// Continues to send a filter, in the context's database, for a MiB or this long. Returns whether only the last piece
-/// is left.
+/// Continues to send a filter in the context's database, up to 1 MiB or for this long. Returns whether only the last
+/// piece is left.
 pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> bool {
     let key = (ctx.database(), name.bytes().to_vec());
     let begun = Instant::now();
@@ -96,16 +97,16 @@ pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> boo
     is_last
 }
 
-/// Whether filters may be sent in pieces.
+/// Whether filters can be sent in pieces.
 pub(super) fn can_be_sent() -> bool {
     CAN_BE_SENT.load(Relaxed)
 }
 
-/// Gives up sending a filter, unless it is in its key already.
+/// Gives up sending a filter, unless the filter is already in its key.
 pub(super) fn stop_sending(ctx: Context<'_>, name: Text<'_>) {
     let key = (ctx.database(), name.bytes().to_vec());
     let Some((filter, namespace)) = with(|loads| loads.stop_sending(&key)) else { return };
-    // A server that has become a replica has the loads of its primary.
+    // If this server has become a replica, its primary decides about loads.
     if may_end(ctx) {
         end_elsewhere(ctx, name, namespace);
     }
@@ -121,7 +122,7 @@ fn free(dropped: Garbage) {
 /// RDB files contain the loads in addition to the keys.
 pub(super) const BESIDE_KEYS: BesideKeys = BesideKeys { save, load };
 
-/// Writes the loads, if there are any. If it writes nothing, neither does the server.
+/// Writes the loads, if there are any. If nothing is written here, the server adds nothing to the file either.
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
     // SAFETY: `io` is the stream that the server passed in.
     let mut stream = unsafe { Stream::new(io) };
@@ -157,8 +158,8 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c
     }
 }
 
-/// Subscribes to what happens to loads. RDB files have them where the server can leave them out when there are none,
-/// since a file with more than keys can't be read without this module.
+/// Subscribes to the events that affect loads. Loads are saved in RDB files only if the server can omit the section
+/// when there are no loads, because a file with such a section can't be read without this module.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -187,11 +188,11 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
-/// From this version of the type methods on (Redis 7.2), a type need not save anything in addition to its keys.
+/// From this version of the type methods (Redis 7.2), a type can choose to save nothing in addition to its keys.
 const SAVING_SOMETIMES: c_int = 5;
 
-/// The server has forked. The child writes an RDB file with the loads, or something that won't have them: an
-/// append-only file without an RDB part, or the keys of a slot that moves.
+/// The server has forked. The child writes either an RDB file, which contains the loads, or something that doesn't
+/// contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated.
 unsafe extern "C" fn forked(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -224,7 +225,7 @@ unsafe extern "C" fn forked(
     guard::call("fork", work, || ());
 }
 
-/// The server now has a primary, or no longer has one, or has read a file. While it has a primary, [`may_end`] protects
+/// The server now has a primary, no longer has one, or has read a file. While it has a primary, [`may_end`] protects
 /// the loads.
 unsafe extern "C" fn source_changed(
     _ctx: *mut raw::RedisModuleCtx,
@@ -236,8 +237,8 @@ unsafe extern "C" fn source_changed(
     guard::call("source", || with(Loads::are_own), || ());
 }
 
-/// A full sync replaces all keys. When the server empties its databases for it, that ends the loads as any flush does;
-/// when it serves the old keys during the sync, it says so here.
+/// A full sync replaces all keys. If the server empties its databases for the sync, that flush ends the loads like any
+/// other. If it serves the old keys during the sync, it calls this function instead.
 unsafe extern "C" fn synced(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -250,8 +251,8 @@ unsafe extern "C" fn synced(
     }
 }
 
-/// On Valkey only for evicted keys: with a callback for other events, MOVE of Valkey 8.1 leaves the key in both
-/// databases.
+/// Subscribes to key events. On Valkey, only to evictions: with a callback for other events, MOVE leaves the key in
+/// both databases on Valkey 8.1.
 fn watch_keys(ctx: Context<'_>) {
     let is_valkey = ctx.info_is(c"server", c"server_name", "valkey");
     let all = if is_valkey { raw::REDISMODULE_NOTIFY_EVICTED } else { raw::REDISMODULE_NOTIFY_ALL };
@@ -294,8 +295,9 @@ unsafe extern "C" fn tick(
     guard::call("tick", work, || ());
 }
 
-/// Whether loads may now be ended by something other than a command. While writes are paused for a failover, nothing
-/// may be replicated. A primary, or an append-only file, decides by itself which loads end.
+/// Whether this server can end loads now without a command. It can't replicate anything while writes are paused for a
+/// failover. On a replica, the primary decides which loads end; while an append-only file is being loaded, the file
+/// does.
 fn may_end(ctx: Context<'_>) -> bool {
     let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
     !ctx.must_not_write() && ctx.flags() & obeys == 0
@@ -306,13 +308,13 @@ fn drop_for_memory(ctx: Context<'_>) {
     if !dropped.is_empty() {
         let dropped = end(ctx, dropped, "memory is short");
         let bytes = dropped.bytes();
-        // Until their memory is free, each write evicts keys. Freeing 1 GiB takes about 50 ms for cells, and a second
-        // for short pieces.
+        // Until their memory is free, each write evicts keys. Freeing 1 GiB takes about 50 ms if it consists of cells,
+        // and a second if it consists of short pieces.
         reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }
 
-/// Ends dropped loads on all servers that have their pieces. Returns them, to be freed.
+/// Ends dropped loads on all servers that have their pieces. Returns the loads, for the caller to free.
 fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
     for (database, key, namespace) in &dropped.elsewhere {
         ctx.select(*database);
@@ -329,8 +331,8 @@ fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
     ctx.replicate(name_of(load_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
-/// A key has changed, or is gone. If it was evicted, the memory of the loads is needed for something else. If it has
-/// the name of a load, that load is obsolete, also on servers that have its pieces.
+/// A key has changed, or is gone. If it was evicted, memory is short, and the loads are dropped. If a load has the same
+/// name, that load is obsolete, both here and on the servers that have its pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,

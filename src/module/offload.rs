@@ -1,14 +1,14 @@
 //! The worker pool, and clients that wait for it.
 //!
-//! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts
-//! of strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
-//! in the meantime (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument
-//! that the main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
-//! Commands that write use this through `apart`.
+//! A worker never touches what belongs to the main thread: neither keys, nor contexts, nor the reference counts of
+//! strings, which aren't atomic. The worker has its own references to the filter's layers, so anything can happen to
+//! the key in the meantime (DEL, FLUSHALL, RENAME, SWAPDB). Dropping the last reference frees the layers. The worker
+//! reads the bytes of an argument that the main thread has retained, and unblocks the client. Then the main thread
+//! replies and releases the argument. Commands that write use this module through `apart`.
 //!
-//! Each client that waits costs memory for its argument, which the server counts as used but can't take back by itself.
-//! So the number of waiting clients and their bytes are limited. If a client disconnects, its job ends as well: the
-//! server calls [`gone`], and the job is taken out of the queue, or stops after its current group of items.
+//! Each waiting client costs memory for its argument, which the server counts as used but can't reclaim by itself. So
+//! their number and their bytes are limited. If a client disconnects, its job ends as well: the server calls [`gone`],
+//! and the job is removed from the queue, or stops after its current group of items.
 
 use super::api::{Context, Text};
 use super::server::{server, status};
@@ -29,23 +29,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// Maximum number of waiting clients. A thousand of the shortest jobs last two seconds on one thread.
+/// Maximum number of waiting clients. A thousand of the shortest jobs take two seconds on one thread.
 pub(super) const MOST_WAITING: u64 = 1000;
 
-/// What the pool does and has done.
+/// The pool's metrics.
 pub(super) fn figures() -> Figures {
     POOL.figures()
 }
 
-/// Threads besides the main thread, as configured.
+/// Number of threads in addition to the main thread, as configured.
 fn workers() -> usize {
     let cores_but_one = || available_parallelism().map_or(0, |cores| cores.get().saturating_sub(1));
-    // There is a thread even on a single core. Otherwise, large filters would block the server; the system lets the two
-    // threads take turns.
+    // Even a single core gets a worker thread. Otherwise large filters would block the server, whereas the operating
+    // system lets two threads take turns.
     settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 
-/// Maximum bytes of items that may wait, as configured. A copy, because INFO must not take a lock.
+/// Maximum bytes of items that can wait, as configured. This is a copy, because INFO must not take a lock.
 static MOST_BYTES: AtomicU64 = AtomicU64::new(Settings::DEFAULT.offload_max_bytes);
 
 pub(super) fn most_bytes() -> u64 {
@@ -59,18 +59,18 @@ pub(super) fn configure() {
     POOL.resize(workers());
 }
 
-/// Threads that [`fork`](super::workers::fork) may use, including the caller.
+/// Number of threads that [`fork`](super::workers::fork) can use, including the caller.
 pub(super) fn threads() -> usize {
     workers().saturating_add(1)
 }
 
-/// A command argument that is kept after the command has returned.
+/// A command argument that outlives the command.
 pub(super) struct Retained {
     text: NonNull<raw::RedisModuleString>,
     bytes: *const [u8],
 }
 
-// SAFETY: only the main thread retains and releases the string. Others read bytes that nobody writes.
+// SAFETY: only the main thread retains and releases the string. Other threads only read bytes that nobody writes.
 unsafe impl Send for Retained {}
 // SAFETY: as above.
 unsafe impl Sync for Retained {}
@@ -80,9 +80,9 @@ impl Retained {
         // SAFETY: context and string are those of the running command.
         unsafe {
             server!(RedisModule_RetainString(ctx.as_ptr(), text.as_ptr()));
-            // A large argument may be part of a far larger network buffer. When the command returns, the server moves
-            // such a retained argument to a buffer of its own. Doing that here, before the address is taken, leaves it
-            // nothing to move.
+            // A large argument can be part of a far larger network buffer. When the command returns, the server moves
+            // such a retained argument to a buffer of its own. Trimming it here, before its address is taken, leaves
+            // the server nothing to move.
             server!(RedisModule_TrimStringAllocation(text.as_ptr()));
         }
         let bytes: *const [u8] = text.bytes();
@@ -94,15 +94,15 @@ impl Retained {
         unsafe { &*self.bytes }
     }
 
-    /// The string, for the main thread.
+    /// The string. Only for the main thread.
     pub(super) fn text(&self) -> Text<'_> {
         // SAFETY: the string is retained, and released by a callback of the server that runs no command.
         unsafe { Text::new(self.text) }
     }
 
-    /// For the main thread.
+    /// Releases the string. Only for the main thread.
     fn release(&self) {
-        // SAFETY: it was retained once, and is released once: by `free`, which owns it last.
+        // SAFETY: the string was retained once. It is released once, by `free`, which is its last owner.
         unsafe { server!(RedisModule_FreeString(ptr::null_mut(), self.text.as_ptr())) };
     }
 }
@@ -111,29 +111,29 @@ impl Retained {
 struct Waiting {
     stop: Stop,
     ticket: Ticket,
-    /// The filters that it reads. It keeps their cells alive after they have left their keys.
+    /// The filters that the job reads. These references keep the cells alive after the filters have left their keys.
     inputs: Arc<[Live]>,
-    /// The largest of these filters: its bytes and its index.
+    /// The largest of these filters, each as its bytes and its index in `inputs`.
     largest: Vec<(u64, usize)>,
 }
 
-/// How many filters of a job [`give_up_kept`] examines. A job may read tens of thousands, and a thousand jobs may wait.
+/// How many filters of a job [`give_up_kept`] examines. A job can read tens of thousands, and a thousand jobs can wait.
 const LOOKED_AT: usize = 16;
 
-/// Bytes of the cells of filters.
+/// Total bytes of these filters' cells.
 fn bytes_of(filters: &[Live]) -> u64 {
     filters.iter().map(|filter| filter.as_ref().bytes()).sum()
 }
 
-/// What clients wait for, by the address of their handle. Only the main thread takes the lock.
+/// The jobs that clients wait for, keyed by the address of the client's handle. Only the main thread takes the lock.
 static WAITING: Mutex<BTreeMap<usize, Waiting>> = Mutex::new(BTreeMap::new());
 
 fn waiting() -> MutexGuard<'static, BTreeMap<usize, Waiting>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether another client may wait with this many bytes of arguments. If no client is waiting, any client may:
-/// otherwise a low limit could make a command impossible.
+/// Reserves room for another waiting client with this many bytes of arguments. If no client is waiting, any number of
+/// bytes is accepted: otherwise a low limit could make a command impossible.
 pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
     give_up_kept();
     let (clients, held, most) = (CLIENTS_WAITING.get(), WAITING_BYTES.get(), most_bytes());
@@ -149,14 +149,14 @@ pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
 type Answer =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// Called on the main thread when a client that is still blocked has gone.
+/// Called on the main thread when a client disconnects while it is still blocked.
 type Gone = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
 
-/// A client that waits until it is unblocked, which happens exactly once.
+/// A blocked client. It is unblocked exactly once.
 #[derive(Clone, Copy)]
 pub(super) struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
-// SAFETY: the server documents the functions that a worker calls with it as thread-safe.
+// SAFETY: the server documents as thread-safe the functions that a worker calls with this handle.
 unsafe impl Send for Blocked {}
 
 /// What a worker hands to the main thread.
@@ -168,10 +168,10 @@ struct Done {
 }
 
 impl Blocked {
-    /// Blocks the client of the running command. When it is unblocked, `answer` may reply to it; if it disconnects
-    /// before, `gone` is called. `None` for a client that can't wait.
+    /// Blocks the client of the running command. When the client is unblocked, `answer` can reply to it. If it
+    /// disconnects first, `gone` is called. `None` for a client that can't wait.
     pub(super) fn new(ctx: Context<'_>, answer: Option<Answer>, gone: Gone) -> Option<Blocked> {
-        // SAFETY: the context is that of the running command. Null for a client that cannot wait.
+        // SAFETY: the context is that of the running command. The handle is null for a client that cannot wait.
         let raw = unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), answer, None, Some(free), 0)) };
         let client = NonNull::new(raw)?;
         // SAFETY: the client is blocked by us, and the callback lives as long as the module, which is never unloaded.
@@ -179,7 +179,7 @@ impl Blocked {
         Some(Blocked(client))
     }
 
-    /// A context in which the main thread can write the client's reply while it waits. The caller frees it.
+    /// A context in which the main thread can write the client's reply while the client waits. The caller frees it.
     pub(super) fn context(&self) -> NonNull<raw::RedisModuleCtx> {
         // SAFETY: the client is blocked by us.
         let raw = unsafe { server!(RedisModule_GetThreadSafeContext(self.0.as_ptr())) };
@@ -189,18 +189,18 @@ impl Blocked {
         }
     }
 
-    /// For the main thread: sends what was written in its [context](Blocked::context).
+    /// Sends what was written in the client's [context](Blocked::context). Only for the main thread.
     pub(super) fn unblock_with_written(self) {
         // SAFETY: the client is blocked by us and unblocked once.
         unsafe { server!(RedisModule_UnblockClient(self.0.as_ptr(), ptr::null_mut())) };
     }
 
-    /// An identity that all callbacks about this client share.
+    /// An identifier that is the same in all callbacks about this client.
     pub(super) fn address(&self) -> usize {
         self.0.addr().get()
     }
 
-    /// From now on, time counts as the command's time, on any thread.
+    /// Starts measuring the command's run time. Can be called on any thread.
     pub(super) fn started(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
@@ -208,7 +208,7 @@ impl Blocked {
         }
     }
 
-    /// From now on, time no longer counts as the command's.
+    /// Stops measuring the command's run time.
     pub(super) fn ended(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
@@ -226,7 +226,7 @@ impl Blocked {
     }
 }
 
-/// A command whose client waits for it.
+/// A command whose client is blocked until it finishes.
 pub(super) struct Request {
     pub(super) client: Blocked,
     arguments: Arc<[Retained]>,
@@ -234,11 +234,11 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait: Valkey ≥
-    /// 8.1 returns no handle then, and hasn't replied anything.
+    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait. In that
+    /// case Valkey ≥ 8.1 returns no handle and hasn't sent a reply.
     ///
     /// # Errors
-    /// As for [`room`].
+    /// The same as for [`room`].
     pub(super) fn new(
         ctx: Context<'_>,
         arguments: &[Text<'_>],
@@ -251,24 +251,24 @@ impl Request {
         Ok(Some(Request { client, arguments, _waits }))
     }
 
-    /// The bytes of an argument that was kept.
+    /// The bytes of a kept argument.
     pub(super) fn argument(&self, index: usize) -> &[u8] {
         self.arguments.get(index).map_or(&[], Retained::bytes)
     }
 
-    /// The arguments, which a worker may read until the reply.
+    /// The arguments. A worker can read them until it replies.
     pub(super) fn arguments(&self) -> &Arc<[Retained]> {
         &self.arguments
     }
 
-    /// Makes the main thread reply, and release the arguments.
+    /// Makes the main thread send the reply and release the arguments.
     pub(super) fn reply(self, reply: Result<Reply, CommandError>) {
         let Request { client, arguments, _waits } = self;
         client.unblock(Done { reply, arguments, client: client.address(), _waits });
     }
 }
 
-/// Whether the client of the running command may wait.
+/// Whether the client of the running command can be blocked.
 pub(super) fn may_block(ctx: Context<'_>) -> bool {
     let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
         | raw::REDISMODULE_CTX_FLAGS_LOADING
@@ -276,7 +276,7 @@ pub(super) fn may_block(ctx: Context<'_>) -> bool {
     ctx.flags() & denied == 0
 }
 
-/// Whether the client of the running command may wait for the pool.
+/// Whether the client of the running command can wait for the pool.
 pub(super) fn may_wait(ctx: Context<'_>) -> bool {
     has_workers() && may_block(ctx)
 }
@@ -314,7 +314,8 @@ where
             if stop.is_set() {
                 OFFLOADS_DROPPED.add(1);
             }
-            // A job that was stopped has no reply, and nobody waits for it unless a filter has left its key.
+            // A stopped job has no reply. Nobody waits for one, unless the job was stopped because a filter has left
+            // its key.
             let reply = done.unwrap_or(Err(CommandError::Changed));
             client.ended();
             request.reply(reply);
@@ -335,13 +336,13 @@ pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job)
             let job = Waiting { stop, ticket, inputs, largest };
             drop(waiting().insert(client.address(), job));
         }
-        // A pool that has lost its threads returns the job. The client is already blocked, so the job has to unblock
-        // it.
+        // The pool returns the job if it has no threads left. The client is already blocked, so run the job here to
+        // unblock it.
         Err(job) => job(&POOL.aside()),
     }
 }
 
-/// Runs the job of a client now. If a worker has begun it, it runs to its end.
+/// Runs a client's job now, on this thread. If a worker has already started the job, leaves it to that worker.
 pub(super) fn hurry(client: Blocked) {
     let ticket = waiting().get(&client.address()).map(|waiting| waiting.ticket);
     if let Some(job) = ticket.and_then(|ticket| POOL.withdraw(ticket)) {
@@ -349,14 +350,14 @@ pub(super) fn hurry(client: Blocked) {
     }
 }
 
-/// The server calls this on the main thread when a client that is still blocked has gone: it hung up, was killed, or
-/// is one of those that REPLICAOF sends away.
+/// The server calls this on the main thread when a client disconnects while it is still blocked: because it hung up,
+/// was killed, or REPLICAOF disconnected it.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     guard::call("gone", || abandon(client.addr()), || ());
 }
 
-/// Gives up the job of a client. It still runs to its end, on whatever thread, which unblocks the client and releases
-/// the argument.
+/// Gives up a client's job: sets its stop flag and runs it here if it is still queued. The job always runs to its end,
+/// which unblocks the client and releases the argument.
 pub(super) fn abandon(client: usize) {
     let Some(ticket) = waiting().get(&client).map(|waiting| {
         waiting.stop.set();
@@ -369,18 +370,18 @@ pub(super) fn abandon(client: usize) {
     }
 }
 
-/// A filter that jobs read.
+/// A filter that is read by jobs.
 struct Read<'w> {
     filter: LiveRef<'w>,
-    /// Its first job.
+    /// The ticket of its first job.
     ticket: Ticket,
-    /// The clients of its jobs. A client that reads it twice is listed twice.
+    /// The clients of its jobs. A client whose job reads the filter twice is listed twice.
     clients: Vec<usize>,
 }
 
-/// Counts the filters that are no longer in a key and are only kept by jobs. Nobody can delete these, so the server
-/// would evict other keys instead. If they exceed the bytes that may wait, their jobs are given up, the latest first. A
-/// filter that is small compared with others of the same job counts as if it were still in its key.
+/// Counts the bytes of filters that are no longer in a key and are kept only by jobs. Nobody can delete them, so the
+/// server would evict other keys instead. If they exceed the limit for waiting bytes, their jobs are given up, the most
+/// recent first. A filter that isn't among the largest of its job counts as if it were still in its key.
 pub(super) fn give_up_kept() {
     let waiting = waiting();
     let mut read: BTreeMap<usize, Read<'_>> = BTreeMap::new();
@@ -408,13 +409,13 @@ pub(super) fn give_up_kept() {
     given_up.into_iter().for_each(abandon);
 }
 
-/// The server calls this on the main thread to reply to a client that was unblocked.
+/// The server calls this on the main thread to reply to an unblocked client.
 unsafe extern "C" fn answer(
     ctx: *mut raw::RedisModuleCtx,
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    // SAFETY: the context is valid for this call. The private data is the box of `unblock`, which `free` takes later.
+    // SAFETY: the context is valid for this call. The private data is the box from `unblock`, which `free` takes later.
     let (ctx, done) = unsafe {
         let done: *mut Done = server!(RedisModule_GetBlockedClientPrivateData(ctx)).cast();
         (Context::new(ctx), done.as_mut())
@@ -426,12 +427,12 @@ unsafe extern "C" fn answer(
     status::OK
 }
 
-/// The server calls this on the main thread when the client has received its reply, or is gone.
+/// The server calls this on the main thread when the client has received its reply or disconnected.
 unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     if done.is_null() {
         return;
     }
-    // SAFETY: the box of `unblock`, passed here once.
+    // SAFETY: this is the box from `unblock`, and it is passed here once.
     let done: Box<Done> = unsafe { Box::from_raw(done.cast()) };
     let release = || {
         if let Some(Waiting { inputs, .. }) = waiting().remove(&done.client) {
@@ -463,7 +464,7 @@ unsafe extern "C" fn shut_down(
     _data: *mut c_void,
 ) {
     let stop_all = || {
-        // The server has saved what it wanted to save, and no longer answers any client.
+        // The server has finished saving, and no longer replies to clients.
         waiting().values().for_each(|waiting| waiting.stop.set());
         POOL.shutdown();
     };

@@ -1,14 +1,14 @@
 //! Commands with many items, which run in pieces. Between pieces, the server serves other clients.
 //!
-//! If the first piece of a command has blocked the server for long enough, its client waits. Then one piece runs in
-//! each turn of the server's event loop. Several such commands take turns. A piece is a call of the command by the
-//! server, with some of the items, so the server applies to it what it would apply to a command of a client: which keys
-//! the node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers
-//! are appended to the reply of the client.
+//! If the first piece of a command has blocked the server for long enough, the client waits for the rest. Then one
+//! piece runs in each turn of the server's event loop. Several such commands take turns. To run a piece, the server
+//! calls the command with some of the items, so it applies the same rules as to a client's command: which keys the node
+//! serves, and how effects are replicated. The piece doesn't reply. It hands over its outcome, and its answers are
+//! appended to the client's reply.
 //!
-//! A command that finds its key [held](super::apart) by work waits in the same way, with none of its items done. Its
-//! first piece then has all arguments, and ends by itself. Such work may also begin between two pieces; the next piece
-//! waits for it.
+//! A command that finds its key [held](super::apart) by background work waits in the same way, before processing any
+//! item. Its first piece then receives all arguments, and decides itself when to end. Such work can also begin between
+//! two pieces; the next piece waits for it.
 //!
 //! While a client waits, the server keeps its arguments.
 
@@ -26,13 +26,13 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a piece returns: its outcome, and the rest of its items.
+/// What a piece returns: its result, and the items that are left.
 type Outcome = (Result<Reply, CommandError>, Option<Rest>);
 
 /// Whether the next command is a piece.
 static IS_NEXT: AtomicBool = AtomicBool::new(false);
 
-/// What the most recent piece has handed over.
+/// What the most recent piece handed over.
 static OUTCOME: Mutex<Option<Outcome>> = Mutex::new(None);
 
 /// Commands with pieces left, except the running one. Only the main thread takes the lock.
@@ -41,13 +41,14 @@ static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 /// Whether the next turn is scheduled.
 static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
-/// Milliseconds between two checks of whether any of these commands may continue.
+/// Milliseconds between two checks of whether any of these commands can continue.
 const PAUSED_MS: i64 = 10;
 
-/// Number of waiting commands that a turn checks to find one that may continue. A check takes half a microsecond.
+/// Maximum number of waiting commands that a turn checks to find one that can continue. A check takes half a
+/// microsecond.
 const LOOKED_AT: usize = 1000;
 
-/// The client whose piece is running, until it disconnects: the identity that all callbacks about it share.
+/// The address of the client whose piece is running; 0 if there is none or it has disconnected.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 fn waiting() -> MutexGuard<'static, VecDeque<Waiting>> {
@@ -74,7 +75,7 @@ fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> Outcome {
     IS_NEXT.store(true, Relaxed);
     let called = ctx.call(name_of(command), words);
     IS_NEXT.store(false, Relaxed);
-    // The server may have refused to call the command at all.
+    // The server might have refused to call the command at all.
     outcome().take().unwrap_or_else(|| match called {
         Ok(()) => (Err(CommandError::Internal), None),
         Err(why) => (Err(CommandError::Server(why)), None),
@@ -86,17 +87,17 @@ struct Work {
     command: Command,
     /// `None` before the first piece.
     pieces: Option<Pieces>,
-    /// Elements of the reply so far, if it is a list.
+    /// Number of elements in the reply so far, if it is a list.
     answers: Option<usize>,
 }
 
 impl Work {
-    /// A command that has done nothing yet.
+    /// A command that hasn't done anything yet.
     fn new(command: Command) -> Work {
         Work { command, pieces: None, answers: None }
     }
 
-    /// A command whose first piece is done, and the rest of it.
+    /// Records that the first piece is done, and what is left.
     fn begin(&mut self, arguments: &[Text<'_>], rest: Rest, first: Reply) -> Progress {
         let end = match rest.within {
             None => arguments.len(),
@@ -161,7 +162,7 @@ struct Waiting {
     _waits: Hold,
 }
 
-// SAFETY: only the main thread uses them.
+// SAFETY: only the main thread uses these values.
 unsafe impl Send for Waiting {}
 
 impl Waiting {
@@ -177,7 +178,7 @@ impl Waiting {
         apart::worker_on(detached.context(), *name).is_some()
     }
 
-    /// Runs the next piece, and appends to the reply. Returns whether that is complete.
+    /// Runs the next piece, and appends its answers to the reply. Returns whether the reply is complete.
     fn run(&mut self, ctx: Context<'_>) -> bool {
         ctx.select(self.database);
         // SAFETY: the client is blocked, so the server keeps its arguments.
@@ -193,7 +194,7 @@ impl Waiting {
         out.is_none_or(|out| self.work.reply(out, progress))
     }
 
-    /// Sends the reply to the client, if it is still there.
+    /// Sends the reply to the client, if it is still connected.
     fn end(self) {
         // SAFETY: the context was made for this client, and is freed once.
         unsafe { server!(RedisModule_FreeThreadSafeContext(self.out.as_ptr())) };
@@ -242,18 +243,17 @@ fn wait(
     arguments: &[Text<'_>],
     writes: bool,
 ) {
-    // SAFETY: a pointer to the same slice. It is used as long as the client is blocked.
+    // SAFETY: this is a pointer to the same slice. It is used only while the client is blocked.
     let argv = unsafe { NonNull::new_unchecked(ptr::from_ref(arguments) as *mut [Text<'static>]) };
     let _waits = CLIENTS_IN_PIECES.hold(1);
     waiting().push_back(Waiting { work, client, out, argv, database: ctx.database(), writes, _waits });
     schedule();
 }
 
-/// Blocks the client of a command. `None` if the server would run a piece for this client only, or the client is one of
-/// those that Valkey ≥ 8.1 doesn't block. Any number of them may wait: a client has its arguments in memory in any
-/// case.
+/// Blocks the client of a command. `None` if the server would run the command only for this client, or if Valkey ≥ 8.1
+/// doesn't block this kind of client. Any number of clients can wait, because their arguments are in memory anyway.
 fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
-    // A client that has sent ASKING or READONLY may use keys that others may not.
+    // A client that has sent ASKING or READONLY is allowed to use keys that other clients aren't.
     let anyone = Detached::new(ctx, ctx.database());
     let key = arguments.get(1..2).unwrap_or_default();
     if !anyone.is_some_and(|anyone| anyone.context().serves(key)) {
@@ -262,8 +262,9 @@ fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     Blocked::new(ctx, None, gone)
 }
 
-/// Makes the server call [`turn`] in the next turn of its event loop. A timer that is set now would also run in that
-/// turn if it is the first, but no sooner than a millisecond after the last if it isn't. So the next turn sets it.
+/// Makes the server call [`turn`] in the next turn of its event loop. If a timer were set now and were the first, it
+/// would also run in that turn. Otherwise it would run at least a millisecond after the most recent one. So the next
+/// turn sets it.
 fn schedule() {
     if !IS_SCHEDULED.swap(true, Relaxed) {
         // SAFETY: the callback lives as long as the module, which is never unloaded.
@@ -271,8 +272,8 @@ fn schedule() {
     }
 }
 
-/// The server calls this on the main thread, even while a script that has run for too long lets it handle events. So
-/// the piece runs from a timer, which the server doesn't call at such times.
+/// The server calls this on the main thread, even when it handles events in the middle of a long-running script. So the
+/// piece runs from a timer, which the server doesn't call at such times.
 unsafe extern "C" fn set_timer(_data: *mut c_void) {
     let set = || match waiting().front() {
         Some(first) => call_after(first.out, 0),
@@ -307,9 +308,9 @@ fn take_turn(ctx: Context<'_>) {
     }
 }
 
-/// Runs the next piece of the first command that may continue. Returns whether there is one.
+/// Runs the next piece of the first command that can continue. Returns whether there was one.
 pub(super) fn run_next(ctx: Context<'_>) -> bool {
-    // Between CLIENT PAUSE or FAILOVER and its end, nothing may be written.
+    // During CLIENT PAUSE or FAILOVER, nothing may be written.
     let is_paused = ctx.must_not_write();
     let next = {
         let mut waiting = waiting();
@@ -334,8 +335,8 @@ pub(super) fn run_next(ctx: Context<'_>) -> bool {
     true
 }
 
-/// The server calls this on the main thread when a client that still waits has gone: it hung up, was killed, or is one
-/// of those that REPLICAOF sends away.
+/// The server calls this on the main thread when a client disconnects while it is still waiting: because it hung up,
+/// was killed, or REPLICAOF disconnected it.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let client = client.addr();

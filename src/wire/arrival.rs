@@ -1,4 +1,4 @@
-//! An array of cells that arrives in parts.
+//! Assembles an array of cells that arrives in parts.
 
 use crate::error::Error;
 use crate::filter::Census;
@@ -6,20 +6,20 @@ use crate::mem::{Cells, Words};
 use crate::sizing::fingerprint::Table;
 use std::collections::BTreeMap;
 
-/// How bytes are placed into words, from a byte offset on, and what they add to the count of cells.
+/// How bytes are written into words from a byte offset onwards, and what they add to the cell count.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     /// Cells that don't cross word boundaries.
     By(fn(&Words, u64, &[u8]) -> Census),
-    /// Bits or slots. Parts of them may arrive again; the last one counts. The function counts how many are set in a
-    /// range of words.
+    /// Bits or slots. A part may arrive more than once; its latest bytes win. The function counts how many bits or
+    /// slots are set in a range of words.
     Over(fn(&Cells) -> u64),
-    /// Cells that can cross the boundaries of words and parts. No part arrives twice.
+    /// Cells that can cross word and part boundaries. No part arrives twice.
     Fingerprints(Table),
 }
 
 impl Place {
-    /// Places a part among cells that have been counted, and counts it as well.
+    /// Places a part among cells that have already been counted, and returns the new count.
     pub(super) fn place(self, words: &Words, offset: u64, bytes: &[u8], before: Census) -> Census {
         let table = match self {
             Place::By(place) => return before.and(place(words, offset, bytes)),
@@ -38,8 +38,8 @@ impl Place {
         before.and(Census::of_fingerprints(table, words, first..last))
     }
 
-    /// Counts the cell that crosses the end of a part, once the next part is there. No other end is so near that the
-    /// cell also lies across it: a cell has at most a word, and a part has at least one word.
+    /// Counts the cell that crosses the end of a part, once the next part has arrived. The cell can't cross a second
+    /// part boundary, because a cell is at most one word long and a part is at least one word long.
     fn count_across(self, words: &Words, end: u64) -> Census {
         let Place::Fingerprints(table) = self else { return Census::default() };
         let (bit, width) = (end.saturating_mul(8), u64::from(table.width()));
@@ -50,52 +50,52 @@ impl Place {
     }
 }
 
-/// Maximum bytes of a waiting part: a page, because words are sparse in units of a page and parts of zeros need not
-/// wait.
+/// Maximum size of a waiting part in bytes. It is one page, because words are sparse in units of a page and parts of
+/// zeros don't need to wait.
 const BLOCK: usize = 4096;
 
-/// Approximate number of bytes that a map entry needs in addition to the bytes that it refers to.
+/// Approximate memory overhead of a map entry in bytes, excluding the bytes that it refers to.
 pub(super) const ENTRY: u64 = 64;
 
 /// When the words of an array are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allocation {
-    /// With the first part: for bytes that are all available, such as those of a file.
+    /// When the first part arrives. For bytes that are all available, such as a file's.
     AtOnce,
-    /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends a head and
-    /// little more needs little memory. After that, each part moves at least its own number of waiting bytes into the
-    /// words. So no waiting bytes are left when the last part has arrived, and no call does more than a few times the
-    /// work that its bytes justify.
+    /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends little more than
+    /// a head uses little memory. After that, each arriving part moves at least as many waiting bytes into the words as
+    /// it has itself. So no bytes are left waiting when the last part has arrived, and no call does more than a few
+    /// times the work that its bytes justify.
     InProportion,
 }
 
-/// An array of cells, and the parts that have arrived.
+/// An array of cells, and the parts of it that have arrived.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    /// Bytes of the array.
+    /// Length of the array in bytes.
     len: u64,
     allocation: Allocation,
     place: Place,
     words: Option<Words>,
     /// Parts that aren't in the words yet, by offset. They don't overlap.
     waiting: BTreeMap<u64, Vec<u8>>,
-    /// Bytes of these parts.
+    /// Total bytes of these parts.
     waiting_bytes: u64,
-    /// What has arrived: disjoint ranges, from start to end, with gaps between them.
+    /// What has arrived: disjoint ranges as start → end, with gaps between them.
     covered: BTreeMap<u64, u64>,
-    /// Bytes of these ranges.
+    /// Total bytes of these ranges.
     arrived: u64,
     census: Census,
     /// The ranges that are in the words, including zeros. Used only if cells can cross the boundaries of parts.
     placed: BTreeMap<u64, u64>,
 }
 
-/// A whole array.
+/// A complete array.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) words: Words,
-    /// Its cells, counted part by part while each is in the cache. Counting them at the end would read everything
-    /// again, which takes a millisecond per MiB of counters.
+    /// The cell count, computed part by part while each part is in the cache. Counting at the end would read everything
+    /// again, at a cost of one millisecond per MiB of counters.
     pub(super) census: Census,
 }
 
@@ -115,12 +115,12 @@ impl Arrival {
         }
     }
 
-    /// Bytes of the array.
+    /// Length of the array in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether all of it has arrived.
+    /// Whether the whole array has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.arrived == self.len
     }
@@ -130,7 +130,7 @@ impl Arrival {
         self.arrived
     }
 
-    /// Approximate bytes of memory that it needs now.
+    /// Approximate memory in use, in bytes.
     pub(super) fn held(&self) -> u64 {
         let entries =
             [self.waiting.len(), self.covered.len(), self.placed.len()].into_iter().sum::<usize>() as u64;
@@ -138,7 +138,7 @@ impl Arrival {
         words.saturating_add(self.waiting_bytes).saturating_add(entries.saturating_mul(ENTRY))
     }
 
-    /// Bytes of words that a part of `len` bytes from `start` on would have allocated; 0 if none.
+    /// Bytes of words that accepting a part of `len` bytes at `start` would allocate, or 0.
     pub(super) fn would_allocate(&self, start: u64, len: u64) -> u64 {
         if self.words.is_some() {
             return 0;
@@ -150,7 +150,7 @@ impl Arrival {
         if is_time { self.len } else { 0 }
     }
 
-    /// Approximate maximum of the bytes of memory that it needs with a part of `len` bytes from `start` on.
+    /// Approximate upper bound, in bytes, on the memory in use after accepting a part of `len` bytes at `start`.
     pub(super) fn most_held_with(&self, start: u64, len: u64) -> u64 {
         let words = self.would_allocate(start, len);
         let waits = self.words.is_none() && words == 0;
@@ -159,7 +159,7 @@ impl Arrival {
         self.held().saturating_add(words).saturating_add(part).saturating_add(entries)
     }
 
-    /// Bytes of a range that have not arrived.
+    /// Number of bytes of a range that have not arrived.
     fn missing(&self, start: u64, end: u64) -> u64 {
         let mut missing = end.saturating_sub(start);
         for (from, to) in self.covered.range(..end).rev() {
@@ -171,10 +171,10 @@ impl Arrival {
         missing
     }
 
-    /// Accepts the bytes from `start` on, which lie within the array.
+    /// Accepts bytes that begin at `start` and lie within the array.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]. Nothing has changed then.
+    /// [`Error::OutOfMemory`], which leaves the array unchanged.
     pub(super) fn take(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         let len = bytes.len() as u64;
         if self.would_allocate(start, len) > 0 {
@@ -191,7 +191,8 @@ impl Arrival {
         Ok(())
     }
 
-    /// Fills `bytes` with what has arrived from `start` on, a multiple of 8.
+    /// Fills `bytes` with what has arrived, beginning at `start`, which is a multiple of 8. Bytes that haven't arrived
+    /// are 0.
     pub(super) fn read(&self, start: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         if let Some(words) = &self.words {
@@ -218,7 +219,8 @@ impl Arrival {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
-    /// Places the waiting parts that overlap this range, which has arrived again, so that the new bytes count.
+    /// Places the waiting parts that overlap this range. The range has arrived again, and its new bytes must be written
+    /// last.
     fn place_under(&mut self, start: u64, end: u64) {
         while let Some(first) = self.last_from(start, end) {
             let Some(part) = self.waiting.remove(&first) else { break };
@@ -240,8 +242,8 @@ impl Arrival {
         self.join(start, start.saturating_add(part.len() as u64));
     }
 
-    /// Records a range that is in the words, or zeros, merged with those before and after it. Cells across parts are
-    /// counted.
+    /// Records a range that is in the words or contains only zeros, and merges it with adjacent ranges. Counts the
+    /// cells that cross the boundaries between them.
     fn join(&mut self, start: u64, end: u64) {
         if !matches!(self.place, Place::Fingerprints(_)) {
             return;
@@ -257,15 +259,16 @@ impl Arrival {
         }
     }
 
-    /// Whether there is a waiting part that ends at this offset and may become longer.
+    /// Whether there is a waiting part that ends at this offset and can still be extended.
     fn continues(&self, at: u64) -> bool {
         let before = self.waiting.range(..at).next_back();
         before
             .is_some_and(|(first, part)| part.len() < BLOCK && first.saturating_add(part.len() as u64) == at)
     }
 
-    /// Keeps bytes for which there are no words yet, except zeros if nothing waits. Zeros after a short part are kept
-    /// as well: they lengthen it, so pieces that come in order leave one part for each block, whatever their length.
+    /// Keeps bytes for which there are no words yet. Drops blocks of zeros, unless they overlap a waiting part or
+    /// extend a short one. Because zeros extend short parts, pieces that arrive in order leave one part per block,
+    /// whatever their length.
     fn keep(&mut self, mut start: u64, bytes: &[u8]) {
         for block in bytes.chunks(BLOCK) {
             let end = start.saturating_add(block.len() as u64);
@@ -281,8 +284,8 @@ impl Arrival {
         }
     }
 
-    /// Keeps bytes, replacing those that wait there already. Bytes that continue a short part are appended to it: an
-    /// entry for each piece of 8 bytes in order would need 16 times their memory.
+    /// Keeps bytes, overwriting any that already wait at the same offsets. Appends bytes that continue a short part to
+    /// it, because one entry per 8-byte piece would need 16 times the memory of the bytes.
     fn keep_block(&mut self, start: u64, mut bytes: &[u8]) {
         let mut at = start;
         while !bytes.is_empty() {
@@ -302,7 +305,8 @@ impl Arrival {
                 }
                 Some((end, part)) if end == part.len() && end < BLOCK => {
                     let more = free.get(..BLOCK.saturating_sub(end)).unwrap_or(free);
-                    // Allocates no more than is needed. The allocator's size classes prevent a move each time.
+                    // Allocates no more than is needed. Thanks to the allocator's size classes, not every call moves
+                    // the part.
                     part.reserve_exact(more.len());
                     part.extend_from_slice(more);
                     self.waiting_bytes = self.waiting_bytes.saturating_add(more.len() as u64);
@@ -319,7 +323,7 @@ impl Arrival {
         }
     }
 
-    /// Records a range, merged with those that it touches or overlaps.
+    /// Records a range, merged with the ranges that it touches or overlaps.
     fn cover(&mut self, mut start: u64, mut end: u64) {
         while let Some((first, last)) = self.covered.range(..=end).next_back().map(|(from, to)| (*from, *to))
         {
@@ -357,9 +361,9 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    /// Parts of any length from anywhere, repeated, overlapping and with other bytes, and parts of zeros. Whatever the
-    /// order, the array contains the bytes that came last. It occupies no more memory than they justify, and needs no
-    /// more than it announced.
+    /// Sends parts of any length at any offset: repeated, overlapping, with changed bytes, and all zeros. Whatever the
+    /// order, the array contains the most recent bytes. Its memory stays in proportion to the bytes that have arrived,
+    /// and it allocates only when it has announced that.
     #[test]
     fn parts_in_any_order_become_the_array() {
         for seed in 0..if cfg!(miri) { 5 } else { 300 } {
@@ -396,7 +400,7 @@ mod tests {
                 arrival.read(first, &mut read);
                 let there = first as usize..first as usize + read.len();
                 assert_eq!(read, expected[there], "what has come can be read again");
-                // Words are complete, and the rest of the array doesn't wait anywhere.
+                // The words are allocated for the whole array. At most half of it waits in addition.
                 assert!(
                     arrival.held() <= 3 * came + 8 + entries && arrival.held() <= len + len / 2 + 8 + entries
                 );
@@ -416,7 +420,7 @@ mod tests {
         assert!(arrival.finish().is_none(), "most of it is missing");
     }
 
-    /// Cells that lie across parts are counted once, whether the parts waited or not, and whatever zeros were left out.
+    /// Cells that cross part boundaries are counted once, whether or not the parts waited and zeros were dropped.
     #[test]
     fn cells_across_parts_are_counted_once() {
         for seed in 0..if cfg!(miri) { 3 } else { 100 } {
@@ -426,7 +430,7 @@ mod tests {
             let cells = (words - 1) * 64 / (fingerprint + 2);
             let table = Table { cells, fingerprint: fingerprint as u32, ..Table::default() };
             let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
-            // In the first place of its first window. No window begins at the last cell.
+            // In the first slot of the first window of the cell. No window begins at the last cell.
             for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {
                 let bit = (cell * u64::from(table.width())) as usize;
                 bits[bit / 8] |= 1 << (bit % 8);
@@ -440,7 +444,8 @@ mod tests {
                 let end = bits.len().min(start + 8 * random.random_range(1..=most));
                 arrival.take(start as u64, &bits[start..end]).unwrap();
                 start = end;
-                // Between waiting parts, so a client that sends words one by one needs no more memory for each.
+                // Placed ranges lie between waiting parts, so a client that sends words one by one adds no entry per
+                // word.
                 assert!(arrival.placed.len() <= 2 + arrival.waiting.len());
                 assert!(arrival.waiting.len() <= start.div_ceil(BLOCK));
             }

@@ -1,21 +1,21 @@
-//! Whole filters as bytes. With the feature `serde`, they are serialised as bytes.
+//! Converts whole filters to bytes and back. With the feature `serde`, filters are also serialised as these bytes.
 
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::error::DecodeError;
 use crate::filter::{Bloom, Cuckoo, Filter};
 
-/// The methods of one type.
+/// Implements the methods for one type.
 macro_rules! as_bytes {
     ($type:ident, $of_kind:expr) => {
         impl $type {
-            /// The filter in the wire format of docs/FORMAT.md.
+            /// Returns the filter in the wire format of docs/FORMAT.md.
             pub fn to_bytes(&self) -> Vec<u8> {
                 Encoder::native(self).to_vec()
             }
 
-            /// Reads what [`to_bytes`](Self::to_bytes) wrote. Bytes from anywhere are safe: they are validated before
-            /// memory is allocated.
+            /// Reads what [`to_bytes`](Self::to_bytes) wrote. Untrusted bytes are safe, because they are validated
+            /// before memory is allocated.
             ///
             /// # Errors
             /// Why the bytes are not such a filter.
@@ -46,7 +46,7 @@ as_bytes!(Bloom, Filter::into_bloom);
 as_bytes!(Cuckoo, Filter::into_cuckoo);
 as_bytes!(Filter, Some);
 
-/// Accepts bytes in any form that a format uses for them. Text formats use a sequence of numbers.
+/// Accepts bytes in any form in which a serde format represents them. Text formats use a sequence of numbers.
 #[cfg(feature = "serde")]
 struct Bytes;
 

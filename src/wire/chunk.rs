@@ -1,4 +1,4 @@
-//! A chunk: some cells of one array, and where they belong.
+//! A chunk: a run of one array's cells, and its offset.
 //!
 //! ```text
 //!  0  u64   offset in the body, a multiple of 8
@@ -12,13 +12,14 @@ use super::codec::take;
 use super::error::DecodeError;
 use super::format::{CHUNK, MAX_CHUNK};
 
-/// Bytes before the data.
+/// Number of bytes before the data.
 pub(super) const PREFIX: usize = 20;
 
-/// Bytes of the longest chunk that is written.
+/// Length in bytes of the longest chunk that is written.
 pub const LONGEST: usize = PREFIX + CHUNK;
 
-/// Fills in the prefix of a chunk, the first [`PREFIX`] bytes of `piece`. The data follows it already.
+/// Fills in the prefix of a chunk: the first [`PREFIX`] bytes of `piece`. The rest of `piece` already contains the
+/// data.
 pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
     let Some((prefix, data)) = piece.split_first_chunk_mut::<PREFIX>() else { return };
     let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -29,7 +30,7 @@ pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
     prefix[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Reads the prefix and checks length and checksum. Returns offset, stamp and data.
+/// Reads the prefix, and checks the length and the checksum. Returns the offset, the stamp and the data.
 pub(super) fn open(piece: &[u8]) -> Result<(u64, u32, &[u8]), DecodeError> {
     let wrong = DecodeError::Length("chunk");
     let mut data = piece;

@@ -1,4 +1,4 @@
-//! What the headers of all kinds have in common: the numbers of the kinds, and how plain structs become bytes.
+//! What the headers of all kinds have in common: the kind numbers, and how plain structs become bytes.
 
 use super::error::DecodeError;
 use bincode::Options;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Kinds of filters, by their number in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A Bloom filter of one layer.
+    /// A Bloom filter with a single layer.
     Fixed = 1,
-    /// A Bloom filter of a chain of layers.
+    /// A Bloom filter with a chain of layers.
     Chain = 2,
-    /// A Bloom filter of a ring of generations.
+    /// A Bloom filter with a ring of generations.
     Window = 3,
     Cuckoo = 4,
     /// Another system's Bloom filter.
@@ -27,12 +27,12 @@ impl Kind {
     }
 }
 
-/// Maximum number of bytes that one bincode struct may need. This guards against hostile lengths, and is far above what
-/// our structs need.
+/// Maximum encoded size of one bincode struct in bytes. This guards against hostile lengths, and is far more than our
+/// structs need.
 const BINCODE_LIMIT: u64 = 4096;
 
-/// bincode 1.3 with everything pinned: fixed-size integers, little-endian. With a limit for writing, each struct would
-/// be measured first, which takes as long as writing it.
+/// bincode 1.3 with everything pinned: fixed-size integers, little-endian. There is no limit for writing: with one,
+/// bincode would measure each struct first, which takes as long as writing it.
 fn codec() -> impl Options {
     bincode::DefaultOptions::new().with_fixint_encoding().with_little_endian()
 }
@@ -43,7 +43,7 @@ pub(super) fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
     let _ = codec().serialize_into(to, value);
 }
 
-/// The bytes of a struct. Structs are compared by these: as numbers, 0 and −0 would be equal.
+/// The bytes of a struct. Structs are compared by their bytes, because 0 and −0 are equal as numbers.
 pub(super) fn written<T: Serialize>(value: &T) -> Vec<u8> {
     // Most headers describe a filter with one layer, and fit into this capacity.
     let mut bytes = Vec::with_capacity(160);
@@ -57,7 +57,7 @@ pub(super) fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> 
     // The caller reads several structs from one slice, and checks for trailing bytes itself.
     let limited = codec().with_limit(BINCODE_LIMIT).allow_trailing_bytes();
     let value: T = limited.deserialize(from).map_err(|_| wrong)?;
-    // Plain structs of fixed-size integers have the same length when written and read.
+    // A plain struct of fixed-size integers has the same length when it is written as when it is read.
     let len = codec().serialized_size(&value).ok().and_then(|len| usize::try_from(len).ok()).ok_or(wrong)?;
     *from = from.get(len..).ok_or(wrong)?;
     Ok(value)
@@ -70,7 +70,8 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Appends a number, with 7 bits per byte, lowest first. The highest bit of a byte says whether another follows.
+/// Appends a number in groups of 7 bits per byte, lowest group first. The highest bit of a byte says whether another
+/// byte follows.
 pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
@@ -82,7 +83,7 @@ pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Takes a number off the front of `bytes`. Each has one encoding: the shortest.
+/// Takes a number off the front of `bytes`. Only the shortest encoding of a number is valid.
 #[inline]
 pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
@@ -101,14 +102,15 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Appends fields, most of which are 0: first a number whose bit *i* says that field *i* isn't 0, then those fields.
+/// Appends fields, most of which are 0: first a number whose bit *i* says whether field *i* is nonzero, then the
+/// nonzero fields.
 pub(super) fn put_fields<const N: usize>(to: &mut Vec<u8>, fields: [u64; N]) {
     let mask = fields.iter().rev().fold(0, |mask, field| mask << 1 | u64::from(*field != 0));
     put_number(to, mask);
     fields.into_iter().filter(|field| *field != 0).for_each(|field| put_number(to, field));
 }
 
-/// Takes fields off the front of `bytes`.
+/// Takes fields, as [`put_fields`] writes them, off the front of `bytes`.
 pub(super) fn take_fields<const N: usize>(bytes: &mut &[u8]) -> Option<[u64; N]> {
     let mut mask = take_number(bytes)?;
     let mut fields = [0; N];

@@ -1,4 +1,4 @@
-//! From pieces to a filter.
+//! Builds a filter from pieces.
 
 use super::arrival::{Allocation, Arrival, Filled};
 use super::error::DecodeError;
@@ -8,8 +8,8 @@ use super::{chunk, head};
 use crate::filter::Filter;
 use crate::mem::Words;
 
-/// Builds a filter from its pieces, in order. There is no filter before [`finish`](Decoder::finish), and dropping a
-/// decoder frees everything.
+/// Builds a filter from its pieces, in order. There is no filter until [`finish`](Decoder::finish) is called. Dropping
+/// a decoder frees everything.
 ///
 /// ```
 /// use bloomery::wire::{Decoder, Encoder};
@@ -31,18 +31,18 @@ use crate::mem::Words;
 #[derive(Debug)]
 pub struct Decoder {
     head: Head,
-    /// The stamp that its chunks carry.
+    /// The stamp that the filter's chunks carry.
     stamp: u32,
-    /// Bytes of all arrays.
+    /// Total bytes of all arrays.
     body_len: u64,
-    /// Bytes of the largest array.
+    /// Size of the largest array in bytes.
     largest: u64,
     allocation: Allocation,
     /// The arrays that are complete.
     arrays: Vec<Filled>,
-    /// Bytes of the complete arrays.
+    /// Total bytes of the complete arrays.
     filled: u64,
-    /// The array that has begun.
+    /// The array that has arrived in part.
     current: Option<Box<Arrival>>,
 }
 
@@ -68,10 +68,10 @@ impl Decoder {
         })
     }
 
-    /// Makes the decoder allocate memory in proportion to the chunks that have arrived, at most three times as much,
-    /// rather than a whole array with its first chunk. When half of an array has arrived, the memory for the whole
-    /// array is allocated in addition to that half, so both together need one and a half times the array. Meant for
-    /// senders that may not send all chunks.
+    /// Makes the decoder allocate memory in proportion to the chunks that have arrived (at most three times as much),
+    /// instead of a whole array when its first chunk arrives. When half of an array has arrived, the decoder allocates
+    /// the whole array in addition to that half, so the two together need one and a half times the array's size. Meant
+    /// for senders that might not send all chunks.
     #[must_use]
     pub fn in_proportion(self) -> Decoder {
         Decoder { allocation: Allocation::InProportion, ..self }
@@ -82,23 +82,23 @@ impl Decoder {
         matches!(self.head, Head::Cuckoo(_))
     }
 
-    /// Bytes of cells that the filter will have.
+    /// Number of bytes that the filter's cells will occupy.
     pub fn body_len(&self) -> u64 {
         self.body_len
     }
 
-    /// Approximate maximum of the bytes of memory that its chunks need, if it allocates [in
-    /// proportion](Decoder::in_proportion): all arrays, and half of the largest in addition.
+    /// Approximate upper bound, in bytes, on the memory that the chunks need if the decoder allocates [in
+    /// proportion](Decoder::in_proportion): all arrays, plus half of the largest.
     pub fn most_held(&self) -> u64 {
         self.body_len.saturating_add(self.largest / 2)
     }
 
-    /// Approximate bytes of memory that the chunks read so far occupy.
+    /// Approximate memory in bytes that the chunks read so far occupy.
     pub fn held(&self) -> u64 {
         self.filled.saturating_add(self.current.as_ref().map_or(0, |current| current.held()))
     }
 
-    /// Bytes of cells that a chunk with `len` bytes of them would have allocated in addition: an array, or 0.
+    /// Number of bytes that reading a chunk with `len` bytes of cells would newly allocate: the size of an array, or 0.
     pub fn would_allocate(&self, len: u64) -> u64 {
         match &self.current {
             Some(current) => current.would_allocate(current.arrived(), len),
@@ -106,12 +106,12 @@ impl Decoder {
         }
     }
 
-    /// Bytes of cells read so far. Chunks arrive in order.
+    /// Number of cell bytes read so far. Chunks arrive in order.
     pub fn offset(&self) -> u64 {
         self.filled.saturating_add(self.inside())
     }
 
-    /// Bytes of the current array that have been read so far.
+    /// Number of bytes of the current array read so far.
     fn inside(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.arrived())
     }
@@ -121,18 +121,18 @@ impl Decoder {
         self.filled == self.body_len
     }
 
-    /// The array after the complete ones, if there is one.
+    /// The array that follows the complete ones, if any.
     fn next_array(&self) -> Option<Box<Arrival>> {
         let index = self.arrays.len();
         let len = self.head.array(index)?;
         Some(Box::new(Arrival::new(len, self.allocation, self.head.place(index))))
     }
 
-    /// Reads the next chunk. An array is allocated once its first chunk has been checked, so that a head alone cannot
-    /// ask for memory. See also [`in_proportion`](Decoder::in_proportion).
+    /// Reads the next chunk. An array is allocated only after its first chunk has been checked, so a head alone can't
+    /// make the decoder allocate memory. See also [`in_proportion`](Decoder::in_proportion).
     ///
     /// # Errors
-    /// What is wrong with the chunk. The decoder is unchanged then.
+    /// What is wrong with the chunk. The decoder is then unchanged.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), DecodeError> {
         let (offset, stamp, data) = chunk::open(piece)?;
         if stamp != self.stamp {
@@ -159,8 +159,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Hands the data of the chunks that have been read to `sink`, possibly cut into other chunks. A decoder of the
-    /// same head that reads them is in the same state as this one.
+    /// Hands the cells that have been read to `sink` as chunks, whose boundaries may differ from the original ones. A
+    /// decoder that starts from the same head and reads these chunks reaches the same state as this one.
     pub fn chunks(&self, mut sink: impl FnMut(&[u8])) {
         let mut start = 0u64;
         for filled in &self.arrays {
@@ -175,7 +175,7 @@ impl Decoder {
         }
     }
 
-    /// Hands the chunks with the first `len` bytes of an array to `sink`, which begins at byte `start` of the body.
+    /// Hands the first `len` bytes of an array to `sink` as chunks. The array begins at byte `start` of the body.
     fn write(&self, start: u64, len: u64, sink: &mut impl FnMut(&[u8]), read: impl Fn(u64, &mut [u8])) {
         let mut piece = Vec::new();
         for inside in (0..len).step_by(CHUNK) {
@@ -190,8 +190,8 @@ impl Decoder {
     /// The finished filter.
     ///
     /// # Errors
-    /// [`DecodeError::Length`] if chunks are missing, [`DecodeError::Field`] if cells are set that no operation of the
-    /// filter sets.
+    /// [`DecodeError::Length`] if chunks are missing, or [`DecodeError::Field`] if a cell is set that no operation on
+    /// the filter could have set.
     pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
@@ -199,7 +199,7 @@ impl Decoder {
         self.head.build(self.arrays)
     }
 
-    /// Reads a filter whose pieces follow each other, as in a file.
+    /// Reads a filter from concatenated pieces, as in a file.
     ///
     /// # Errors
     /// What is wrong with the bytes.

@@ -1,4 +1,4 @@
-//! From a filter to pieces.
+//! Writes a filter as pieces.
 
 use super::format::CHUNK;
 use super::{chunk, head, redisbloom};
@@ -7,8 +7,8 @@ use crate::filter::{FilterRef, Layer, Origin};
 use crate::mem::{Cells, Words};
 use std::sync::OnceLock;
 
-/// Writes a filter piece by piece. It has no position of its own: a caller can ask for any chunk at any time, as a dump
-/// over several commands does.
+/// Writes a filter piece by piece. The encoder keeps no position, so a caller can request any chunk at any time, as a
+/// dump over several commands does.
 ///
 /// Filters from RedisBloom are written as RedisBloom writes them, unless [`native`](Encoder::native) is used.
 ///
@@ -33,27 +33,28 @@ pub struct Encoder<'a> {
     filter: FilterRef<'a>,
     format: Format,
     dump_number: u16,
-    /// Computed on request, like the stamp, because a dump over several commands prepares each piece from scratch, and
-    /// computing either of the two takes as long as opening the key.
+    /// Computed on request, like the stamp. A dump over several commands prepares each piece from scratch, and
+    /// computing the head or the stamp takes as long as opening the key.
     head: OnceLock<Vec<u8>>,
-    /// What each chunk carries in our format.
+    /// The stamp that each chunk carries in our format.
     stamp: OnceLock<u32>,
 }
 
-/// Whose format the pieces have.
+/// The format of the pieces.
 #[derive(Clone, Copy, PartialEq)]
 enum Format {
-    /// Ours.
+    /// Our own format.
     Native,
     RedisBloom,
 }
 
-/// An array of cells, and how many of its bytes are written.
+/// An array of cells, and the number of its bytes to write.
 #[derive(Clone, Copy)]
 struct Array<'a> {
     words: &'a Cells,
     bytes: u64,
-    /// A piece ends at a multiple of these bytes. So a write to a cell between two pieces is completely in one of them.
+    /// Pieces end at multiples of this number of bytes, so that no cell is split between two pieces. A write to a cell
+    /// while the dump is between two pieces is therefore never half included.
     group: u64,
 }
 
@@ -63,9 +64,9 @@ impl<'a> Encoder<'a> {
         Encoder::with(filter.into(), 0)
     }
 
-    /// Like [`new`](Encoder::new), for a dump whose pieces are requested one by one. The pieces identify this filter,
-    /// so loading refuses a mixture with another filter of the same shape that has replaced it during the dump. A
-    /// filter in one chunk can't be mixed up. RedisBloom's pieces have no field for this.
+    /// Like [`new`](Encoder::new), but for a dump whose pieces are requested one by one. The pieces identify this
+    /// filter. If another filter of the same shape replaces it during the dump, loading refuses the mixture. A filter
+    /// that fits into one chunk can't be mixed up. RedisBloom's pieces have no field for this.
     pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
         let mut arrays = filter.arrays().map(Words::bytes_of);
@@ -107,15 +108,15 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset of the next one. Returns
-    /// `None` at the end of the body and, in our format, if `offset` isn't a multiple of 8. A chunk has at most
-    /// [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own chunks are 16 times as long, and it
-    /// accepts any length.
+    /// Writes the chunk that begins at `offset` in the body to `piece`, and returns the offset of the next chunk.
+    /// Returns `None` at the end of the body or, in our format, if `offset` isn't a multiple of 8. A chunk contains at
+    /// most [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own chunks are 16 times as long, and
+    /// it accepts any length.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if self.format == Format::Native && !offset.is_multiple_of(8) {
             return None;
         }
-        // The array that holds the offset, and the offset inside it.
+        // The array that contains the offset, and the offset inside that array.
         let mut inside = offset;
         let array = self.arrays().find(|array| match inside.checked_sub(array.bytes) {
             Some(rest) => {
@@ -137,7 +138,8 @@ impl<'a> Encoder<'a> {
         let most = inside.checked_add(CHUNK as u64)?;
         let end = most.checked_sub(most.checked_rem(array.group)?)?.min(array.bytes);
         let len = end.checked_sub(inside)?;
-        // Words are read whole. Bytes of the first word before the offset, and of the last after the end, are removed.
+        // Whole words are read. Then the first word's bytes before the offset and the last word's bytes after the end
+        // are removed.
         let skipped = usize::try_from(inside % 8).ok()?;
         let end = usize::try_from(len).ok()?.checked_add(skipped)?;
         piece.clear();
@@ -152,7 +154,7 @@ impl<'a> Encoder<'a> {
         offset.checked_add(len)
     }
 
-    /// Hands every chunk to `sink` in order, with the offset of the next one.
+    /// Hands every chunk to `sink` in order, each with the offset of the next one.
     pub fn chunks(&self, mut sink: impl FnMut(u64, &[u8])) {
         self.chunks_from(0, |next, piece| {
             sink(next, piece);
@@ -160,8 +162,8 @@ impl<'a> Encoder<'a> {
         });
     }
 
-    /// Hands chunks to `sink` in order, with the offset of the next one, beginning at `first` and until it returns
-    /// false. In another order, each chunk would have to look for its array.
+    /// Hands chunks to `sink` in order, each with the offset of the next one, from offset `first` until `sink` returns
+    /// false. Going in order avoids a search for the array of each chunk.
     pub fn chunks_from(&self, first: u64, mut sink: impl FnMut(u64, &[u8]) -> bool) {
         let (mut start, mut piece) = (0u64, Vec::new());
         for array in self.arrays() {
@@ -177,7 +179,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Bytes of the cells in all chunks: the offset at which the last one ends.
+    /// Number of cell bytes in all chunks: the offset at which the last chunk ends.
     pub fn body_len(&self) -> u64 {
         self.arrays().fold(0, |sum, array| array.bytes.saturating_add(sum))
     }
@@ -188,7 +190,7 @@ impl<'a> Encoder<'a> {
         self.chunks(|_, piece| sink(piece));
     }
 
-    /// The arrays as they are written.
+    /// The arrays, with the lengths that are written.
     fn arrays(&self) -> impl Iterator<Item = Array<'a>> {
         let (filter, format) = (self.filter, self.format);
         filter.arrays().enumerate().map(move |(index, words)| {

@@ -7,23 +7,23 @@ use std::fmt;
 /// Why bytes aren't a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The bytes end before the named part does, or continue after it.
+    /// The bytes end before the end of the named part, or continue after it.
     Length(&'static str),
-    /// Not the magic bytes of this format.
+    /// The bytes don't begin with this format's magic bytes.
     Magic,
     /// Written by a newer version.
     Version(u8),
     /// The checksum of the named part is wrong.
     Checksum(&'static str),
-    /// The named field has a value that no filter has.
+    /// The named field has a value that it can't have in any filter.
     Field(&'static str),
     /// The chunk belongs to another head, or the filter changed its shape during the dump.
     StampMismatch,
-    /// A chunk of our format, after a head of RedisBloom's.
+    /// A chunk in our format after a head in RedisBloom's format.
     OwnChunk,
-    /// A chunk of our format that is longer than any that is written.
+    /// A chunk in our format that is longer than any chunk that we write.
     LongChunk,
-    /// A chunk that, together with those before it, would need far more memory than its number of bytes.
+    /// A chunk that, together with the chunks before it, would need far more memory than they have bytes.
     Scattered,
     /// The chunk isn't the one that comes next.
     Order {
@@ -34,7 +34,7 @@ pub enum DecodeError {
     },
     /// A DUMP payload of another data type.
     OtherType,
-    /// A cuckoo filter where a Bloom filter was expected, or the other way round.
+    /// A cuckoo filter where a Bloom filter was expected, or vice versa.
     OtherKind,
     /// Every chunk has been loaded already.
     Complete,

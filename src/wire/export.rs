@@ -1,4 +1,4 @@
-//! Other systems' filters in the bytes that their originals write, and that [`import`] reads.
+//! Writes other systems' filters as the exact bytes that those systems write and [`import`] reads.
 
 use super::import;
 use crate::filter::Foreign;
@@ -10,10 +10,10 @@ pub struct Export<'f> {
     parts: Vec<Part<'f>>,
 }
 
-/// Some of the bytes.
+/// One part of the bytes.
 enum Part<'f> {
     Fields(Vec<u8>),
-    /// This number of bytes of a link's bits.
+    /// The first bytes of a link's bits, as many as the number says.
     Bits(&'f Link, BitOrder, u64),
 }
 
@@ -25,7 +25,7 @@ impl Part<'_> {
         }
     }
 
-    /// Appends this number of bytes, which must exist.
+    /// Appends `count` bytes from `offset` onwards. They must exist.
     fn read(&self, offset: u64, count: usize, to: &mut Vec<u8>) {
         let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         match self {
@@ -46,12 +46,12 @@ impl Part<'_> {
 }
 
 impl<'f> Export<'f> {
-    /// Prepares to write the filter. `None` for RedisBloom's, whose bytes come in pieces:
+    /// Prepares to write the filter. Returns `None` for RedisBloom's filters, which are written in pieces: see
     /// [`redisbloom`](super::redisbloom).
     pub fn new(filter: &'f Foreign) -> Option<Export<'f>> {
         let link = filter.links().first()?;
         let spec = link.spec();
-        // A bitmap of a server, no longer than necessary.
+        // A server's bitmap, no longer than necessary.
         let bitmap = || vec![Part::Bits(link, BitOrder::Highest, spec.bytes)];
         let file = |fields, order| vec![Part::Fields(fields), Part::Bits(link, order, link.words().bytes())];
         let parts = match filter.scheme() {
@@ -72,7 +72,7 @@ impl<'f> Export<'f> {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.len()))
     }
 
-    /// At most `count` bytes from byte `offset` on; fewer only at the end.
+    /// Returns `count` bytes from byte `offset` onwards, or fewer at the end.
     pub fn read(&self, offset: u64, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut before = 0u64;

@@ -1,5 +1,5 @@
-//! The head: an envelope read by hand, then the header of the kind, whose plain structs of fixed-size integers go
-//! through bincode.
+//! The head: an envelope that is parsed by hand, then the header of the filter's kind. Headers are plain structs of
+//! fixed-size integers that bincode reads and writes.
 //!
 //! ```text
 //!  0  "BLMY"           magic
@@ -18,10 +18,10 @@ use super::format::{MAGIC, VERSION};
 use super::kind::{self, Head};
 use crate::filter::FilterRef;
 
-/// Bytes before the header.
+/// Number of bytes before the header.
 const ENVELOPE: usize = 24;
 
-/// The head of a filter with this number.
+/// Writes the head of a filter with this dump number.
 pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {
     // Most headers describe a filter with one layer, and fit into this capacity.
     let mut head = Vec::with_capacity(160);
@@ -38,12 +38,12 @@ pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {
     head
 }
 
-/// The stamp of the chunks of a filter with this number.
+/// The stamp of a filter's chunks in a dump with this number.
 pub(super) fn stamp(filter: FilterRef<'_>, dump_number: u16) -> u32 {
     kind::stamp(filter) ^ u32::from(dump_number)
 }
 
-/// Reads and validates a head: the only gate for bytes from outside. Also returns the stamp of its chunks.
+/// Reads and validates a head. All untrusted bytes go through this gate. Also returns the stamp of the head's chunks.
 pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
     let short = DecodeError::Length("head");
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! LZF, the compression of strings in RDB files and DUMP payloads.
+//! LZF, the compression algorithm for strings in RDB files and DUMP payloads.
 
 use super::codec::take;
 use super::error::DecodeError;
@@ -6,7 +6,7 @@ use super::error::DecodeError;
 /// Maximum number of bytes that one packed byte can expand to: three packed bytes can stand for a run of 264 bytes.
 pub(super) const MOST_UNPACKED: u64 = 264 / 3;
 
-/// Unpacks runs of plain bytes and references to earlier output.
+/// Unpacks a string, which consists of runs of plain bytes and references to earlier output.
 ///
 /// # Errors
 /// [`DecodeError::Length`] if the result isn't `length` bytes long; [`DecodeError::OutOfMemory`].
@@ -34,7 +34,7 @@ pub fn unpack(packed: &[u8], length: u64) -> Result<Vec<u8>, DecodeError> {
         let [low] = take(&mut rest).ok_or(damaged)?;
         let back = usize::from(u16::from_be_bytes([control & 31, low])).saturating_add(1);
         let from = bytes.len().checked_sub(back).filter(|_| run <= left).ok_or(damaged)?;
-        // A run may be longer than the distance that it goes back: it then repeats itself.
+        // A run can be longer than the distance that it goes back. In that case it repeats itself.
         while run > 0 {
             let step = run.min(bytes.len().saturating_sub(from));
             bytes.extend_from_within(from..from.saturating_add(step));

@@ -1,11 +1,12 @@
 //! Filters as bytes: the versioned wire format that RDB files, DUMP, AOF rewrites, BF.SCANDUMP and plain files share.
 //!
-//! docs/FORMAT.md describes it byte by byte. tests/kit/wire_format.py answers membership questions from it without a
-//! line of this code. A filter is written as *pieces*: one head, then chunks of its cells. Every piece carries its own
-//! checksum. Each medium separates the pieces in its own way. A file simply concatenates them.
+//! docs/FORMAT.md describes it byte by byte. tests/kit/wire_format.py answers membership queries from these bytes
+//! without sharing any code with this crate. A filter is written as *pieces*: one head, then chunks of its cells. Every
+//! piece carries its own checksum. Each medium separates the pieces in its own way; a file simply concatenates them.
 //!
 //! Reading goes through one gate: [`Decoder::new`] validates the whole head before any cell is allocated, and the
-//! geometry follows only from validated parameters. The checksum detects accidents. Safety comes from validation.
+//! geometry is derived only from validated parameters. The checksum only detects accidental damage. Safety comes from
+//! validation.
 //!
 //! ```
 //! use bloomery::wire::{Decoder, Encoder};

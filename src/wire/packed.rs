@@ -1,7 +1,8 @@
 //! A small filter in one string, as in RDB files and DUMP payloads.
 //!
-//! A head and a chunk would be more than twice as long as the cells of a default filter, of which a server may save a
-//! million. They are designed for dumps in pieces. Here nothing is repeated, and one checksum covers everything.
+//! A server may save a million default filters. A head and a chunk would be more than twice as long as the cells of
+//! such a filter, because they are designed for dumps in pieces. Here nothing is repeated, and one checksum covers
+//! everything.
 //!
 //! ```text
 //!  0  u8      kind, see `codec::Kind`
@@ -21,7 +22,7 @@ use crate::filter::{Census, Filter, FilterRef};
 use crate::mem::Words;
 use crate::sync::Ordering::Relaxed;
 
-/// How the cells are written: in the form that is estimated to be shorter. A reader refuses the other.
+/// How the cells are written: in the form that is estimated to be shorter. A reader refuses the other form.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// The cells unchanged.
@@ -31,13 +32,13 @@ enum Form {
 }
 
 impl Form {
-    /// The form for cells of which `ones` bits are set.
+    /// The form for cells in which `ones` bits are set.
     fn of(ones: u64, bytes: u64) -> Form {
         if ones < bytes { Form::Positions } else { Form::Whole }
     }
 }
 
-/// The string of a filter with at most [`MOST_PACKED`] bytes of cells.
+/// Packs a filter with at most [`MOST_PACKED`] bytes of cells into one string.
 pub(super) fn pack(filter: FilterRef<'_>) -> Vec<u8> {
     let (kind, header) = kind::pack(filter);
     let form = Form::of(filter.arrays().map(Words::ones).sum(), filter.bytes());
@@ -65,7 +66,7 @@ pub(super) fn pack(filter: FilterRef<'_>) -> Vec<u8> {
     packed
 }
 
-/// Reads and validates such a string.
+/// Reads and validates a packed string.
 pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let short = DecodeError::Length("value");
     let (sealed, crc) = bytes.split_last_chunk().ok_or(short)?;
@@ -105,7 +106,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     head.build(arrays)
 }
 
-/// Sets the bits at these positions, and returns their number.
+/// Sets the bits at these positions, and returns the number of positions.
 fn place_ones(body: &mut [u8], mut positions: &[u8]) -> Option<u64> {
     let (mut next, mut ones) = (0u64, 0u64);
     while !positions.is_empty() {

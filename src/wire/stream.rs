@@ -1,14 +1,14 @@
-//! Fields of a stream, as RDB files have them: used to load and save filters in other systems' encodings.
+//! Streams of typed fields, as in RDB files. Used to load and save filters in other systems' encodings.
 
 use crate::mem::{Cells, Words};
 
-/// A source of fields. Each call returns `None` at the end of the stream, or if the next field has another type.
+/// A source of fields. Each call returns `None` at the end of the stream, or if the next field has a different type.
 pub trait Source {
-    /// The next field, an integer.
+    /// Reads the next field as an integer.
     fn unsigned(&mut self) -> Option<u64>;
-    /// The next field, a floating-point number.
+    /// Reads the next field as a floating-point number.
     fn double(&mut self) -> Option<f64>;
-    /// Passes the next field, a string, to `read` and returns the result.
+    /// Passes the next field, a string, to `read`, and returns its result.
     fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
 }
 

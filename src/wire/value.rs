@@ -1,4 +1,4 @@
-//! A filter as a value of the data type `bloomery1`: the strings that RDB files and DUMP payloads have.
+//! A filter as a value of the data type `bloomery1`: the strings that RDB files and DUMP payloads contain.
 
 use super::decode::Decoder;
 use super::encode::Encoder;
@@ -8,7 +8,7 @@ use super::packed;
 use super::stream::{Sink, Source};
 use crate::filter::{Filter, FilterRef};
 
-/// Writes a filter: as one string if it is small, otherwise as one string for each piece.
+/// Writes a filter: as one string if it is small, otherwise as one string per piece.
 pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
     let filter = filter.into();
     if filter.bytes() <= MOST_PACKED as u64 {
@@ -21,7 +21,7 @@ pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
 /// Reads a filter. A small filter may also come in pieces.
 ///
 /// # Errors
-/// What is wrong with the bytes, and [`DecodeError::Length`] if they end early.
+/// What is wrong with the bytes. [`DecodeError::Length`] if they end early.
 pub fn load(source: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     if encoding > VERSION.into() {
         return Err(DecodeError::Version(u8::try_from(encoding).unwrap_or(u8::MAX)));

@@ -1,4 +1,4 @@
-//! A whole filter in one string: a file, or a reply of DUMP.
+//! Reads a whole filter from one string: a file, or a reply of DUMP.
 //!
 //! ```text
 //! u8       7, a module's value
@@ -12,8 +12,8 @@
 //! u64      CRC-64 of all before it, little-endian
 //! ```
 //!
-//! The version isn't compared: the value of a module is the same in all versions, so filters can come from servers of
-//! another version or product.
+//! The version isn't checked. A module's value is the same in all RDB versions, so filters can come from a server of
+//! another version or another product.
 
 use super::codec::take;
 use super::decode::Decoder;
@@ -29,14 +29,14 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 /// The first byte of a payload that holds a module's value.
 const MODULE: u8 = 7;
 
-/// Types of the fields of such a value.
+/// Types of the fields in a module's value.
 const STRING: u64 = 5;
 const END: u8 = 0;
 
-/// What is before the lengths of a packed string.
+/// The byte before the two lengths of a packed string.
 const PACKED: u8 = 0xC3;
 
-/// The name of our type, `bloomery1`: A to Z, a to z, 0 to 9, - and _ are 0 to 63.
+/// The name of our type, `bloomery1`, in 6 bits per character: A to Z, a to z, 0 to 9, - and _ stand for 0 to 63.
 const NAME: u64 = 0x1b_968a_267a_bcb5;
 
 const CUT: DecodeError = DecodeError::Length("payload");
@@ -58,19 +58,21 @@ pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
     if fields.rest == [END] { Ok(filter) } else { Err(CUT) }
 }
 
-/// What the head of a filter says.
+/// What the head of a filter declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// Bytes of cells.
+    /// Number of cell bytes.
     pub cells: u64,
-    /// Whether it is a cuckoo filter. For a small filter in a payload, this is known only once it is read.
+    /// Whether it is a cuckoo filter. For a small filter in a payload, this is false: the kind is known only after the
+    /// whole filter has been read.
     pub is_cuckoo: bool,
 }
 
-/// Reads no more than the head, and verifies nothing else.
+/// Reads and verifies only the head.
 ///
 /// # Errors
-/// What is wrong with the head. [`DecodeError::Length`] if these bytes can't contain that many cells.
+/// What is wrong with the head. [`DecodeError::Length`] if these bytes can't contain as many cells as the head
+/// declares.
 pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
     let of_head = |head: &[u8]| {
         Decoder::new(head)
@@ -93,7 +95,7 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
 /// The fields of the value in a payload.
 struct Fields<'b> {
     rest: &'b [u8],
-    /// Why a string wasn't read, unless the reason is that there is no further string.
+    /// Why a string wasn't read. `None` if there was simply no further string.
     refused: Option<DecodeError>,
 }
 
@@ -112,7 +114,7 @@ impl<'b> Fields<'b> {
         Ok((fields, (id & 1023) as u32))
     }
 
-    /// A number, as RDB files have lengths and types.
+    /// Reads a number, in the encoding that RDB files use for lengths and types.
     fn number(&mut self) -> Option<u64> {
         let [first] = take(&mut self.rest)?;
         let low = first & 63;

@@ -1,8 +1,7 @@
-//! A connection to a cluster, for commands on the keys of one slot.
+//! A connection to a cluster, for commands whose keys are all in one slot.
 //!
-//! A command is sent to another node only after a refusal that says it was not executed: MOVED, ASK and TRYAGAIN. It is
-//! never repeated after an error of the connection, because the node may have executed it: a batch of a load would go
-//! in twice.
+//! A command is sent again only after an error that says it wasn't executed: MOVED, ASK or TRYAGAIN. It is never
+//! repeated after a connection error, because the node might have executed it; `load` would then add a batch twice.
 
 use super::link::Link;
 use super::options::Server;
@@ -12,34 +11,34 @@ use redis::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause before a command is sent again while its slot is moving.
+/// Pause before sending a command again while its slot is moving.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A connection to the node that holds the key of the last command.
+/// A connection to the node that holds the key of the most recent command.
 pub(crate) struct Follower {
     server: Server,
     node: ConnectionInfo,
     connection: Link,
 }
 
-/// Where a command is to be sent instead.
+/// Where to send a command instead.
 enum Elsewhere {
-    /// From now on.
+    /// To another node from now on.
     Moved(ConnectionInfo),
-    /// Only this time.
+    /// To another node, only this time.
     Ask(ConnectionInfo),
-    /// The same node, a little later.
+    /// To the same node, a little later.
     Later,
 }
 
 impl Follower {
-    /// Connects to one node; the first command may lead to another.
+    /// Connects to one node. The first command might redirect to another one.
     pub(super) fn connect(server: Server, node: ConnectionInfo) -> anyhow::Result<Follower> {
         let connection = server.open(node.clone())?;
         Ok(Follower { server, node, connection })
     }
 
-    /// Sends a command to the node that has its keys. A moving slot delays it, for at most the timeout of replies.
+    /// Sends a command to the node that has its keys. If their slot is moving, retries until the reply timeout.
     fn send(&mut self, command: &[u8]) -> RedisResult<Value> {
         let started = Instant::now();
         let mut answer = self.connection.req_packed_command(command).and_then(Value::extract_error);
@@ -51,7 +50,7 @@ impl Follower {
             }
             answer = match elsewhere {
                 Elsewhere::Moved(node) => {
-                    // Nodes disagree for a moment after a move, and send the command to each other.
+                    // For a moment after a move, nodes disagree and can redirect to each other.
                     thread::sleep(PAUSE);
                     self.connection = self.open(&node)?;
                     self.node = node;
@@ -71,7 +70,7 @@ impl Follower {
         }
     }
 
-    /// Where the command should be sent after this error; `None` if the error is the answer.
+    /// Where to send the command after this error; `None` if the error is final.
     fn elsewhere(&self, error: &RedisError) -> Option<Elsewhere> {
         let ErrorKind::Server(kind) = error.kind() else { return None };
         match kind {
@@ -82,7 +81,7 @@ impl Follower {
         }
     }
 
-    /// The node that the error names. A node that doesn't know its own address leaves out the host.
+    /// The node that the error redirects to. A node that doesn't know its own address leaves out the host.
     fn redirect(&self, error: &RedisError) -> Option<ConnectionInfo> {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         self.server.other_node(&self.node, host, port.parse().ok()?)
@@ -101,7 +100,7 @@ impl ConnectionLike for Follower {
         self.send(command)
     }
 
-    /// Pipelines are for one server: their keys may be on several nodes.
+    /// Not supported: the keys of a pipeline might be on several nodes.
     fn req_packed_commands(&mut self, _: &[u8], _: usize, _: usize) -> RedisResult<Vec<Value>> {
         Err((ErrorKind::Client, "a pipeline cannot follow the slots of a cluster").into())
     }

@@ -5,7 +5,7 @@ use super::link::Link;
 pub(crate) use super::options::{Node, Server};
 use redis::{Cmd, ConnectionLike, RedisResult, Value};
 
-/// A connection to one server, or to a cluster, where a command goes to the node that holds its key.
+/// A connection to one server or to a cluster. In a cluster, each command is sent to the node that holds its key.
 pub(crate) enum Connection {
     /// One server.
     One(Link),

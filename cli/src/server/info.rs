@@ -1,11 +1,11 @@
-//! Asks servers what they know about their filters.
+//! Asks servers for information about their filters.
 
 use super::key::{FilterKey, KeyType};
 use super::reply::filter_info;
 use crate::filter::info::FilterInfo;
 use redis::{Cmd, ConnectionLike, Pipeline, RedisResult, Value};
 
-/// Asks about each key, with one round trip per [`BATCH`] keys. A key that is gone or not readable yields its error.
+/// Asks about each key, with one round trip per [`BATCH`] keys. A key that is gone or not readable yields an error.
 pub(crate) fn fetch(
     server: &mut impl ConnectionLike,
     keys: &[FilterKey],
@@ -13,7 +13,7 @@ pub(crate) fn fetch(
     let mut all = Vec::with_capacity(keys.len());
     for keys in keys.chunks(BATCH) {
         let mut replies = ask(server, keys.iter().map(|key| (key, command(key))))?;
-        // A key of Bloomery's type may hold a cuckoo filter, for which only CF.STATS works.
+        // A key of Bloomery's type can hold a cuckoo filter, for which only CF.STATS works.
         let is_other = |reply: &RedisResult<FilterInfo>| {
             reply.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
         };
@@ -28,7 +28,7 @@ pub(crate) fn fetch(
     Ok(all)
 }
 
-/// Asks about one key, of any kind of filter; `None` if it doesn't exist.
+/// Asks about one key with any kind of filter. Returns `None` if the key doesn't exist.
 pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisResult<Option<FilterInfo>> {
     let refused = match named("BF.STATS", key).query::<Value>(server) {
         Ok(reply) => return filter_info(&reply).map(Some),
@@ -43,7 +43,7 @@ pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisRes
     }
 }
 
-/// Keys per round trip.
+/// Number of keys per round trip.
 const BATCH: usize = 256;
 
 fn ask<'k>(

@@ -1,4 +1,4 @@
-//! Keys of filters: their types, their slots, and temporary ones.
+//! Filter keys: their types, their hash tags, and temporary keys.
 
 use bloomery::{HashKind, Seed};
 
@@ -20,7 +20,7 @@ impl KeyType {
     pub(crate) const ALL: [KeyType; 4] =
         [KeyType::Bloomery, KeyType::RedisBloom, KeyType::RedisBloomCuckoo, KeyType::ValkeyBloom];
 
-    /// The type as the command TYPE returns it.
+    /// The type's name as the TYPE command returns it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             KeyType::Bloomery => "bloomery1",
@@ -34,20 +34,20 @@ impl KeyType {
 /// A key that holds a filter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FilterKey {
-    /// Its name: any bytes, not necessarily text.
+    /// The key's name: any bytes, not necessarily text.
     pub(crate) name: Vec<u8>,
-    /// Its type.
+    /// The key's type.
     pub(crate) key_type: KeyType,
 }
 
-/// The hash tag: the part of a key that decides its slot in a cluster.
+/// The hash tag: the part of a key that determines its cluster slot.
 pub(crate) fn tag(key: &[u8]) -> &[u8] {
     let inside = key.iter().position(|byte| *byte == b'{').map(|open| &key[open + 1..]);
     let tag = inside.and_then(|rest| rest.iter().position(|byte| *byte == b'}').map(|close| &rest[..close]));
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// A new key in the slot of `name` that no other client uses.
+/// Generates a key that no other client uses, in the same slot as `name`.
 pub(crate) fn temporary_key(name: &[u8], purpose: &str) -> anyhow::Result<Vec<u8>> {
     let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
     let end = format!("}}:bloomery-{purpose}:{:x}", u128::from(random));

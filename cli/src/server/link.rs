@@ -1,6 +1,6 @@
 //! A connection to one server: TCP, TLS or a Unix socket.
 //!
-//! The timeout is for a whole reply, so a server that sends a byte from time to time can't block the program.
+//! The timeout applies to the whole reply, so a server that trickles single bytes can't block the program.
 
 use super::prefix::renamed;
 use super::resp::{MAX_FILTER, MAX_REPLY, read_reply};
@@ -11,35 +11,35 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection. After an error of the connection it is closed.
+/// A connection. A connection error closes it.
 pub(crate) struct Link {
     stream: BufReader<Timed>,
     timeout: Duration,
     db: i64,
-    /// The prefix with which the module was loaded; `None` if its commands have their usual names.
+    /// The module's PREFIX argument; `None` if its commands have their default names.
     prefix: Option<String>,
-    /// Bytes of the longest reply.
+    /// Maximum size of a reply, in bytes.
     longest: u64,
     is_open: bool,
 }
 
-/// What carries the bytes.
+/// The underlying transport.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
     Unix(UnixStream),
 }
 
-/// A stream with a time by which reads and writes must end.
+/// A stream whose reads and writes must end by a given time.
 struct Timed {
     stream: Stream,
     until: Instant,
-    /// A deadline for all replies; used if it is earlier than the timeout.
+    /// A deadline for all replies. It applies if it is earlier than the timeout.
     deadline: Option<Instant>,
 }
 
 impl Link {
-    /// Introduces the user on a new stream. `timeout` is for each reply.
+    /// Authenticates on a new stream and selects the database. `timeout` applies to each reply.
     pub(super) fn new(
         stream: Stream,
         user: &RedisConnectionInfo,
@@ -64,28 +64,28 @@ impl Link {
         Ok(link)
     }
 
-    /// Sends the module's commands by the names that they have under this prefix.
+    /// Sends the module's commands with this prefix.
     pub(super) fn with_prefix(self, prefix: Option<String>) -> Link {
         Link { prefix, ..self }
     }
 
-    /// Accepts replies as long as filters.
+    /// Accepts replies that contain a whole filter.
     pub(super) fn with_filters(self) -> Link {
         Link { longest: MAX_FILTER, ..self }
     }
 
-    /// From now on, all replies must have arrived by this time.
+    /// Sets the time by which all further replies must have arrived.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.stream.get_mut().deadline = deadline;
     }
 
-    /// Sends commands, and reads their replies.
+    /// Sends commands and reads their replies.
     fn exchange(&mut self, commands: &[u8], replies: usize) -> RedisResult<Vec<Value>> {
         if !self.is_open {
             return Err(io::Error::new(ErrorKind::NotConnected, "the connection is closed").into());
         }
         self.start_clock();
-        // A late reply would be mistaken for the reply to the next command.
+        // The connection stays closed after an error: a late reply would be mistaken for the next command's.
         self.is_open = false;
         match &self.prefix {
             None => self.stream.get_mut().write_all(commands)?,
@@ -154,7 +154,7 @@ impl Timed {
     }
 }
 
-/// A read or write that ran into the timeout of its system call.
+/// Turns the error of a system call that timed out into a readable one.
 fn late<T>(result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "the server took too long to reply"),
@@ -208,7 +208,7 @@ mod tests {
         Link::new(Stream::Tcp(stream), info.redis_settings(), timeout, None).unwrap()
     }
 
-    /// Each byte arrives in time, but the whole reply doesn't.
+    /// Each byte arrives before the timeout, but the whole reply doesn't.
     #[test]
     fn a_reply_that_trickles_ends_at_the_timeout() {
         let trickle = |mut stream: TcpStream| {
@@ -232,7 +232,7 @@ mod tests {
             link(|mut stream| stream.write_all(b"+A\r\n-ERR b\r\n:3\r\n").unwrap(), Duration::from_secs(60));
         let values = link.req_packed_commands(b"x", 1, 2).unwrap();
         assert!(matches!(values.as_slice(), [Value::ServerError(_), Value::Int(3)]), "{values:?}");
-        // The server has hung up.
+        // The server has closed the connection.
         assert!(link.req_packed_command(b"x").is_err());
     }
 }

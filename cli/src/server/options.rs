@@ -1,6 +1,6 @@
-//! The options that name a server or a cluster, and connections to single servers.
+//! Options that specify a server or a cluster, and connections to single servers.
 //!
-//! Connections use RESP2, so that a user with a minimum of permissions doesn't need HELLO.
+//! Connections use RESP2, so that a user with minimal permissions doesn't need HELLO.
 
 use super::link::{Link, Stream};
 use super::prefix;
@@ -22,20 +22,20 @@ use std::time::{Duration, Instant};
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Default timeout for replies, in seconds: commands on many items or on large filters need seconds.
+/// Default timeout for replies, in seconds. Commands with many items or on large filters can need several seconds.
 const REPLY_TIMEOUT: u64 = 60;
 
-/// Default timeout for a whole filter, in seconds.
+/// Default timeout for a reply that contains a whole filter, in seconds.
 const FILTER_TIMEOUT: u64 = 600;
 
-/// Default timeout for the replies in a scrape, in seconds: Prometheus gives up after 10 s.
+/// Default timeout for replies during a scrape, in seconds. Prometheus gives up after 10 s.
 const SCRAPE_TIMEOUT: u64 = 3;
 
-/// The options that name a server and a user.
+/// Options that specify a server and a user.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// redis://, rediss:// (TLS) or unix:// address, else REDIS_URL; the options below override its parts
+    /// redis://, rediss:// (TLS) or unix:// address, by default $REDIS_URL; the options below override its parts
     #[arg(short, long, env = "BLOOMERY_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
 
@@ -51,11 +51,11 @@ pub(crate) struct Server {
     #[arg(long, env = "BLOOMERY_USER", value_name = "NAME")]
     user: Option<String>,
 
-    /// Password, else REDISCLI_AUTH; prefer the environment, because other users can read the command line
+    /// Password, by default $REDISCLI_AUTH; prefer the environment, because other users can read the command line
     #[arg(short = 'a', long, env = "BLOOMERY_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 
-    /// Number of the database
+    /// Database number
     #[arg(long, value_name = "N")]
     db: Option<i64>,
 
@@ -67,34 +67,34 @@ pub(crate) struct Server {
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// Client certificate, a PEM file
+    /// Client certificate (PEM file)
     #[arg(long, value_name = "FILE", requires = "key_file")]
     cert: Option<PathBuf>,
 
-    /// Key of the client certificate, a PEM file
+    /// Private key of the client certificate (PEM file)
     #[arg(long = "key", id = "key_file", value_name = "FILE", requires = "cert")]
     key_file: Option<PathBuf>,
 
-    /// The server is a node of a cluster: use all its nodes
+    /// Treat the server as a node of a cluster, and use all nodes of that cluster
     #[arg(long)]
     pub(super) cluster: bool,
 
-    /// Prefix of the module's commands, if the server loads it with PREFIX
+    /// Prefix of the module's commands, if the server loads the module with PREFIX
     #[arg(long, env = "BLOOMERY_PREFIX", value_name = "NAME")]
     prefix: Option<String>,
 
-    /// How long to wait for a reply: seconds, or with a unit as in 2m [default: 60; exporter: 3]
+    /// How long to wait for a reply, in seconds or with a unit as in 2m [default: 60; exporter: 3]
     #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
     timeout: Option<u64>,
 
-    /// Whether replies may be as long as filters.
+    /// Whether to accept replies that contain a whole filter.
     #[arg(skip)]
     takes_filters: bool,
 }
 
 /// A server that holds keys: the one server, or a primary of the cluster.
 pub(crate) struct Node {
-    /// `host:port`, or the path of a socket.
+    /// `host:port`, or the path to a socket.
     pub(crate) address: String,
     /// A connection to this node only.
     pub(crate) connection: Link,
@@ -109,8 +109,8 @@ impl Server {
         self.primaries(&[])?.into_iter().map(open).collect()
     }
 
-    /// The addresses of the servers that hold keys: the server, or the primaries of the cluster. If the node that the
-    /// user named doesn't answer, this asks the `known` ones.
+    /// Returns the addresses of the servers that hold keys: the server, or the primaries of the cluster. If the node
+    /// that the user specified doesn't answer, asks the `known` nodes.
     pub(crate) fn primaries(&self, known: &[ConnectionInfo]) -> anyhow::Result<Vec<ConnectionInfo>> {
         let named = self.info()?;
         if !self.cluster {
@@ -138,7 +138,7 @@ impl Server {
         Ok(primaries(&slots, &default_host).into_iter().map(at).collect())
     }
 
-    /// Another node of the cluster of `known`: an empty host means the host of `known`.
+    /// Another node of the cluster that `known` belongs to. An empty host means the host of `known`.
     pub(super) fn other_node(&self, known: &ConnectionInfo, host: &str, port: u16) -> Option<ConnectionInfo> {
         let host = match (host, known.addr()) {
             ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),
@@ -148,7 +148,7 @@ impl Server {
         Some(known.clone().set_addr(self.at(known, host, port)))
     }
 
-    /// The address of another node, with the same kind of connection.
+    /// The address of another node that is reached by the same kind of connection.
     fn at(&self, info: &ConnectionInfo, host: String, port: u16) -> ConnectionAddr {
         match info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -163,7 +163,7 @@ impl Server {
         self.open_by(info, None)
     }
 
-    /// The same, for commands whose replies must all have arrived by this time.
+    /// Like [`open`](Server::open), but all replies must have arrived by the deadline.
     pub(crate) fn open_by(&self, info: ConnectionInfo, deadline: Option<Instant>) -> anyhow::Result<Link> {
         let context = || format!("cannot connect to {}", info.addr());
         let left =
@@ -190,17 +190,17 @@ impl Server {
         Ok(if self.takes_filters { link.with_filters() } else { link })
     }
 
-    /// These options with the default timeout of scrapes.
+    /// These options, with the default timeout for scrapes.
     pub(crate) fn for_scrapes(self) -> Server {
         Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
     }
 
-    /// These options, with a timeout for whole filters if none is given, and with replies as long as a filter.
+    /// These options for replies that contain a whole filter: allows their size, and has a longer default timeout.
     pub(crate) fn patient(self) -> Server {
         Server { timeout: self.timeout.or(Some(FILTER_TIMEOUT)), takes_filters: true, ..self }
     }
 
-    /// Another server, with the same settings for certificates.
+    /// The options for another server, with the same certificates and timeout.
     pub(crate) fn of_another(&self, url: &str, user: Option<String>, password: Option<String>) -> Server {
         Server {
             url: Some(url.to_owned()),
@@ -219,7 +219,7 @@ impl Server {
         self.prefix.as_deref().unwrap_or(prefix::DEFAULT)
     }
 
-    /// Timeout of a reply.
+    /// Timeout for a reply.
     pub(crate) fn reply_timeout(&self) -> Duration {
         Duration::from_secs(self.timeout.unwrap_or(REPLY_TIMEOUT).max(1))
     }
@@ -243,7 +243,7 @@ impl Server {
         let given = match url {
             Some(url) => url
                 .into_connection_info()
-                // The message doesn't repeat the URL, which may contain a password.
+                // The message doesn't repeat the URL, because it might contain a password.
                 .map_err(|error| Failure::Usage(format!("{from} is not the address of a server: {error}")))?,
             None => ("127.0.0.1", 6379).into_connection_info()?,
         };
@@ -304,7 +304,7 @@ impl Server {
     }
 }
 
-/// A variable that other programs for these servers read. An empty value counts as missing.
+/// Reads an environment variable that other Redis clients also use. An empty value counts as missing.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -313,7 +313,8 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The certificates in a file, at least one: without any, nobody would be trusted, and no connection could say why.
+/// Reads the certificates in a file. There must be at least one: with none, no server would be trusted, and the
+/// connection errors wouldn't say why.
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     match found {
@@ -322,7 +323,7 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     }
 }
 
-/// Connects to the first address of the host that answers.
+/// Connects to the host's first address that answers.
 fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
     let mut result = Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     for address in (host, port).to_socket_addrs()? {

@@ -1,9 +1,9 @@
-//! Commands of a module that was loaded with PREFIX: `x.ADD` for `BF.ADD`, `x.CF.ADD` for `CF.ADD`.
+//! Command names of a module that was loaded with PREFIX x: `x.ADD` for `BF.ADD`, `x.CF.ADD` for `CF.ADD`.
 
-/// The prefix of a module that was loaded without the argument.
+/// The module's prefix if it was loaded without PREFIX.
 pub(crate) const DEFAULT: &str = "bf";
 
-/// The same commands, as they are sent, with the names that they have under `prefix`.
+/// Renames the module's commands in `commands`, which are encoded for sending, to their names under `prefix`.
 pub(super) fn renamed(commands: &[u8], prefix: &str) -> Vec<u8> {
     let mut renamed = Vec::with_capacity(commands.len() + 64);
     let mut rest = commands;
@@ -24,7 +24,7 @@ pub(super) fn renamed(commands: &[u8], prefix: &str) -> Vec<u8> {
     renamed
 }
 
-/// The name of a command of the module; `None` for the server's own commands.
+/// The name of a module command under `prefix`; `None` for the server's own commands.
 fn name(command: &[u8], prefix: &str) -> Option<String> {
     let (family, verb) = std::str::from_utf8(command).ok()?.split_once('.')?;
     match family {
@@ -34,7 +34,7 @@ fn name(command: &[u8], prefix: &str) -> Option<String> {
     }
 }
 
-/// The number of a line such as `$3`, and what follows the line.
+/// Parses the number in a line such as `$3`, and returns it with the bytes after the line.
 fn number(bytes: &[u8], mark: u8) -> Option<(usize, &[u8])> {
     let line = bytes.strip_prefix(&[mark])?;
     let end = memchr::memmem::find(line, b"\r\n")?;
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(renamed(&pipeline.get_packed_pipeline(), "x"), expected.get_packed_pipeline());
     }
 
-    /// A word that isn't a command of the module is sent unchanged.
+    /// Incomplete commands are sent unchanged.
     #[test]
     fn what_ends_early_stays_what_it_is() {
         let whole = redis::cmd("SET").arg("key").arg("value").get_packed_command();

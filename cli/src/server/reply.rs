@@ -1,8 +1,7 @@
 //! Reads `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
 //!
-//! A field that the server left out is `None`, 0 or empty: filters of other systems have fewer fields, and older
-//! versions of the module sent fewer fields. RESP2, where maps are flat arrays and doubles are text, and RESP3 give the
-//! same result.
+//! A field that the server left out is `None`, 0 or empty, because filters of other systems and older versions of the
+//! module have fewer fields. RESP2 (where maps are flat arrays and doubles are text) and RESP3 give the same result.
 
 use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild};
 use crate::printable::printable;
@@ -19,7 +18,7 @@ pub(super) fn filter_info(reply: &Value) -> RedisResult<FilterInfo> {
     Ok(if fields.number("Number of buckets").is_some() { cuckoo(fields) } else { bloom(fields) })
 }
 
-/// The error for a reply that the command doesn't have.
+/// The error for a reply of an unexpected type.
 pub(crate) fn unexpected(command: &str, reply: &Value) -> RedisError {
     let kind = match reply {
         Value::Nil => "nil",
@@ -119,7 +118,7 @@ fn layer(fields: Fields<'_>) -> LayerInfo {
     }
 }
 
-/// Reads CF.STATS. It gives the number of buckets of the first sub-filter; sub-filter i has expansion^i times as many.
+/// Reads CF.STATS, which reports the bucket count of the first sub-filter. Sub-filter i has expansion^i times as many.
 fn cuckoo(fields: Fields<'_>) -> FilterInfo {
     let filters = fields.number("Number of filters").unwrap_or(1);
     let buckets = fields.number("Number of buckets").unwrap_or_default();
@@ -205,7 +204,7 @@ impl<'r> Fields<'r> {
     }
 }
 
-/// Text in a form that may be printed.
+/// Text that is safe to print.
 fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::BulkString(bytes) => &String::from_utf8_lossy(bytes),
@@ -223,7 +222,7 @@ mod tests {
         Value::BulkString(text.into())
     }
 
-    /// The same reply in the form of RESP3 and in the form of RESP2.
+    /// The same reply in RESP3 and in RESP2.
     fn both(fields: &[(&str, Value)]) -> [Value; 2] {
         let flat = |value: &Value| match value {
             Value::Map(pairs) => {

@@ -1,25 +1,25 @@
-//! Reads replies (RESP2) from a server that isn't trusted: within limits of bytes and depth.
+//! Reads RESP2 replies from an untrusted server, with limits on their size and nesting depth.
 
 use redis::{RedisResult, Value, parse_redis_value};
 use std::io::{BufRead, Error, ErrorKind, Read};
 
-/// Maximum bytes of a reply: several times the largest that a server sends to this program, a chunk of 16 MiB.
+/// Maximum size of a reply in bytes: several times the largest one that this program asks for, a 16 MiB chunk.
 pub(super) const MAX_REPLY: u64 = 64 << 20;
 
-/// Maximum bytes of a reply with a filter: twice the longest string of a server with default settings.
+/// Maximum size in bytes of a reply that contains a filter: twice the longest string that a server allows by default.
 pub(super) const MAX_FILTER: u64 = 1 << 30;
 
-/// The least memory that an element of an array needs, and so its cost in the bytes that a reply may have: the elements
-/// of a short reply must not need more memory than those of a long one.
+/// Minimum memory of an array element, in bytes. It is charged against the reply's size limit, so that a short reply
+/// with many elements can't use more memory than a long reply.
 const ELEMENT: u64 = size_of::<Value>() as u64;
 
-/// Maximum depth of nested arrays. BF.STATS has 4.
+/// Maximum nesting depth of arrays. The reply to BF.STATS has 4 levels.
 const MAX_DEPTH: u32 = 16;
 
-/// Maximum bytes of a line: an error, a status or a number.
+/// Maximum length in bytes of a line, which holds an error, a status or a number.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Reads one reply of at most `longest` bytes. An error in it is a [`Value::ServerError`].
+/// Reads one reply of at most `longest` bytes. An error reply becomes a [`Value::ServerError`].
 pub(super) fn read_reply(source: &mut impl BufRead, longest: u64) -> RedisResult<Value> {
     let mut left = longest;
     value(source, &mut left, MAX_DEPTH)
@@ -36,7 +36,7 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
     Ok(match kind {
         b'+' if text == b"OK" => Value::Okay,
         b'+' => Value::SimpleString(String::from_utf8_lossy(text).into_owned()),
-        // The client's own parser sorts errors by their first word. It accepts UTF-8 only.
+        // The client library's parser classifies errors by their first word, but accepts only UTF-8.
         b'-' => parse_redis_value(format!("-{}\r\n", String::from_utf8_lossy(text)).as_bytes())?,
         b':' => Value::Int(number(text)?),
         b'$' => match u64::try_from(number(text)?) {
@@ -44,7 +44,7 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
             Ok(length) => {
                 spend(left, length)?;
                 let mut bytes = Vec::new();
-                // Memory isn't allocated before the bytes have arrived.
+                // Memory is allocated only as the bytes arrive.
                 source.take(length + 2).read_to_end(&mut bytes)?;
                 if bytes.len() as u64 != length + 2 {
                     return Err(Error::from(ErrorKind::UnexpectedEof).into());
@@ -71,7 +71,7 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
     })
 }
 
-/// A line without its end.
+/// Reads a line and strips its line ending.
 fn line(source: &mut impl BufRead, left: &mut u64) -> RedisResult<Vec<u8>> {
     let mut line = Vec::new();
     source.take(MAX_LINE).read_until(b'\n', &mut line)?;
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!((error.code(), error.detail()), (Some("WRONGTYPE"), Some("no")));
     }
 
-    /// Whatever a server sends, the memory for it is bounded, and what isn't RESP2 is an error of the connection.
+    /// Whatever a server sends, memory use stays bounded, and anything that isn't RESP2 is a connection error.
     #[test]
     fn hostile_replies_are_refused() {
         for reply in [

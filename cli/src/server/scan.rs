@@ -4,10 +4,10 @@
 use super::key::{FilterKey, KeyType};
 use redis::{ConnectionLike, RedisResult, Value};
 
-/// Keys that the server looks at per slice (SCAN COUNT).
+/// Number of keys that the server examines per slice (SCAN COUNT).
 const SLICE: u32 = 1000;
 
-/// A search for the filters of one server. SCAN may return a key twice. A key created or deleted during the search may
+/// A search for the filters on one server. SCAN can return a key twice. A key created or deleted during the search may
 /// or may not be found.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {

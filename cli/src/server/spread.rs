@@ -1,24 +1,24 @@
-//! One logical Bloom filter that is spread over the nodes of a cluster, and a connection for each of its parts.
+//! One logical Bloom filter that is spread across the nodes of a cluster, with a connection for each of its parts.
 
 use super::connection::{Connection, Server};
 use crate::filter::parts::{part_keys, part_of};
 use crate::input::items_of;
 use std::thread;
 
-/// Number of parts that are queried at the same time.
+/// Maximum number of parts that are processed at the same time.
 const TOGETHER: usize = 8;
 
-/// Such a filter, and a connection for each part.
+/// A spread filter: the key of each part, and a connection to its node.
 pub(crate) struct Spread {
     parts: Vec<(String, Connection)>,
 }
 
-/// Items of one part.
+/// The items that belong to one part.
 #[derive(Clone, Default)]
 pub(crate) struct Share {
-    /// Their places among all items.
+    /// The items' positions in the whole blob.
     pub(crate) places: Vec<usize>,
-    /// The items, each after its length.
+    /// The items, each preceded by its length.
     pub(crate) blob: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl Spread {
         self.parts.len()
     }
 
-    /// The items of a blob, by the part that they belong to.
+    /// Groups the items of a blob by the part they belong to.
     pub(crate) fn shares(&self, blob: &[u8]) -> Vec<Share> {
         let mut shares = vec![Share::default(); self.len()];
         for (place, item) in items_of(blob).enumerate() {
@@ -46,8 +46,8 @@ impl Spread {
         shares
     }
 
-    /// Does the same work for every part, several at a time, and returns the results in the order of the parts. All
-    /// parts are tried; the first error is returned.
+    /// Runs `work` for every part, several parts at a time, and returns the results in the order of the parts. All
+    /// parts are tried even if one fails; then the first error is returned.
     pub(crate) fn each<T: Send>(
         &mut self,
         work: impl Fn(usize, &str, &mut Connection) -> anyhow::Result<T> + Sync,

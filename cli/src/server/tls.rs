@@ -6,15 +6,15 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// Whom to trust, and who the client is.
+/// The authorities to trust, and the client's own certificate.
 pub(super) struct Certificates {
-    /// Instead of the authorities that the system trusts.
+    /// Trusted instead of the system's authorities.
     pub(super) authorities: Option<Vec<CertificateDer<'static>>>,
     /// The client's own certificate and key.
     pub(super) own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
 }
 
-/// Encrypts a new connection to this host, whose certificate must be valid.
+/// Encrypts a new connection to `host`. The host's certificate must be valid.
 pub(super) fn encrypt(
     stream: TcpStream,
     host: &str,
@@ -27,7 +27,7 @@ pub(super) fn encrypt(
                 roots.add(authority).map_err(|error| Failure::Usage(format!("--cacert: {error}")))?;
             }
         }
-        // Some of the system's certificates may be unusable.
+        // System certificates that can't be used are skipped.
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     let config = ClientConfig::builder().with_root_certificates(roots);

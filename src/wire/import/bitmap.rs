@@ -1,5 +1,5 @@
-//! Bitmaps that were filled with SETBIT. The string has no header, so the caller gives all parameters. It ends with its
-//! last set bit: missing bytes are zeros.
+//! Bitmaps that were filled with SETBIT. The string has no header, so the caller passes all parameters. It ends after
+//! its last set bit, and missing bytes count as zeros.
 
 use crate::filter::foreign::{self, BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;
@@ -9,25 +9,25 @@ use crate::wire::error::DecodeError;
 /// The number of probes in every release of go-zero.
 pub const GO_ZERO_PROBES: u32 = foreign::GO_ZERO_PROBES;
 
-/// go-zero's filter of `bits` bits.
+/// Reads a go-zero filter of `bits` bits.
 ///
 /// # Errors
-/// [`DecodeError::Field`] for parameters that no such filter has, [`DecodeError::Length`] for a string that is too
-/// long.
+/// [`DecodeError::Field`] for parameters that no such filter can have, or [`DecodeError::Length`] for a string that is
+/// too long.
 pub fn go_zero(
     bits: u64,
     probes: u32,
     bitmap: &[u8],
     parallel: &ParallelFor<'_>,
 ) -> Result<Foreign, DecodeError> {
-    // The hashed bytes end with the number of the probe, as one byte.
+    // The hashed bytes end with the index of the probe, as one byte.
     if probes == 0 || probes > 256 {
         return Err(DecodeError::Field("MAPS"));
     }
     bitmap_filter(Scheme::GoZero, Encoding::Bytes, bits, probes, bitmap, parallel)
 }
 
-/// Redisson's filter of `size` bits.
+/// Reads a Redisson filter of `size` bits.
 ///
 /// # Errors
 /// Same as [`go_zero`].

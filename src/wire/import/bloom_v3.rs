@@ -6,7 +6,7 @@
 //! 16  u64      length L of the bitset in bits, usually m
 //! 24  u64 …    words, bit p in word p/64 from the lowest up
 //! ```
-//! Length and words are big-endian, unless the program that wrote them called `bitset.LittleEndian()`.
+//! The length and the words are big-endian, unless the program that wrote them called `bitset.LittleEndian()`.
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;
@@ -14,8 +14,8 @@ use crate::params::limits;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
-/// What a file has before its words. If the bitset is a word or more longer than the filter, its length is written in
-/// whole words.
+/// The bytes before the words in a file. If the bitset is longer than the filter by a word or more, its length is
+/// rounded to whole words.
 pub(in crate::wire) fn bloom_v3_fields(spec: &LinkSpec) -> Vec<u8> {
     let bits = spec.bytes.saturating_mul(8);
     let length = if bits.saturating_sub(spec.modulus) < 64 { spec.modulus } else { bits };
@@ -25,7 +25,7 @@ pub(in crate::wire) fn bloom_v3_fields(spec: &LinkSpec) -> Vec<u8> {
 /// Reads what `WriteTo` and `MarshalBinary` write.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the bytes.
 pub fn bloom_v3(blob: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
     let mut rest = blob;
@@ -42,7 +42,8 @@ pub fn bloom_v3(blob: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, Deco
     }
     let probes = u32::try_from(probes).ok().filter(|k| (1..=limits::MAX_FOREIGN_PROBES).contains(k));
     let probes = probes.ok_or(DecodeError::Field("k"))?;
-    // A probe past the end of the bitset finds a bit that isn't set. A length that is far too short isn't a filter's.
+    // A probe past the end of the bitset reads a bit as not set. If the length is far too short, the bytes aren't a
+    // filter.
     if bits == 0 || bits > length.saturating_add(64).saturating_mul(2) {
         return Err(DecodeError::Field("m"));
     }

@@ -1,4 +1,4 @@
-//! Guava's `BloomFilter.writeTo`.
+//! Guava's format, as written by `BloomFilter.writeTo`.
 //!
 //! ```text
 //! 0  u8       strategy: 0 MURMUR128_MITZ_32, 1 MURMUR128_MITZ_64
@@ -12,7 +12,7 @@ use crate::parallel::ParallelFor;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
-/// What a file has before its words.
+/// The bytes before the words in a file.
 pub(in crate::wire) fn guava_fields(strategy: u8, spec: &LinkSpec) -> Vec<u8> {
     let (probes, words) = (u8::try_from(spec.probes), u32::try_from(spec.bytes.div_ceil(8)));
     let mut fields = vec![strategy, probes.unwrap_or(u8::MAX)];
@@ -20,13 +20,13 @@ pub(in crate::wire) fn guava_fields(strategy: u8, spec: &LinkSpec) -> Vec<u8> {
     fields
 }
 
-/// Reads what `writeTo` writes. The file doesn't say which funnel was used, so the caller gives the `encoding`.
+/// Reads what `writeTo` writes. The file doesn't say which funnel was used, so the caller passes the `encoding`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the bytes.
 pub fn guava(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
-    // The first bytes of a java.io.ObjectOutputStream.
+    // The first bytes that a java.io.ObjectOutputStream writes.
     if blob.starts_with(&[0xac, 0xed, 0, 5]) {
         return Err(DecodeError::Field(
             "strategy: this is Java's serialization; BloomFilter.writeTo is wanted",

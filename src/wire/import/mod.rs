@@ -1,4 +1,4 @@
-//! Reads other systems' files and values into filters that answer as the originals do.
+//! Reads other systems' files and values into filters that give the same answers as the originals.
 //!
 //! | module | reads |
 //! | --- | --- |

@@ -1,12 +1,12 @@
-//! The split-block Bloom filter of Parquet: the bitset alone, or after Parquet's header. Arrow and Impala write the
+//! Parquet's split-block Bloom filter: the bitset alone, or Parquet's header and the bitset. Arrow and Impala write the
 //! same bitset.
 //!
 //! ```text
 //! 0   u32 LE …  words, eight a block, bit p in word p/32 from the lowest up
 //! ```
 //!
-//! The header is Thrift's BloomFilterHeader in the compact protocol, with the only algorithm, hash and compression that
-//! there are: the number of bytes as a zigzag varint between 0x15 and [`REST`].
+//! The header is the struct BloomFilterHeader in Thrift's compact protocol: the number of bytes as a zigzag varint,
+//! between 0x15 and [`REST`]. Only one algorithm, one hash and one compression are defined.
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;
@@ -16,7 +16,8 @@ use crate::wire::error::DecodeError;
 /// Field 1, an i32.
 const NUM_BYTES: u8 = 0x15;
 
-/// Fields 2 to 4 (BLOCK, XXHASH and UNCOMPRESSED), each a union whose first field is an empty struct, and the end.
+/// Fields 2 to 4 (BLOCK, XXHASH and UNCOMPRESSED), each a union whose first field is an empty struct, then the end
+/// marker.
 const REST: [u8; 13] = [0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0];
 
 /// The header.
@@ -34,13 +35,13 @@ pub(in crate::wire) fn sbbf_fields(spec: &LinkSpec) -> Vec<u8> {
     header
 }
 
-/// Reads a bitset, or a header and a bitset. The bytes don't say what the items are, so the caller gives the
+/// Reads a bitset, or a header and a bitset. The bytes don't say how items were encoded, so the caller passes the
 /// `encoding`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the bytes.
 pub fn sbbf(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
-    // A header has 15 to 19 bytes, so with it the length isn't one of whole blocks.
+    // A header has 15 to 19 bytes, so with a header, the length isn't a whole number of blocks.
     let bitset = if blob.len().is_multiple_of(32) { blob } else { behind_header(blob)? };
     let spec = LinkSpec::split_block(bitset.len() as u64).ok_or(DecodeError::Length("bitset"))?;
     let link = Link::with_bits(spec, None, BitOrder::Lowest, bitset, parallel)?;

@@ -1,6 +1,6 @@
 //! valkey-bloom's two encodings: the fields of its type `bloomfltr`, and the payload of its BF.LOAD.
 //!
-//! Both hold the bits of each filter in a blob of 45 bytes and the bitmap:
+//! In both, each filter is a blob that consists of 45 bytes of fields and the bitmap:
 //!
 //! ```text
 //!  0  u8       1
@@ -21,12 +21,12 @@ use crate::wire::stream::{Sink, Source};
 /// The version of the blob, and of the payload.
 const VERSION: u8 = 1;
 
-/// The most probes of a blob. valkey-bloom's sizing never comes near it.
+/// Maximum number of probes in a blob. valkey-bloom's sizing never comes close to this number.
 const MAX_PROBES: u32 = 2048;
 
 const END: DecodeError = DecodeError::Length("payload");
 
-/// What precedes the filters.
+/// The fields before the filters.
 struct Chain {
     expansion: u32,
     error_rate: f64,
@@ -109,7 +109,7 @@ fn link_spec(
     Ok(LinkSpec { capacity, error_rate, ..LinkSpec::bitmap(bits, probes) })
 }
 
-/// The values of the fields for link `index`, if they can express what `spec` says.
+/// Link `index` as valkey-bloom's fields describe it. Fails if they can't express the link.
 pub(in crate::wire) fn spec_at_home(
     index: usize,
     error_rate: f64,
@@ -127,12 +127,12 @@ fn blob(link: &Link, seed: &[u8; 32]) -> Vec<u8> {
     blob
 }
 
-/// What a blob has before its bitmap.
+/// The bytes before the bitmap in a blob.
 fn blob_fields(spec: &LinkSpec, seed: &[u8; 32]) -> Vec<u8> {
     [&[VERSION][..], &spec.bytes.to_le_bytes(), &spec.probes.to_le_bytes(), seed].concat()
 }
 
-/// What a payload has before its filters.
+/// The bytes before the filters in a payload.
 pub(in crate::wire) fn payload_fields(
     expansion: u32,
     error_rate: f64,
@@ -151,7 +151,7 @@ pub(in crate::wire) fn payload_fields(
     .concat()
 }
 
-/// What a payload has before and after the bitmap of a filter.
+/// The bytes before and after a filter's bitmap in a payload.
 pub(in crate::wire) fn payload_fields_of(link: &Link, seed: &[u8; 32]) -> [Vec<u8>; 2] {
     let spec = link.spec();
     let fields = blob_fields(spec, seed);
@@ -162,7 +162,7 @@ pub(in crate::wire) fn payload_fields_of(link: &Link, seed: &[u8; 32]) -> [Vec<u
 /// Reads the fields of the type `bloomfltr`, encoding 1.
 ///
 /// # Errors
-/// The first field that is wrong.
+/// The first invalid field.
 pub fn load(from: &mut impl Source, encoding: u32) -> Result<Foreign, DecodeError> {
     if encoding != 1 {
         return Err(DecodeError::Field("encoding version"));
@@ -179,7 +179,7 @@ pub fn load(from: &mut impl Source, encoding: u32) -> Result<Foreign, DecodeErro
     for index in 0..count {
         let error_rate = chain.rate_of(filters.len());
         let capacity = from.unsigned().ok_or(END)?;
-        // All except the newest are full.
+        // All filters except the newest are full.
         let is_last = index.checked_add(1) == Some(count);
         let items = if is_last { Some(from.unsigned().ok_or(END)?) } else { None };
         filters.push(from.string(|bytes| filter(bytes, error_rate, capacity, items, &alone)).ok_or(END)??);
@@ -205,10 +205,11 @@ pub fn save(to: &mut impl Sink, filter: &Foreign) {
     }
 }
 
-/// Reads the payload of BF.LOAD, as in valkey-bloom's AOF files. Bytes after it are ignored, as in valkey-bloom.
+/// Reads the payload of BF.LOAD, as in valkey-bloom's AOF files. Bytes after the payload are ignored, as in
+/// valkey-bloom.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the bytes.
 pub fn payload(bytes: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let mut rest = bytes;
     let [version] = take(&mut rest).ok_or(END)?;
@@ -230,7 +231,7 @@ pub fn payload(bytes: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, Deco
         rest = next;
         let items = word(&mut rest)?;
         let capacity = word(&mut rest)?;
-        // The RDB fields have the number of items only for the newest filter. All others are full.
+        // The RDB fields contain the number of items only for the newest filter. All other filters are full.
         let is_last = index.checked_add(1) == Some(count);
         let items = if is_last { Some(items) } else { None };
         filters.push(filter(blob, chain.rate_of(filters.len()), capacity, items, parallel)?);

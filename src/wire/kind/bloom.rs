@@ -1,5 +1,5 @@
-//! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length; in [packed](pack) form
-//! it is short.
+//! The header of Bloom filters: the kinds fixed, chain and window. In a head, its structs have a fixed length; the
+//! [packed](pack) form is shorter.
 
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
@@ -36,7 +36,7 @@ struct FilterHeader {
     moves: u32,
 }
 
-/// One layer. Its cell width, shards and hash are the filter's.
+/// One layer. Its cell width, shard count and hash are those of the filter.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct LayerHeader {
     capacity: u64,
@@ -48,7 +48,7 @@ struct LayerHeader {
 }
 
 impl FilterHeader {
-    /// The fields as numbers. Fields that hardly any filter has come last.
+    /// The fields as numbers. Fields that few filters use come last.
     fn fields(&self) -> [u64; 18] {
         [
             self.capacity,
@@ -72,7 +72,7 @@ impl FilterHeader {
         ]
     }
 
-    /// The reverse.
+    /// The inverse of `fields`.
     fn from_fields(fields: [u64; 18]) -> Result<FilterHeader, TryFromIntError> {
         let [capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout, ..] =
             fields;
@@ -100,13 +100,13 @@ impl FilterHeader {
 }
 
 impl LayerHeader {
-    /// Its fields as numbers, in the order in which they are packed.
+    /// The fields as numbers, in the order in which they are packed.
     fn fields(&self) -> [u64; 6] {
         let error_rate = self.error_rate.to_bits();
         [self.cells, self.probes.into(), self.layout.into(), self.items, self.capacity, error_rate]
     }
 
-    /// The reverse.
+    /// The inverse of `fields`.
     fn from_fields(fields: [u64; 6]) -> Result<LayerHeader, TryFromIntError> {
         let [cells, probes, layout, items, capacity, error_rate] = fields;
         let (probes, layout) = (probes.try_into()?, layout.try_into()?);
@@ -117,7 +117,7 @@ impl LayerHeader {
 /// The headers of all layers. Most filters have one layer, and a server may save and load a million such filters.
 type LayerHeaders = SmallVec<[LayerHeader; 1]>;
 
-/// The validated content of a header: everything that building the filter needs, except its cells.
+/// The validated content of a header: everything that is needed to build the filter, except its cells.
 #[derive(Debug)]
 pub(in crate::wire) struct BloomHead {
     spec: Spec,
@@ -137,18 +137,18 @@ struct LayerHead {
 }
 
 impl BloomHead {
-    /// For a window: when its generations change, and the number of the newest.
+    /// For a window: when its generations rotate, and the number of the newest generation.
     pub(super) fn schedule(&self) -> Option<(Schedule, u64)> {
         let is_window = matches!(self.spec.family, Family::Window { .. });
         is_window.then_some((self.schedule, self.newest))
     }
 
-    /// Refuses a list for a static filter, which answers no tests: only a shadow is one.
+    /// Refuses a list of items for a static filter. Such a list can't answer queries, so it can only be a shadow.
     pub(super) fn live(self) -> Result<BloomHead, DecodeError> {
         if self.spec.is_list() { Err(DecodeError::Field("kind")) } else { Ok(self) }
     }
 
-    /// Whether items can be deleted: its cells are counters, or generations share them.
+    /// Whether items can be deleted: either the cells are counters, or generations share the cells.
     pub(super) fn can_delete(&self) -> bool {
         self.spec.cell.counts() || self.spec.next_layer(&[]).generations > 0
     }
@@ -161,7 +161,7 @@ impl BloomHead {
         }
     }
 
-    /// Bytes of the cells of layer `index`.
+    /// Size in bytes of the cells of layer `index`.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         self.layers.get(index).map(|layer| layer.shape.bytes())
     }
@@ -171,7 +171,7 @@ impl BloomHead {
         self.layers.len()
     }
 
-    /// The filter, from the cells of all its layers.
+    /// Builds the filter from the cells of all its layers.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Bloom, DecodeError> {
         let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items }, filled)| {
             Layer::from_words(shape, filled.words, items, filled.census).map_err(DecodeError::from)
@@ -193,7 +193,7 @@ impl BloomHead {
     }
 }
 
-/// How bits or counters are written into words that are 0.
+/// How bits or counters are written into zeroed words.
 pub(super) fn place_cells(cell: Cell) -> Place {
     #[inline(always)]
     fn place(cell: Cell, words: &Words, offset: u64, bytes: &[u8]) -> Census {
@@ -208,9 +208,10 @@ pub(super) fn place_cells(cell: Cell) -> Place {
     })
 }
 
-/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not with
-/// an add. So a dump over several commands notices when its chunks no longer fit together. If a fingerprint moved from
-/// a cell that isn't dumped yet to one that is, the copy would miss it: the number of moves is part of the header.
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not when
+/// an item is added. So a load detects that the chunks of a dump over several commands don't fit together. The number
+/// of moves is part of the header, because the copy would miss a fingerprint that moved from a cell that hadn't been
+/// dumped yet to one that had.
 fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(header);
     for layer in layers {
@@ -259,7 +260,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         capacity: layer.capacity(),
         error_rate: layer.error_rate(),
         cells: layer.cells(),
-        // Readers accept no more. A count that was at the limit when it was loaded may have grown since.
+        // Readers accept no larger count. A count that was at the limit when it was loaded may have grown since.
         items: if is_counted { layer.items().min(limits::MAX_CAPACITY) } else { 0 },
         probes: layer.probes(),
         layout: layer.shape().layout as u32,
@@ -281,8 +282,8 @@ pub(super) fn stamp_of(filter: &Bloom) -> u32 {
     stamp(&header, &layers)
 }
 
-/// The header of `filter` in its shortest form. Capacity and error rate of a layer are left out if they follow from the
-/// filter's, which they do unless filters were merged.
+/// The header of `filter` in its shortest form. A layer's capacity and error rate are omitted if they can be derived
+/// from the filter's, which is the case unless filters were merged.
 pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
     let (kind, header, layers) = headers(filter);
     let (spec, mut so_far) = (filter.spec(), SmallVec::<[u64; 4]>::new());
@@ -305,7 +306,7 @@ pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     let header =
         FilterHeader::from_fields(take_fields(&mut rest).ok_or(short)?).map_err(|_| field("parameters"))?;
     let spec = parameters(kind, &header)?;
-    // Each layer of a packed filter has a word or more, so there are not many.
+    // Each layer of a packed filter has at least one word, which limits the number of layers.
     let count = usize::try_from(header.layers).ok().filter(|count| *count <= MOST_PACKED / 8);
     let count = count.ok_or(field("layers"))?;
     let (mut layers, mut so_far) = (LayerHeaders::new(), SmallVec::<[u64; 4]>::new());
@@ -342,7 +343,7 @@ fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError
     if rest.is_empty() { Ok(layers) } else { Err(DecodeError::Length("header")) }
 }
 
-/// Turns the header into parameters, and refuses every value that no command could have made.
+/// Turns the header into parameters, and refuses every value that no command could have produced.
 fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     let field = DecodeError::Field;
     let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
@@ -374,7 +375,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         _ => return Err(field("overflow")),
     };
     let tightening = match header.tightening {
-        // Compared by its bits, so that −0 isn't a second encoding of 0.
+        // The bits are compared, so that −0 isn't a second encoding of 0.
         ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
         ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
     };
@@ -383,7 +384,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         Kind::Chain => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
         Kind::Window => {
             let generations = u16::try_from(header.generations).map_err(|_| field("generations"))?;
-            // Generations of fingerprints share a layer.
+            // With fingerprints, all generations share one layer.
             let layers = if layout == LayoutChoice::Fingerprint { 1 } else { header.generations };
             (Family::Window { generations, overflow, every_ms: header.every_ms }, layers)
         }
@@ -430,7 +431,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     Ok(spec)
 }
 
-/// Checks the layers against the filter's parameters, as above.
+/// Checks the layers against the filter's parameters, and refuses every value that no command could have produced.
 fn validate(
     kind: Kind,
     header: &FilterHeader,
@@ -439,7 +440,7 @@ fn validate(
     stamp: u32,
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
-    // Not always the first: a merge into a chain of one layer puts the other chain's layers before it.
+    // This isn't always the first layer: a merge into a chain of one layer inserts the other chain's layers before it.
     let LayerSpec { capacity, generations, .. } = spec.next_layer(&[]);
     if !layers.iter().any(|layer| layer.capacity == capacity) {
         return Err(field("layer"));
@@ -466,7 +467,7 @@ fn validate(
             generations,
         };
         shape.check().map_err(field)?;
-        // The cells of fingerprints mean nothing in another layout, and AUTO never chooses them.
+        // A fingerprint table can't be read in another layout, and AUTO never chooses this layout.
         if (shape.layout == Layout::Fingerprint) != (spec.layout == LayoutChoice::Fingerprint) {
             return Err(field("layer layout"));
         }
@@ -483,7 +484,8 @@ fn validate(
         if kind == Kind::Window && shape != first {
             return Err(field("layer"));
         }
-        // Fingerprints are counted when they are read: a dump may hold more of them than there were when it began.
+        // Fingerprints are counted when they are read, because a dump can contain more of them than there were when it
+        // began.
         let most = if spec.layout == LayoutChoice::Fingerprint { 0 } else { limits::MAX_CAPACITY };
         if layer.items > most {
             return Err(field("items"));

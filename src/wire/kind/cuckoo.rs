@@ -1,4 +1,4 @@
-//! The header of cuckoo filters. The number of items isn't written: it is the number of slots in use.
+//! The header of cuckoo filters. The number of items isn't written, because it equals the number of slots in use.
 
 use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
@@ -8,7 +8,7 @@ use crate::wire::codec::{Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
-/// Numbers of the hashes that follow our own. They have no key.
+/// Hash numbers, following those of our own hashes. These hashes have no key.
 const REDISBLOOM: u8 = 3;
 const REDISBLOOM_1: u8 = 4;
 
@@ -27,7 +27,7 @@ struct CuckooHeader {
     reserved_too: u32,
 }
 
-/// The validated content of a header: everything that building the filter needs, except its slots.
+/// The validated content of a header: everything that is needed to build the filter, except its slots.
 #[derive(Debug)]
 pub(in crate::wire) struct CuckooHead {
     spec: CuckooSpec,
@@ -40,23 +40,23 @@ pub(in crate::wire) struct CuckooHead {
 }
 
 impl CuckooHead {
-    /// Bytes of sub-filter `index`, in whole words.
+    /// Size in bytes of sub-filter `index`, in whole words.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         let buckets = if index < self.tables { self.spec.buckets_of(index) } else { None };
         buckets.map(|buckets| self.spec.bytes_of(buckets))
     }
 
-    /// The filter, from the slots of all its sub-filters.
+    /// Builds the filter from the slots of all its sub-filters.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Cuckoo, DecodeError> {
         let tables = arrays.into_iter().map(|filled| (filled.words, filled.census.set));
         Ok(Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves)?)
     }
 }
 
-/// CRC-32C of the header. It changes when the filter grows and when a fingerprint is moved or deleted, but not with an
-/// add. If a fingerprint moved from a slot that isn't dumped yet to one that is, the copy would miss it. A delete that
-/// follows an add of the same item can have the same effect. A compaction sets the number of deletes to 0 again, and
-/// gives the filter another dump number.
+/// CRC-32C of the header. It changes when the filter grows and when a fingerprint is moved or deleted, but not when an
+/// item is added. If a fingerprint moved from a slot that hasn't been dumped yet to one that has, the copy would miss
+/// it. A delete that follows an add of the same item can have the same effect. A compaction resets the number of
+/// deletes to 0, and gives the filter a new dump number.
 fn stamp(header: &CuckooHeader) -> u32 {
     crc32c::crc32c(&written(header))
 }
@@ -66,7 +66,7 @@ fn header(filter: &Cuckoo) -> CuckooHeader {
     CuckooHeader {
         capacity: spec.capacity,
         seed: [spec.seed.low, spec.seed.high],
-        // Readers accept no more. Counts that were at the limit when they were loaded may have grown since.
+        // Readers accept no larger count. A count that was at the limit when it was loaded may have grown since.
         deletes: filter.deletes().min(limits::MAX_COUNT),
         moves: filter.moves().min(limits::MAX_COUNT),
         hash: match spec.origin {
@@ -94,7 +94,7 @@ pub(super) fn stamp_of(filter: &Cuckoo) -> u32 {
     stamp(&header(filter))
 }
 
-/// Reads and validates a header. Refuses every value that no command could have made.
+/// Reads and validates a header. Refuses every value that no command could have produced.
 pub(super) fn decode(mut rest: &[u8]) -> Result<CuckooHead, DecodeError> {
     let field = DecodeError::Field;
     let header: CuckooHeader = read(&mut rest)?;

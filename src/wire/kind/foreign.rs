@@ -15,7 +15,7 @@ struct ForeignHeader {
     scheme: u8,
     /// RedisBloom.
     plan: u8,
-    /// For valkey-bloom: 1 if the seed was generated for this filter.
+    /// valkey-bloom: 1 if the seed was generated for this filter.
     random_seed: u8,
     encoding: u8,
     links: u32,
@@ -71,7 +71,7 @@ const SCHEMES: [(u8, Scheme); 6] = [
 const REDISBLOOM: u8 = 6;
 const VALKEY_BLOOM: u8 = 7;
 
-/// The validated content of a header: everything that building the filter needs, except its bits.
+/// The validated content of a header: everything that is needed to build the filter, except its bits.
 #[derive(Debug)]
 pub(in crate::wire) struct ForeignHead {
     scheme: Scheme,
@@ -83,7 +83,7 @@ pub(in crate::wire) struct ForeignHead {
 }
 
 impl ForeignHead {
-    /// Bytes of link `index`, in whole words.
+    /// Size in bytes of link `index`, in whole words.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         self.links.get(index).map(|(spec, _)| spec.bytes.next_multiple_of(8))
     }
@@ -93,7 +93,7 @@ impl ForeignHead {
         self.links.len()
     }
 
-    /// The filter, from the bits of all its links.
+    /// Builds the filter from the bits of all its links.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Foreign, DecodeError> {
         let links = self.links.into_iter().zip(arrays);
         let links = links
@@ -103,7 +103,8 @@ impl ForeignHead {
     }
 }
 
-/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows, but not with an add.
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows, but not when an item is
+/// added.
 fn stamp(header: &ForeignHeader, links: &[LinkHeader]) -> u32 {
     let mut bytes = written(header);
     for link in links {
@@ -194,7 +195,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
     if count == 0 || count > limits::MAX_FOREIGN_LINKS || (growth == Growth::Bitmap && count > 1) {
         return Err(field("links"));
     }
-    // Links are read one by one. A hostile count runs out of bytes before it has used much memory.
+    // Links are read one by one. If the count is hostile, the bytes run out before much memory is used.
     let links: Vec<LinkHeader> = (0..count).map(|_| read(&mut rest)).collect::<Result<_, _>>()?;
     if !rest.is_empty() {
         return Err(DecodeError::Length("header"));
@@ -211,7 +212,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
             bytes: link.bytes,
         };
         spec.validate()?;
-        // All of valkey-bloom's links except the newest are full.
+        // In valkey-bloom, all links except the newest are full.
         let is_full = link.items == link.capacity || index.saturating_add(1) == count;
         let home = at_home(&scheme, growth, index, &spec, link.items)?;
         if written(&LinkHeader::new(&home, link.items)) != written(link)
@@ -231,7 +232,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
     Ok(ForeignHead { scheme, encoding, growth, links: described, stamp: stamp(&header, &links) })
 }
 
-/// The encodings of items that a system's filters may have.
+/// The item encodings that a system's filters can have.
 fn encodings(scheme: &Scheme) -> &'static [Encoding] {
     match scheme {
         Scheme::GuavaMitz64 | Scheme::GuavaMitz32 => {
@@ -243,8 +244,8 @@ fn encodings(scheme: &Scheme) -> &'static [Encoding] {
     }
 }
 
-/// The link as it will be after it has been written in its system's own encoding and read back. A server may do that at
-/// any time. That encoding has fewer fields than ours, and other limits.
+/// Returns the link as it will be after being written in its system's own encoding and read back, which a server may do
+/// at any time. That encoding has fewer fields than ours, and different limits.
 fn at_home(
     scheme: &Scheme,
     growth: Growth,
@@ -269,7 +270,7 @@ fn at_home(
     }
     let home = LinkSpec::bitmap(spec.modulus, spec.probes);
     match scheme {
-        // Its bitset may be longer than the filter.
+        // The bitset can be longer than the filter.
         Scheme::BloomV3 => Ok(LinkSpec { bytes: spec.bytes.next_multiple_of(8), ..home }),
         Scheme::GuavaMitz64 | Scheme::GuavaMitz32 if !spec.modulus.is_multiple_of(64) => {
             Err(DecodeError::Field("bits"))

@@ -1,5 +1,5 @@
-//! The header of each kind of filter: written, read and validated. One file has both the
-//! writer and the reader, with the structs in the order in which they are written.
+//! Writes, reads and validates the header of each kind of filter. Each kind has one file with both the writer and the
+//! reader. The fields of the structs are in the order in which they are written.
 
 mod bloom;
 mod cuckoo;
@@ -37,8 +37,9 @@ impl Head {
         }
     }
 
-    /// Bytes of array `index` of cells, in the order of the body; `None` after the last. They are computed when they
-    /// are asked for: a head of 80 bytes may have 65,536 sub-filters, and a list of their sizes would need 512 KiB.
+    /// Size in bytes of the cell array `index`, in the order of the body; `None` after the last one. Sizes are computed
+    /// on request, because an 80-byte head can declare 65,536 sub-filters, and a list of their sizes would need 512
+    /// KiB.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         match self {
             Head::Bloom(head) => head.array(index),
@@ -48,7 +49,7 @@ impl Head {
         }
     }
 
-    /// Bytes of all arrays, if the sum doesn't overflow.
+    /// Total bytes of all arrays, if the sum doesn't overflow.
     pub(super) fn body_len(&self) -> Option<u64> {
         (0..).map_while(|index| self.array(index)).try_fold(0u64, u64::checked_add)
     }
@@ -63,7 +64,7 @@ impl Head {
         }
     }
 
-    /// The filter, from all its arrays.
+    /// Builds the filter from all its arrays.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         Ok(match self {
             Head::Bloom(head) => Filter::Bloom(head.build(arrays)?),
@@ -74,7 +75,7 @@ impl Head {
     }
 }
 
-/// Writes into words that are 0, and counts the fingerprints.
+/// Writes into zeroed words, and counts the fingerprints.
 fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     words.write_bytes(offset, bytes);
     Census::of_set(slots_in_use(bytes))
@@ -90,7 +91,7 @@ pub(super) fn encode(filter: FilterRef<'_>, to: &mut Vec<u8>) -> Kind {
     }
 }
 
-/// Identifies the head and the chunks of one dump: a checksum of what must not change during it.
+/// Identifies the head and the chunks of one dump: a checksum of what must not change during the dump.
 pub(super) fn stamp(filter: FilterRef<'_>) -> u32 {
     match filter {
         FilterRef::Bloom(filter) => bloom::stamp_of(filter),
@@ -100,7 +101,7 @@ pub(super) fn stamp(filter: FilterRef<'_>) -> u32 {
     }
 }
 
-/// The same for a [packed](super::packed) filter: headers of Bloom filters are shorter there.
+/// Returns the kind and the header of a [packed](super::packed) filter. A Bloom filter's header is shorter there.
 pub(super) fn pack(filter: FilterRef<'_>) -> (Kind, Vec<u8>) {
     match filter {
         FilterRef::Bloom(filter) => bloom::pack(filter),

@@ -1,5 +1,6 @@
-//! The header of a filter that is being rebuilt. After its own fields come the headers of the live filter and of its
-//! shadow, each laid out as in a separate head. The body is the cells of the live filter, then those of the shadow.
+//! The header of a filter that is being rebuilt. After its own fields, it contains the headers of the live filter and
+//! of its shadow, each laid out as in a separate head. The body consists of the live filter's cells, then the shadow's
+//! cells.
 
 use super::bloom::{self, BloomHead};
 use super::foreign::{self, ForeignHead};
@@ -20,7 +21,7 @@ struct OwnHeader {
     reserved: u16,
 }
 
-/// What a header says, validated: everything that building both filters needs, except their cells.
+/// The validated content of a header: everything that is needed to build both filters, except their cells.
 #[derive(Debug)]
 pub(in crate::wire) struct RebuildHead {
     live: LiveHead,
@@ -28,7 +29,7 @@ pub(in crate::wire) struct RebuildHead {
     deletes_missed: u64,
 }
 
-/// The kinds of filters that can be rebuilt: not cuckoo filters, and not a filter that is being rebuilt already.
+/// The kinds of filters that can be rebuilt. Cuckoo filters and filters that are already being rebuilt can't.
 #[derive(Debug)]
 enum LiveHead {
     Bloom(BloomHead),
@@ -72,7 +73,7 @@ impl RebuildHead {
         stamp(self.live.stamp(), self.shadow.stamp)
     }
 
-    /// Bytes of array `index` of cells, in the order of the body.
+    /// Size in bytes of the cell array `index`, in the order of the body.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         match index.checked_sub(self.live.count()) {
             None => self.live.array(index),
@@ -89,7 +90,7 @@ impl RebuildHead {
         }
     }
 
-    /// Both filters, from all their arrays.
+    /// Builds both filters from all their arrays.
     pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Rebuild, DecodeError> {
         let live = self.live.count();
         if arrays.len() < live {
@@ -100,7 +101,7 @@ impl RebuildHead {
     }
 }
 
-/// CRC-32C of both stamps. It changes when one of them does.
+/// CRC-32C of both stamps. It changes when either stamp changes.
 fn stamp(live: u32, shadow: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&live.to_le_bytes()), &shadow.to_le_bytes())
 }
@@ -161,7 +162,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
         LiveHead::Bloom(live) => (live.can_delete(), live.schedule()),
         LiveHead::Foreign(_) => (false, None),
     };
-    // Only counting filters delete.
+    // Only filters that support deletes can have missed any.
     if own.deletes_missed > if counts { limits::MAX_DELETES_MISSED } else { 0 } {
         return Err(field("deletes missed"));
     }

@@ -1,5 +1,5 @@
-//! The headers and chunks of SCANDUMP and LOADCHUNK. A chunk is bytes of the bit arrays, laid end to end. It contains
-//! neither its position nor a checksum: the iterator that comes with it gives the position.
+//! The headers and chunks of SCANDUMP and LOADCHUNK. A chunk is a range of bytes of the bit arrays, which are laid end
+//! to end. It contains neither its position nor a checksum. The iterator that accompanies it gives its position.
 
 use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::error::Error;
@@ -14,19 +14,19 @@ use crate::wire::error::DecodeError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Maximum number of bytes in one chunk, as RedisBloom cuts them. We write shorter chunks.
+/// Maximum number of bytes in one of RedisBloom's chunks. We write shorter chunks.
 pub const MAX_PIECE: u64 = 16 << 20;
 
-/// Bytes that an array costs in addition to those that it reports: its entry in the map, half of which may be free, its
-/// own struct with two reference counts, and the first node of its own map.
+/// Memory in bytes that an array costs in addition to what it reports: its entry in the map (up to half of which can be
+/// free), its own struct with two reference counts, and the first node of its own map.
 const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() + 16) as u64 + 192;
 
-/// Bytes that an array holds in addition to its cells if it comes in order: its struct, its words rounded up, and
-/// entries of its maps.
+/// Memory in bytes that an array needs in addition to its cells if its chunks arrive in order: its struct, the rounding
+/// up of its words, and the entries of its maps.
 const SPARE: u64 = ARRAY + 8 + 5 * ENTRY;
 
-/// Bytes that a load may hold beyond its cells for pieces that are short and scattered, so that every order of pieces
-/// of a small filter is accepted.
+/// Memory in bytes that a load may use in addition to its cells for short and scattered pieces. It is enough to accept
+/// the pieces of a small filter in any order.
 const SCATTERED: u64 = 64 << 10;
 
 /// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
@@ -68,7 +68,7 @@ pub(in crate::wire) fn cuckoo_head(filter: &Cuckoo) -> Vec<u8> {
     head
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug)]
 enum DumpHead {
     Bloom { options: u32, growth: u32, links: Vec<(LinkSpec, u64)> },
@@ -76,7 +76,7 @@ enum DumpHead {
 }
 
 impl DumpHead {
-    /// Bytes of bit array `index`; `None` after the last.
+    /// Size in bytes of bit array `index`; `None` after the last array.
     fn array(&self, index: usize) -> Option<u64> {
         match self {
             DumpHead::Bloom { links, .. } => links.get(index).map(|(spec, _)| spec.bytes),
@@ -87,12 +87,12 @@ impl DumpHead {
         }
     }
 
-    /// Bytes of all bit arrays, in order.
+    /// Sizes in bytes of all bit arrays, in order.
     fn arrays(&self) -> impl Iterator<Item = u64> {
         (0..).map_while(|index| self.array(index))
     }
 
-    /// The filter, from its arrays.
+    /// Builds the filter from its arrays.
     fn build(self, arrays: impl Iterator<Item = Filled>) -> Result<Filter, DecodeError> {
         Ok(match self {
             DumpHead::Bloom { options, growth, links } => {
@@ -113,24 +113,24 @@ impl DumpHead {
     }
 }
 
-/// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat: as in RedisBloom, the
-/// last one counts. The filter is complete when they cover all bits. Until then, it needs memory in proportion to the
-/// bytes that have arrived.
+/// Builds a filter from a header and chunks. Chunks can arrive in any order, overlap and repeat. As in RedisBloom, the
+/// most recent bytes win. The filter is complete when the chunks cover all bits. Until then, its memory is in
+/// proportion to the bytes that have arrived.
 #[derive(Debug)]
 pub struct Loader {
     head: DumpHead,
     body_len: u64,
-    /// Bytes of the largest array. Computed once, since a head of 38 bytes may declare 65,536 arrays.
+    /// Size in bytes of the largest array. It is computed only once, because a 38-byte head can declare 65,536 arrays.
     largest: u64,
     /// The arrays that have received bytes, by the offset of their first byte in the body.
     arrays: BTreeMap<u64, Array>,
-    /// Bytes of the body that have arrived.
+    /// Number of body bytes that have arrived.
     arrived: u64,
-    /// Bytes of memory that the arrays hold.
+    /// Memory in bytes that the arrays use.
     held: u64,
 }
 
-/// An array, and the count when it was last looked at. Another thread may place a chunk in it.
+/// An array, and its counts when they were last read. Another thread may be placing a chunk in it.
 #[derive(Debug)]
 struct Array {
     arrival: Arc<Mutex<Arrival>>,
@@ -153,7 +153,7 @@ pub struct Destination {
     arrival: Weak<Mutex<Arrival>>,
 }
 
-/// A chunk in its place, which the load has yet to [count](Loader::note).
+/// A chunk that has been placed but that the load has yet to [count](Loader::note).
 #[derive(Debug)]
 pub struct Placed {
     at: Destination,
@@ -170,14 +170,14 @@ impl Destination {
 }
 
 impl Loader {
-    /// Reads the header of a Bloom filter. It has had three forms, which differ in length.
+    /// Reads the header of a Bloom filter. RedisBloom has written it in three forms, which differ in length.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the header.
     pub fn bloom(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
         let mut rest = head;
-        // The number of items: the links have it too.
+        // The number of items, which the links also contain.
         let _: [u8; 8] = take(&mut rest).ok_or(short)?;
         let count = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
         let options = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
@@ -216,7 +216,7 @@ impl Loader {
             work = work.saturating_add(spec.probes.into());
             links.push((spec, raw.items));
         }
-        // No filter has more probes for an item. Without this check, the client would be told only after the last
+        // No filter has more probes per item. Without this check, the client would get the error only after the last
         // piece.
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
@@ -227,10 +227,10 @@ impl Loader {
     /// Reads the header of a cuckoo filter.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the header.
     pub fn cuckoo(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
-        // Versions 2.2.0 to 2.2.10 wrote an address after it.
+        // Versions 2.2.0 to 2.2.10 wrote a memory address after the header.
         if head.len() != 38 && head.len() != 46 {
             return Err(short);
         }
@@ -263,32 +263,33 @@ impl Loader {
         matches!(self.head, DumpHead::Cuckoo { .. })
     }
 
-    /// Bytes of all bit arrays.
+    /// Total bytes of all bit arrays.
     pub fn body_len(&self) -> u64 {
         self.body_len
     }
 
-    /// Approximate maximum bytes of memory for its chunks: all arrays, and half of the largest in addition, if they
-    /// come in order.
+    /// Approximate upper bound, in bytes, on the memory for the chunks if they arrive in order: all arrays, plus half
+    /// of the largest.
     pub fn most_held(&self) -> u64 {
         self.body_len.saturating_add(self.largest / 2)
     }
 
-    /// The most memory that it holds for any order and length of chunks: one and a half times the cells, plus 1/32 for
-    /// the entries of whole blocks. A byte that arrives alone needs 105 bytes, so anything beyond this must be refused.
+    /// Upper bound on the memory for chunks of any order and length: one and a half times the cells, plus 1/32 for the
+    /// entries of whole blocks. A byte that arrives alone needs 105 bytes, so chunks that exceed this bound must be
+    /// refused.
     fn bound(&self) -> u64 {
         let arrays = (self.arrays.len() as u64).saturating_add(1).saturating_mul(SPARE);
         let cells = self.body_len.saturating_add(self.body_len / 2).saturating_add(self.body_len / 32);
         cells.saturating_add(arrays).saturating_add(SCATTERED)
     }
 
-    /// Approximate bytes of memory that the chunks loaded so far hold.
+    /// Approximate memory in bytes that the chunks loaded so far use.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Bytes that a chunk of `len` bytes which ends at byte `end` of the body would have allocated besides these: an
-    /// array, or 0.
+    /// Number of bytes that loading a chunk of `len` bytes that ends at byte `end` of the body would newly allocate:
+    /// the size of an array, or 0.
     pub fn would_allocate(&self, end: u64, len: u64) -> u64 {
         let Some(start) = end.checked_sub(len) else { return 0 };
         self.array_at(start).map_or(0, |(first, _, array_len)| {
@@ -305,7 +306,7 @@ impl Loader {
         self.arrived == self.body_len
     }
 
-    /// The bit array that has this byte of the body: where it begins, its index, and its length.
+    /// The bit array that contains this byte of the body: its offset, its index and its length.
     fn array_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
         match &self.head {
             DumpHead::Cuckoo { spec, tables, .. } => {
@@ -333,20 +334,20 @@ impl Loader {
         )
     }
 
-    /// Loads the chunk that ends at byte `end` of the body, over what is there.
+    /// Loads the chunk that ends at byte `end` of the body. Overwrites what is there.
     ///
     /// # Errors
-    /// What is wrong with the chunk. The loader is unchanged then.
+    /// What is wrong with the chunk. The loader is then unchanged.
     pub fn push(&mut self, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
         let placed = self.destination(end, chunk)?.take(chunk);
         self.note(placed)
     }
 
-    /// Where the chunk that ends at byte `end` of the body belongs. From now on the load counts the memory that the
-    /// chunk may take, because the client may never come back.
+    /// Returns where the chunk that ends at byte `end` of the body belongs. From now on, the load counts the memory
+    /// that the chunk may need, because the client might disconnect and never return.
     ///
     /// # Errors
-    /// What is wrong with the chunk. The loader is unchanged then.
+    /// What is wrong with the chunk. The loader is then unchanged.
     pub fn destination(&mut self, end: u64, chunk: &[u8]) -> Result<Destination, DecodeError> {
         let wrong = DecodeError::Field("iterator");
         let len = chunk.len() as u64;
@@ -354,7 +355,7 @@ impl Loader {
         if len == 0 || len > MAX_PIECE {
             return Err(DecodeError::Length("chunk"));
         }
-        // RedisBloom's chunks are bare cells, so nothing else shows that two clients load into one key.
+        // RedisBloom's chunks are bare cells, so this is the only sign that two clients are loading into the same key.
         if chunk::open(chunk).is_ok() {
             return Err(DecodeError::OwnChunk);
         }
@@ -383,16 +384,16 @@ impl Loader {
         Ok(Destination { first, start, arrival: Arc::downgrade(&array.arrival) })
     }
 
-    /// Whether a chunk was placed in an array of this load, and not of another with the same name.
+    /// Whether a chunk was placed in an array of this load, rather than of another load with the same name.
     pub fn has(&self, placed: &Placed) -> bool {
         let Destination { first, arrival, .. } = &placed.at;
         self.arrays.get(first).is_some_and(|array| arrival.ptr_eq(&Arc::downgrade(&array.arrival)))
     }
 
-    /// Counts a chunk that was placed.
+    /// Counts a chunk that has been placed.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfMemory`]. The chunk isn't placed then.
+    /// [`DecodeError::OutOfMemory`]. The chunk then wasn't placed.
     pub fn note(&mut self, placed: Placed) -> Result<(), DecodeError> {
         let Placed { at: Destination { first, .. }, taken } = placed;
         if let Some(array) = self.arrays.get_mut(&first) {
@@ -404,11 +405,11 @@ impl Loader {
         Ok(taken?)
     }
 
-    /// The filter before any of its chunks have arrived: all its cells are 0. For a server that follows a server with
-    /// RedisBloom, which also has such a filter; see [`overwrite`].
+    /// Returns the filter as it is before any of its chunks arrive: all cells are 0. This is for a replica of a server
+    /// with RedisBloom, because RedisBloom also creates such a filter; see [`overwrite`].
     ///
     /// # Errors
-    /// Whatever [`finish`](Loader::finish) refuses, [`DecodeError::OutOfMemory`].
+    /// Those of [`finish`](Loader::finish), and [`DecodeError::OutOfMemory`].
     pub fn without_chunks(self) -> Result<Filter, DecodeError> {
         let blank =
             |len: u64| Ok(Filled { words: Words::zeroed(len.div_ceil(8))?, census: Census::default() });
@@ -419,7 +420,7 @@ impl Loader {
     /// The finished filter.
     ///
     /// # Errors
-    /// [`DecodeError::Length`] if something is missing.
+    /// [`DecodeError::Length`] if any bytes are missing.
     pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
@@ -428,11 +429,11 @@ impl Loader {
     }
 }
 
-/// Writes a chunk that ends at byte `end` of the body into a filter that came from RedisBloom, as RedisBloom does: over
-/// what is there.
+/// Writes a chunk that ends at byte `end` of the body into a filter that came from RedisBloom. Overwrites what is
+/// there, as RedisBloom does.
 ///
 /// # Errors
-/// What is wrong with the chunk, or [`DecodeError::Complete`] for any other filter. The filter is unchanged then.
+/// What is wrong with the chunk, or [`DecodeError::Complete`] for any other filter. The filter is then unchanged.
 pub fn overwrite(filter: &mut Filter, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
     let start = end.checked_sub(chunk.len() as u64).ok_or(DecodeError::Field("iterator"))?;
     match filter {

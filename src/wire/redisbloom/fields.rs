@@ -1,4 +1,4 @@
-//! The fields of RDB files and DUMP payloads, in all their versions.
+//! The fields in RDB files and DUMP payloads, in all versions.
 
 use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
@@ -12,20 +12,20 @@ pub const ENCODING: u32 = 4;
 
 const END: DecodeError = DecodeError::Length("payload");
 
-/// The growth of chains that were written before it had a field.
+/// The growth factor of chains that were written before the encoding had a field for it.
 const OLD_GROWTH: u32 = 2;
 
 /// Reads a Bloom filter of the type `MBbloom--`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the fields.
 pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     let field = DecodeError::Field;
-    // Encoding 2 existed for a few weeks between two releases, with a hash of its own.
+    // Encoding 2, which used a different hash, existed for a few weeks between two releases.
     if encoding > ENCODING || encoding == 2 {
         return Err(field("encoding version"));
     }
-    // The number of items: the links have it too.
+    // The number of items, which the links also contain.
     from.unsigned().ok_or(END)?;
     let count = from.unsigned().ok_or(END)?;
     let mut small = |present: bool, otherwise: u32, name| match present {
@@ -55,7 +55,7 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     } else {
         (truncated(capacity as f64 * bits_per_item), 0)
     };
-    // The number of items follows the bits.
+    // The number of items comes after the bits.
     let raw =
         |bytes, items| RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 };
     let words = from.string(|bytes| {
@@ -101,17 +101,17 @@ pub fn save_bloom(to: &mut impl Sink, filter: &Foreign) {
 /// Reads a cuckoo filter of the type `MBbloomCF`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the fields.
 pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     if !matches!(encoding, 1 | 3 | 4) {
         return Err(DecodeError::Field("encoding version"));
     }
     let filters = from.unsigned().ok_or(END)?;
     let buckets = from.unsigned().ok_or(END)?;
-    // The number of items: the slots in use give it too.
+    // The number of items, which equals the number of slots in use.
     from.unsigned().ok_or(END)?;
     let is_old = encoding < 4;
-    // Older encodings don't have these fields: they were constants of the program.
+    // Older encodings don't have these fields, because their values were constants in RedisBloom.
     let mut next = |otherwise| if is_old { Ok(otherwise) } else { from.unsigned().ok_or(END) };
     let raw = RawCuckoo {
         filters,

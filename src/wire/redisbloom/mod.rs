@@ -1,8 +1,9 @@
-//! RedisBloom's own encodings of its Bloom and cuckoo filters, read and written, so that data moves in and out without
-//! a rebuild: the fields of RDB files and DUMP payloads, and the headers and chunks of SCANDUMP.
+//! Reads and writes RedisBloom's own encodings of its Bloom and cuckoo filters: the fields of RDB files and DUMP
+//! payloads, and the headers and chunks of SCANDUMP. So data can be migrated in both directions without rebuilding
+//! filters.
 //!
-//! Every version since 1.0 is read, and the newest is written. A filter that came from RedisBloom stays one, bit for
-//! bit.
+//! Reads every version since 1.0, and writes the newest. A filter that came from RedisBloom remains a RedisBloom
+//! filter, bit for bit.
 
 mod chunks;
 mod fields;

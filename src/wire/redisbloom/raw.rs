@@ -1,4 +1,4 @@
-//! What the two encodings of RedisBloom have in common: their numbers, checked.
+//! What RedisBloom's two encodings have in common: their numbers, and the checks on them.
 
 use crate::filter::foreign::redisbloom::{FORCE_64, NO_ROUND};
 use crate::filter::foreign::{LinkSpec, RedisBloomPlan};
@@ -10,7 +10,7 @@ use crate::wire::error::DecodeError;
 /// Maximum number of probes per item. No error rate that fits in a double needs more.
 const MAX_HASHES: u64 = 1100;
 
-/// A link as both encodings have it.
+/// The fields of a link in both encodings.
 pub(super) struct RawLink {
     pub(super) bytes: u64,
     pub(super) bits: u64,
@@ -23,14 +23,15 @@ pub(super) struct RawLink {
 }
 
 impl RawLink {
-    /// The link, if such a link can exist.
+    /// Returns the link, if such a link can exist.
     pub(super) fn spec(&self) -> Result<LinkSpec, DecodeError> {
         let field = DecodeError::Field;
         let log2 = u8::try_from(self.log2).ok().filter(|log2| *log2 < 64).ok_or(field("n2"))?;
         let modulus = if log2 > 0 { 1 << log2 } else { self.bits };
         let hashes = u32::try_from(self.hashes).ok().filter(|_| self.hashes <= MAX_HASHES);
-        // Filters made before 2.2.0 have no number of bits, and today's RedisBloom refuses them for that. We write the
-        // number that it gives a link of the same length, so that it accepts them.
+        // Filters that were created before 2.2.0 don't have a number of bits, and current RedisBloom versions refuse
+        // them for that reason. We write the number that RedisBloom gives a link of the same length, so that it accepts
+        // them.
         let bits = if self.bits == 0 { self.bytes.saturating_mul(8) } else { self.bits };
         let spec = LinkSpec {
             modulus,
@@ -47,17 +48,17 @@ impl RawLink {
     }
 }
 
-/// The fields of a link, if they can express `spec`.
+/// The link as RedisBloom's fields describe it. Fails if they can't express `spec`.
 pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkSpec, DecodeError> {
     let LinkSpec { probes, capacity, error_rate, bits_per_item, bits, log2, bytes, .. } = *spec;
     let (hashes, log2) = (probes.into(), log2.into());
     RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 }.spec()
 }
 
-/// Which hashes a chain has.
+/// Which hashes a chain uses.
 ///
-/// This doesn't depend on the encoding of a file: RedisBloom saves a file of version 1.1.0 in today's encoding, and the
-/// bits in it stay where they are.
+/// This doesn't depend on the encoding of a file: after loading a file of version 1.1.0, RedisBloom saves it in today's
+/// encoding, and the bits stay where they are.
 pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan {
     // If the modulus divides 2^32, it doesn't matter whether a sum wraps there.
     let divides = |link: &LinkSpec| (1..=32).contains(&link.log2);
@@ -70,11 +71,12 @@ pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan 
     }
 }
 
-/// A bit of the number of deletes. It marks a filter that has the hash of versions before 2.2.0, for which the encoding
-/// has no field. RedisBloom uses the number as it is, and misses the items of such a filter with or without the mark.
+/// A bit in the number of deletes. It marks a filter that uses the hash of versions before 2.2.0, for which the
+/// encoding has no field. RedisBloom uses the number unchanged, and doesn't find the items in such a filter, whether or
+/// not it is marked.
 pub(super) const OLD_HASH: u64 = 1 << 63;
 
-/// Parameters of a cuckoo filter as both encodings have them.
+/// The parameters of a cuckoo filter in both encodings.
 pub(super) struct RawCuckoo {
     pub(super) filters: u64,
     pub(super) buckets: u64,
@@ -85,12 +87,12 @@ pub(super) struct RawCuckoo {
 }
 
 impl RawCuckoo {
-    /// The parameters, and the number of sub-filters.
+    /// Returns the parameters and the number of sub-filters.
     pub(super) fn spec(&self, origin: Origin) -> Result<(CuckooSpec, usize), DecodeError> {
         let field = DecodeError::Field;
         let bucket_size = u8::try_from(self.bucket_size).ok().filter(|slots| *slots > 0);
         let bucket_size = bucket_size.ok_or(field("bucket size"))?;
-        // A hash of 32 bits cannot reach more buckets.
+        // A 32-bit hash can't address more buckets.
         let most = if origin == Origin::RedisBloom1 { 1 << 32 } else { u64::MAX };
         if !self.buckets.is_power_of_two() || self.buckets > most {
             return Err(field("number of buckets"));
@@ -113,12 +115,12 @@ impl RawCuckoo {
         if self.deletes & !OLD_HASH > limits::MAX_COUNT {
             return Err(field("number of deletes"));
         }
-        // The newest is the largest.
+        // The newest sub-filter is the largest.
         spec.buckets_of(filters.saturating_sub(1)).ok_or(field("number of buckets"))?;
         Ok((spec, filters))
     }
 
-    /// Which hash the filter has.
+    /// Tells which hash the filter uses.
     pub(super) fn origin(&self) -> Origin {
         if self.deletes & OLD_HASH == 0 { Origin::RedisBloom } else { Origin::RedisBloom1 }
     }
