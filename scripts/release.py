@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 TEXT = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 
-# Packages without a licence text of their own: where it is instead.
+# For packages that come without a licence text: where it is instead.
 ELSEWHERE = {"redis-module-common": "redis-module"}
 
 RULE = "-" * 80
@@ -53,7 +53,7 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
     if not found and (other := ELSEWHERE.get(package["name"])):
         return texts(others[other], others)
     if not found and "MIT" in re.split(r" OR |/", package["license"]):
-        # The licence requires its own text, which is always the same, and the copyright holder.
+        # The licence requires that its text, which is always the same, and the copyright holder are named.
         ours = (ROOT / "LICENSE-MIT").read_text()
         holder = f"Copyright (c) {', '.join(package['authors']) or 'the authors of ' + package['name']}\n"
         return [("MIT", re.sub(r"(?m)^Copyright .*\n", lambda _: holder, ours, count=1))]

@@ -22,14 +22,14 @@ class Stage:
     name: str
     command: str
     needs: tuple = ()
-    lock: str = ""  # what cargo locks, a target folder and profile; or "clock", of what compares times
-    quick: str | bool = False  # with --quick: this command, the same one, or none
-    background: bool = False  # waits for the network more than for a core, so it isn't counted among the two
+    lock: str = ""  # what cargo locks: a target folder and profile; or "clock" for stages that compare times
+    quick: str | bool = False  # with --quick: this command instead, the same one, or none
+    background: bool = False  # mostly waits for the network, so it isn't counted as one of the two stages that run at a time
 
 
-# Whatever has the same features and profile is compiled only once: the library as its tests need it (`internals`) also
-# serves the program and the program's tests. Release builds and the models have target folders of their own, so they
-# don't wait for the lock of another stage's folder.
+# Code with the same features and profile is compiled only once: the program and its tests use the library as the
+# library's tests need it (`internals`). Release builds and the models have their own target folders, so they don't wait
+# for the lock on another stage's folder.
 STAGES = [
     Stage(
         "fetch",
@@ -37,7 +37,7 @@ STAGES = [
         quick=True,
         background=True,
     ),
-    # After the others, as there is one lock for installing packages.
+    # After the others, because there is only one lock for installing packages.
     Stage(
         "browser",
         "source scripts/lib.sh; need_packages chromium chromium-driver",
@@ -71,15 +71,15 @@ STAGES = [
         lock="clock",
         quick=f"{PYTEST} tests/server -m quick --server redis-8.0",
     ),
-    # With the feature `module` these tests use the module's allocator. The other tests would show nothing new with it.
+    # With the feature `module`, these tests use the module's allocator. It makes no difference to the other tests.
     Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     Stage("rustdoc", "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --no-default-features --locked", lock="debug"),
     Stage("dependencies", "scripts/deny"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
-    # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; those that
-    # compare times don't run beside the servers' tests, which take both cores.
+    # The long suites of docs/RELIABILITY.md, for a few seconds each. They wait more than they compute. Those that
+    # compare times don't run at the same time as the server tests, which use both cores.
     *(
         Stage(
             suite.split()[0],
@@ -114,7 +114,7 @@ def chosen(arguments):
     if unknown := wanted - {stage.name for stage in STAGES}:
         sys.exit(f"scripts/test: there is no stage {', '.join(sorted(unknown))}; --list prints them")
     wanted = wanted or {stage.name for stage in STAGES if stage.quick or "--quick" not in arguments}
-    for stage in reversed(STAGES):  # those that a stage needs are before it
+    for stage in reversed(STAGES):  # the stages that a stage needs come before it
         if stage.name in wanted:
             wanted |= set(stage.needs)
     return [stage for stage in STAGES if stage.name in wanted]
@@ -182,7 +182,7 @@ class Run:
         counts = tests_in(said)
         verdict = "FAILED" if status else "passed"
         if status:
-            counts[1] = counts[1] or 1  # it didn't even get to its tests
+            counts[1] = counts[1] or 1  # it failed before its tests began
         elif not any(counts):
             counts[0] = 1
         with self.changed:

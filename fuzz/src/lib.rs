@@ -277,8 +277,8 @@ fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// CRC-32C of a header in which the numbers of items are set to 0. For a filter that is being rebuilt, CRC-32C of both
-/// stamps.
+/// CRC-32C of a header in which the numbers of items of a Bloom filter are set to 0. For a filter that is being
+/// rebuilt, CRC-32C of both filters' stamps.
 fn stamp(kind: u8, header: &[u8]) -> u32 {
     if let (6, Some((own, filters))) = (kind, header.split_at_checked(16)) {
         let live_len = u32::from_le_bytes(own[8..12].try_into().expect("4 bytes")) as usize;

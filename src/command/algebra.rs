@@ -1,4 +1,4 @@
-//! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check all filters before they change any.
+//! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check every filter before changing any.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
@@ -16,24 +16,24 @@ use crate::wire::whole::{self, Declared};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Argument of the first source.
+/// The index of the first source among the arguments.
 const FIRST_SOURCE: usize = 2;
 
-/// Argument of the first source that is given as bytes.
+/// The index of the first source that is given as bytes.
 const FIRST_BLOB: usize = FIRST_SOURCE + 1;
 
-/// The sources of a command, each key once.
+/// The sources of a command, with each key listed once.
 struct Sources<K> {
-    /// For each source except the destination: the number of the argument that names it, and the opened key.
+    /// For each source except the destination: the index of the argument that names it, and the opened key.
     keys: Vec<(usize, K)>,
     /// Whether the destination is also a source.
     has_destination: bool,
-    /// Whether some key, including the destination, is named twice.
+    /// Whether any key, including the destination, is named twice.
     repeated: bool,
 }
 
 impl<K: Key> Sources<K> {
-    /// Opens the keys, up to the first that doesn't exist. Their names count as items.
+    /// Opens the keys, up to the first one that doesn't exist. The key names count towards the limit on items.
     fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Result<Sources<K>, CommandError> {
         limit_items(call, call.argc().saturating_sub(FIRST_SOURCE))?;
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
@@ -59,7 +59,7 @@ impl<K: Key> Sources<K> {
     }
 }
 
-/// Refuses a destination that is being rebuilt: its shadow would miss the items.
+/// Refuses a destination that is being rebuilt, because its shadow would miss the items.
 fn refuse_rebuild(key: &impl Key) -> Result<(), CommandError> {
     rebuild_in(key).map_or(Ok(()), |_| Err(CommandError::Rebuilding))
 }
@@ -135,14 +135,14 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     unite(call, key, &filters, union, refusal)
 }
 
-/// Reading a byte of a blob takes as long as combining this many bytes of cells: a MiB of bits is combined in 0.3 ms,
-/// and read in 1.0 ms from a file, and in 1.4 to 2.6 ms from what DUMP replied.
+/// Reading a byte of a blob takes as long as combining this many bytes of cells: combining a MiB of bits takes 0.3 ms.
+/// Reading it takes 1.0 ms from a file, and 1.4 to 2.6 ms from a reply of DUMP.
 const READ: u64 = 4;
 
 /// Reading the shortest blob takes as long as reading this many bytes of a long blob: 2 µs.
 const LEAST_READ: u64 = 2048;
 
-/// `BF.MERGE destination BLOB data [data…]`: the same with filters that aren't in keys: files, or replies of DUMP,
+/// `BF.MERGE destination BLOB data [data…]`: merges filters that aren't in keys. They are files or replies of DUMP,
 /// perhaps from another server.
 fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, CommandError> {
     let refusal = |why: Refused| why.told(|source| format!("blob {}", source.saturating_add(1)));

@@ -2,7 +2,7 @@
 //! without a server.
 //!
 //! A command sees the server through [`Call`]: its arguments, the keys it may open, the clock and the
-//! configuration. Besides its reply it can cause three things: replication, a keyspace event, and freeing memory on
+//! configuration. Besides replying, it can cause three things: replication, a keyspace event, and freeing memory on
 //! another thread.
 //!
 //! | file | commands |
@@ -17,10 +17,10 @@
 //! | `rebuild` | BF.REBUILD |
 //! | `import` | BF.IMPORT, LOAD |
 //! | `export` | BF.EXPORT |
-//! | `cuckoo` | CF.*, except the next line |
+//! | `cuckoo` | CF.*, except those in the next row |
 //! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
 //!
-//! They share `write` (limits, creating, catching up, growing), `blob` (the items of one string), `options`, `loads`
+//! They share `write` (limits, creating, catching up, growing), `blob` (the items in one string), `options`, `loads`
 //! (what outlives a command), `pieces` (commands with many items), and `reach` (how far a filter can grow).
 
 #![deny(
@@ -68,7 +68,7 @@ use write::Mode;
 /// Runs a command.
 ///
 /// # Errors
-/// Why it was refused; the keys are then unchanged.
+/// If the command is refused. The keys are then unchanged.
 #[inline(always)]
 pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, CommandError> {
     match command {

@@ -1,8 +1,8 @@
-//! Commands in pieces: a command with many items has the same effect as several commands that each have some of the
-//! items.
+//! Splits commands into pieces. A command with many items has the same effect as several commands with some of the
+//! items each.
 //!
 //! A command that has blocked the server for long enough [goes on later](super::Call::go_on_later). This file decides
-//! which items the next piece has, and how the replies of the pieces become the reply of the command.
+//! which items the next piece has, and combines the replies of the pieces into the command's reply.
 
 use super::blob::cut;
 use super::call::Rest;
@@ -16,13 +16,12 @@ use std::ops::Range;
 pub struct Progress {
     /// The answers for the piece's items, if the command replies with a list.
     pub answers: Option<Reply>,
-    /// If this was the last piece: the reply. For a list, that is the error that ends the list early, or
+    /// The reply, if this was the last piece. For a list, this is the error that ends the list early, or
     /// [`Reply::Later`].
     pub end: Option<Result<Reply, CommandError>>,
 }
 
-/// A command of which some pieces are done. Positions are numbers of arguments, or of bytes if one argument has all
-/// items.
+/// A command that has run in part. Positions count arguments, or bytes if all items are in one argument.
 #[derive(Debug)]
 pub struct Pieces {
     first: usize,
@@ -44,11 +43,12 @@ pub struct Pieces {
 
 impl Pieces {
     /// Maximum number of arguments or bytes in a piece. Copying this number of bytes takes 50 µs, and reading the
-    /// lengths in them 500 µs. A piece may have as many items as there are arguments before them, which are in every
-    /// piece.
+    /// lengths in them 500 µs. The limit is never below the number of arguments before the items, because every piece
+    /// repeats those.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
-    /// A command with this number of arguments, or of bytes if one argument has all items, whose first piece is done.
+    /// A command whose first piece is done. `end` is its number of arguments, or of bytes if all items are in one
+    /// argument.
     pub fn new(rest: Rest, end: usize) -> Pieces {
         let Rest { first, done, of, within } = rest;
         let at = within.map_or(first.saturating_add(done), |within| within.at);
@@ -73,12 +73,12 @@ impl Pieces {
         self.first
     }
 
-    /// Whether one argument has all items.
+    /// Whether all items are in one argument.
     pub fn is_blob(&self) -> bool {
         self.is_blob
     }
 
-    /// The next piece, and the number of its items. `blob` is the argument that has all items.
+    /// The next piece, and the number of its items. `blob` is the argument that contains all items, if there is one.
     pub fn next(&self, blob: &[u8]) -> (Range<usize>, usize) {
         let (len, items) = if self.is_blob {
             cut(blob.get(self.at..).unwrap_or_default(), self.width, self.most)
@@ -101,7 +101,7 @@ impl Pieces {
         self.add(Ok(reply))
     }
 
-    /// Adds the outcome of a piece, and the items that it left for the next.
+    /// Adds the outcome of a piece, and notes which items it left for the next.
     pub fn absorb(
         &mut self,
         (piece, items): (Range<usize>, usize),

@@ -18,13 +18,13 @@ use smallvec::SmallVec;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-/// Argument of the first item of ADD.
+/// The position of ADD's first item among the arguments.
 const FIRST_ITEM: usize = 3;
 
-/// The event of a COMMIT.
+/// The keyspace event that COMMIT sends.
 const COMMITTED: &CStr = c"bf.rebuild.commit";
 
-/// Bytes of another filter that are processed in the time for one item of a static filter.
+/// Building a static filter takes as long per item as processing this many bytes of another filter.
 const BUILD_COST: u64 = 128;
 
 /// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT |
@@ -132,7 +132,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// Backfills the shadow from a blob.
 fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut blobs = Parts::parse(call, FIRST_ITEM)?;
-    // A blob of one part is checked before anything changes.
+    // If the blob has only one part, that is checked before anything changes.
     let part = blobs.next()?;
     let mut key = open_rebuild(call)?;
     let Some(Target::Both(rebuild)) = key.target()? else { return Err(CommandError::Internal) };
@@ -162,7 +162,7 @@ fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// Builds a static filter from the list that is the shadow. The result depends only on the list, so replicas build the
+/// Builds a static filter from the shadow, which is a list. The result depends only on the list, so replicas build the
 /// same filter.
 fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
     let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();
@@ -181,13 +181,13 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
                     _ => Err(Error::Mismatch),
                 });
             }
-            // The server evicts nothing until the command has ended. Then the memory of the list is free.
+            // The server evicts nothing until the command has ended. By then, the list's memory is free.
             let _admitted = Admitted::in_new_key(call, bytes, most)?;
             list.build(&|tasks, task| call.parallel(tasks, task)).map(|built| (built, items))
         }
     };
     let (built, of) = built?;
-    // While it was in another key, the list may have received items that the filter lacks.
+    // The list might have received items that the filter lacks while it was in another key.
     if of != items {
         return Err(CommandError::Changed);
     }

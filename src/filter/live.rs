@@ -32,7 +32,7 @@ impl Contents {
 
 /// A Bloom filter, native or another system's.
 pub enum Live {
-    /// A native Bloom filter: fixed, scaling or a window, with bits or counters.
+    /// A native Bloom filter: fixed, scaling, static or a window, with bits, counters or fingerprints.
     Bloom(Bloom),
     /// Another system's filter.
     Foreign(Box<Foreign>),

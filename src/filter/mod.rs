@@ -54,11 +54,11 @@ use crate::parallel::{ParallelFor, alone};
 
 /// A filter of any kind.
 pub enum Filter {
-    /// A native Bloom filter: fixed, scaling or a window, with bits or counters.
+    /// A native Bloom filter: fixed, scaling, static or a window, with bits, counters or fingerprints.
     Bloom(Bloom),
     /// Another system's Bloom filter.
     Foreign(Box<Foreign>),
-    /// Fingerprints in buckets.
+    /// A cuckoo filter, native or RedisBloom's.
     Cuckoo(Cuckoo),
     /// A Bloom filter that is being rebuilt, together with its shadow.
     Rebuild(Box<Rebuild>),

@@ -159,7 +159,7 @@ fn the_chain_of_2_0_1_is_read_and_written_as_today() {
     assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::FullOrCut));
     assert_eq!(positions(&filter, 0), [0, 1, 15]);
     assert!(filter.contains(b"user:42") && !filter.contains(b"user:43"));
-    // The number of bits was missing, which today's RedisBloom refuses. The rest is unchanged.
+    // The old dump lacked the number of bits, and today's RedisBloom refuses such a dump. The rest is unchanged.
     let link = Link { bits: 16, ..Link::empty(4, 0.2, 3, 16).rounded(4).with(&[0, 1, 15]) };
     assert_eq!(save(&filter), chain(4, ROUNDED, 2, std::slice::from_ref(&link)));
     // Added items go where today's RedisBloom looks for them, and existing bits stay.

@@ -436,8 +436,8 @@ fn a_head_alone_allocates_nothing() {
     assert!(largest_infallible() < 1024, "{} bytes", largest_infallible());
 }
 
-/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes. Reading it needs no memory except for a list
-/// of these.
+/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes. Reading it needs memory for a list of them at
+/// most.
 #[test]
 fn a_head_of_many_sub_filters_allocates_their_list() {
     let mut head = Encoder::new(&Cuckoo::new(CuckooSpec { expansion: 1, ..CUCKOO }).unwrap()).head().to_vec();

@@ -1,16 +1,17 @@
-"""Filters loaded by LOADCHUNK in random sequences: whatever is wrong is refused, and no key is half a filter.
+"""Loads filters by LOADCHUNK in random sequences: the server refuses every wrong piece, and no key is half a filter.
 
-Pieces of several filters come for a few keys in turn: heads alone, chunks in the wrong order, again, overlapping,
-damaged, of other filters, by the other family's command, or under a wrong iterator. Clients are killed between two
-chunks and within one; keys appear and go. Between any two pieces a load is ended by its client, a value comes to its
-key by SET, RENAME or an add, all keys are flushed, or there is no memory for a moment. A model says of each piece whether
-it is accepted, of each key whether it exists (not before its filter is complete, and then it is the one that was
-dumped, which can be copied, and restored from its own DUMP), and of the server how many loads wait, for how many bytes,
-and that they hold no more than came.
+The suite sends pieces of several filters to a few keys in turn: heads alone, and chunks that are out of order,
+repeated, overlapping, damaged, from another filter, sent by the other family's command, or under a wrong iterator.
+Clients are killed between two chunks and within one; keys appear and disappear. Between any two pieces the client might
+end the load, SET, RENAME or an add might give the key a value, all keys might be flushed, or the server might briefly
+have no memory. A model predicts whether each piece is accepted and whether each key exists. A key must not exist before
+its filter is complete; then the filter must equal the dumped one, and it can be copied, and restored from its own DUMP.
+The model also predicts how many loads wait, and for how many bytes, and checks that they hold no more than was sent.
 
-The server writes an append-only file, and has a replica, which has one too. Every now and then one of them starts again,
-syncs in full in some way, or rewrites its file with or without an RDB part, or another one joins, most often in the middle
-of loads. Then all have the same keys, and the loads that they must have: each goes on where its next piece comes.
+The server writes an append-only file, and so does its replica, which has a replica of its own. Every now and then a
+server restarts, does a full sync, or rewrites its file with or without an RDB part, or a new one joins, usually in the
+middle of loads. Afterwards all servers must have the same keys and the expected loads, and each load continues when its
+next piece arrives.
 """
 
 import dataclasses
@@ -43,14 +44,14 @@ SOURCES = [
 
 @dataclasses.dataclass
 class Source:
-    """A filter as it is dumped."""
+    """A dumped filter."""
 
     name: str
     prefix: str
     head: bytes
-    arrays: list[range]  # of bytes of the body: a chunk lies in one of them
+    arrays: list[range]  # byte ranges of the body: each chunk lies within one of them
     body: bytes
-    stamp: bytes | None  # of our own chunks; those of RedisBloom have nothing but the bytes
+    stamp: bytes | None  # only in our own chunks: RedisBloom's contain nothing but data
     digest: bytes
 
     @classmethod
@@ -67,7 +68,7 @@ class Source:
         (digest,) = client.execute_command("DEBUG", "DIGEST-VALUE", name)
         return cls(name, prefix, head, arrays, body, stamp, digest)
     def piece(self, start: int, end: int) -> tuple[int, bytes]:
-        """The bytes from `start` to `end` of the body, and the iterator that they are loaded with."""
+        """The iterator that loads the body's bytes from `start` to `end`, and the chunk with these bytes."""
         data = self.body[start:end]
         if self.stamp:
             data = seal_chunk(struct.pack("<QI", start, len(data)) + bytes(8) + data, self.stamp)
@@ -77,7 +78,7 @@ class Source:
         return next(array for array in self.arrays if at in array)
 
     def cut(self, chance: random.Random, start: int) -> int:
-        """Possible ends of a chunk that begins at `start`."""
+        """A possible end of a chunk that begins at `start`."""
         unit = 8 if self.stamp else 1
         end = self.array(start).stop
         return end if chance.random() < 0.6 else chance.randrange(start, end, unit) + unit
@@ -85,12 +86,12 @@ class Source:
 
 @dataclasses.dataclass
 class Load:
-    """What has come of a filter."""
+    """The part of a filter that has been sent."""
 
     source: Source
     covered: bytearray
     sent: int = 0  # bytes
-    missed: bool = False  # a file was rewritten without it
+    missed: bool = False  # the append-only file was rewritten without this load
 
     @property
     def next(self) -> int:
@@ -102,7 +103,7 @@ class Load:
 
 
 class Sequences:
-    """The client's side: what it sends, and what must result."""
+    """The client's side: what it sends, and what it expects."""
 
     def __init__(self, server, client, seed: int):
         self.server, self.chance = server, random.Random(seed)
@@ -115,11 +116,11 @@ class Sequences:
         client.flushall()
         self.client = client
         self.loads: dict[str, Load] = {}
-        self.complete: dict[str, bytes | None] = {}  # digests of the filters that are there; None if it is another value
+        self.complete: dict[str, bytes | None] = {}  # each key's digest; None if its value isn't a filter we loaded
         self.pieces = self.refused = self.filters = self.killed = self.restarts = self.ended = self.disturbed = 0
         self.replica = server.replica(config=CONFIG)
         self.last = self.replica.replica(config=CONFIG)
-        self.batch: list[tuple[list, object]] = []  # commands, and what they reply
+        self.batch: list[tuple[list, object]] = []  # commands, and the replies they must get
 
     # ---- the model --------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Sequences:
         if source is not load.source or (source.stamp and start != load.next):
             return False
         if source.stamp and iterator != 1 + end:
-            del self.loads[key]  # the client mixes things up
+            del self.loads[key]  # the right chunk under a wrong iterator: the server ends the load
             return False
         load.covered[start:end] = b"\1" * (end - start)
         load.sent += end - start
@@ -179,7 +180,8 @@ class Sequences:
         self.weigh()
 
     def weigh(self) -> None:
-        """The server counts the loads that wait, and they occupy no more than came. Heads are larger in memory."""
+        """The server counts the waiting loads, and they use no more memory than was sent. Heads need more in memory
+        than on the wire."""
         wait_for(lambda: figures(self.client)["freeing_bytes"] == 0, "what was dropped to be freed")
         seen = figures(self.client)
         loads = self.loads.values()
@@ -190,7 +192,7 @@ class Sequences:
             assert seen["load_held_bytes"] == 0, seen
 
     def flush(self) -> None:
-        """Sends what has been decided, and compares the replies."""
+        """Sends the batch, and compares the replies with the expected ones."""
         with self.client.pipeline(transaction=False) as pipeline:
             for command, _ in self.batch:
                 pipeline.execute_command(*command)
@@ -205,12 +207,12 @@ class Sequences:
         return "\n".join(map(short, commands[: commands.index(last) + 1]))
 
     def head(self, key: str) -> None:
-        """Begins, or restarts."""
+        """Begins a load, or restarts it with another filter."""
         source = self.chance.choice(self.sources)
         self.send(key, source.prefix, 1, source.head, source)
 
     def proceed(self, key: str) -> None:
-        """What a correct client does next."""
+        """Does what a correct client would do next."""
         if key in self.complete:
             return self.remove(key) if self.chance.random() < 0.5 else self.again(key)
         if key not in self.loads:
@@ -229,19 +231,20 @@ class Sequences:
         return self.loads[key].source if key in self.loads else self.chance.choice(self.sources)
 
     def again(self, key: str) -> None:
-        """A chunk from any place: one that has come already, one that overlaps, or one that leaves a gap."""
+        """Sends a chunk from anywhere: one that was already sent, one that overlaps, or one that leaves a gap."""
         source = self.source_of(key)
         unit = 8 if source.stamp else 1
         start = self.chance.randrange(0, len(source.body), unit)
         self.chunk(key, source, start, source.cut(self.chance, start))
 
     def early(self, key: str) -> None:
-        """The last chunk."""
+        """Sends the last chunk before its turn."""
         source = self.source_of(key)
         self.chunk(key, source, source.arrays[-1].start, len(source.body))
 
     def damaged(self, key: str) -> None:
-        """For our own pieces, which have checksums. Only its length shows that a piece of RedisBloom is damaged."""
+        """Sends a damaged piece. Our own pieces have checksums, so any byte can be wrong; in RedisBloom's, only a wrong
+        length reveals damage."""
         source = self.source_of(key)
         whole = self.chance.choice([source.head, source.piece(source.arrays[0].start, source.arrays[0].stop)[1]])
         iterator = 1 if whole is source.head else 1 + source.arrays[0].stop
@@ -252,13 +255,13 @@ class Sequences:
             self.send(key, source.prefix, iterator, data, None)
 
     def stranger(self, key: str) -> None:
-        """One of our chunks, from another filter. RedisBloom's chunks don't say which filter they belong to."""
+        """Sends one of our chunks, but of another filter. RedisBloom's chunks don't say which filter they belong to."""
         source = self.chance.choice([source for source in self.sources if source.stamp])
         self.chunk(key, source, 0, source.cut(self.chance, 0))
 
     def wrong_iterator(self, key: str) -> None:
-        """In our own formats, the right chunk. In RedisBloom's, a chunk that would end beyond the filter, or begin
-        before it."""
+        """Sends a chunk under a wrong iterator. In our own formats it is the right chunk; in RedisBloom's, one that
+        would end beyond the filter, or begin before it."""
         source = self.source_of(key)
         if source.stamp:
             start = self.loads[key].next if key in self.loads else 0
@@ -278,13 +281,14 @@ class Sequences:
             self.chunk(key, source, start, source.arrays[0].stop, prefix=OTHER[source.prefix])
 
     def remove(self, key: str) -> None:
-        """Deletes the key, if there is one. If there is none, the server tells the module nothing, so no load ends."""
+        """Deletes the key if it exists. If it doesn't, the server doesn't notify the module, so no load ends."""
         self.batch.append((["DEL", key], int(key in self.complete)))
         self.complete.pop(key, None)
         self.batch.append((["EXISTS", key], 0))
 
     def end(self, key: str) -> None:
-        """Ends the load with SCANDUMP's last reply. Without a load, or for the other family's load, it is refused."""
+        """Ends the load with SCANDUMP's last reply. The server refuses it without a load, or if the load belongs to the
+        other family."""
         load, prefix = self.loads.get(key), self.chance.choice(["BF", "CF"])
         waits = load is not None and load.source.prefix == prefix
         self.batch.append(([f"{prefix}.LOADCHUNK", key, 0, b""], b"OK" if waits else redis.ResponseError))
@@ -293,8 +297,7 @@ class Sequences:
             del self.loads[key]
 
     def overwrite(self, key: str) -> None:
-        """Another value appears in the key. On Redis that ends its load; on Valkey the load waits until the key is
-        gone."""
+        """Gives the key another value. On Redis that ends its load; on Valkey the load waits until the key is gone."""
         way = self.chance.choice(["SET", "RENAME", "COPY", "ADD"])
         match way:
             case "SET":
@@ -314,7 +317,7 @@ class Sequences:
         self.batch.append((["EXISTS", key], 1))
 
     def without_memory(self, key: str) -> None:
-        """While the server is above its limit, no piece is accepted. The loads are small, and stay."""
+        """While the server is above its memory limit, it accepts no piece. The loads are small, so it keeps them."""
         source = self.source_of(key)
         refused = redis.exceptions.OutOfMemoryError
         iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
@@ -333,8 +336,8 @@ class Sequences:
         self.complete.clear()
 
     def kill(self, key: str) -> None:
-        """The client disconnects, sometimes in the middle of a piece. The pieces that it had sent stay for the next
-        one."""
+        """Disconnects the client, sometimes in the middle of a piece. The pieces that it sent are kept for the next
+        client."""
         self.killed += 1
         if self.chance.random() < 0.5:
             return self.client.connection_pool.disconnect()
@@ -345,14 +348,14 @@ class Sequences:
         with socket.create_connection(("127.0.0.1", self.server.port)) as half:
             half.sendall(request[: self.chance.randrange(1, len(request) - 1)])
 
-    # ---- what is there is loaded ------------------------------------------------------------------------------------
+    # ---- restarts, replicas and rewritten files ---------------------------------------------------------------------
 
     def waits_elsewhere(self, load: Load) -> bool:
-        """Whether replicas and files have the pieces that have come so far."""
+        """Whether replicas and files have the pieces that were sent so far."""
         return bool(load.source.stamp) and not load.missed and saves_loads(self.server.spec)
 
     def disturb(self) -> None:
-        """Something that happens to servers in the middle of loads."""
+        """Does something that happens to servers in the middle of loads."""
         self.disturbed += 1
         match self.chance.choice(["rewrite", "rewrite", "sync", "restart", "join"]):
             case "rewrite":
@@ -369,7 +372,7 @@ class Sequences:
                 self.replica.command("REPLICAOF", "127.0.0.1", self.server.port)
             case "restart":
                 server = self.chance.choice([self.replica, self.last])
-                # While a server writes its first file, it isn't stopped.
+                # Don't stop a server while it writes its first file.
                 wait_for(lambda: not server.info("persistence")["aof_rewrite_in_progress"], "a rewrite to end")
                 server.restart(kill=self.chance.random() < 0.5)
             case "join":
@@ -393,11 +396,11 @@ class Sequences:
                     assert digests[0] == digests[1], (replica, key)
                 expected = [key for key in waiting if self.waits_elsewhere(self.loads[key])]
                 seen = figures(there)["loads"]
-                # If a file was rewritten without a load, that load ends on other servers when its next piece arrives.
+                # If a file was rewritten without a load, other servers end that load when its next piece arrives.
                 assert len(expected) <= seen <= len(waiting), (replica, seen, expected, waiting)
 
     def restart(self) -> None:
-        """Every object can be saved and loaded, and the loads in progress continue."""
+        """Restarts the server. Every object can be saved and loaded, and the loads in progress continue."""
         self.restarts += 1
         client, there = self.client, [key for key, digest in self.complete.items() if digest]
         for key in there:
@@ -439,7 +442,7 @@ def chunks(spec, arguments) -> str:
             progress(number, arguments.count, "sequences")
         server.check()
     for count in [sequences.filters, sequences.refused, sequences.ended]:
-        assert count > arguments.count / 20  # else it shows little
+        assert count > arguments.count / 20  # with fewer, the run proves little
     return (
         f"{arguments.count:,} sequences of {sequences.pieces:,} pieces, {sequences.refused:,} refused, "
         f"{sequences.filters:,} filters complete, {sequences.ended:,} loads ended, {sequences.killed:,} clients killed, "

@@ -1,10 +1,10 @@
-"""Clusters: slots move, primaries change places and are killed under traffic, and no acknowledged add is lost.
+"""Clusters lose no acknowledged add while slots move and primaries fail over and are killed under traffic.
 
-A cluster of three primaries and three replicas on loopback has filters of every kind and of every system. Under
-traffic, every slot that has keys goes to another primary and back, by MIGRATE and, where the server has it, by atomic
-slot migration; every primary changes places with its replica; primaries are killed. No acknowledged add is lost (when a
-primary is killed, none that WAIT has acknowledged), replicas stay equal to their primaries, and a filter that nobody
-has written to is unchanged. """
+A cluster of three primaries and three replicas on loopback contains filters of every kind and of every system. Under
+traffic, every slot that has keys moves to another primary and back, by MIGRATE and, where the server supports it, by
+atomic slot migration; every primary swaps roles with its replica; primaries are killed. No acknowledged add is lost
+(after a kill, none that WAIT acknowledged), replicas stay equal to their primaries, and a filter that nobody wrote to
+is unchanged. """
 
 import contextlib
 import dataclasses
@@ -25,14 +25,14 @@ EVERY_NTH_IS_WRITTEN_TO = 3
 
 @dataclasses.dataclass
 class Herd:
-    """Keys of a cluster, by slot, and what they were created from."""
+    """The keys of a cluster, and the filters that they were created from."""
 
     cluster: Cluster
     originals: dict[str, str]  # the filter on the workbench that each key was made from
-    looks: dict[str, tuple]  # of the filters on the workbench
-    written_to: dict[str, str]  # family by key
+    looks: dict[str, tuple]  # each workbench filter's look
+    written_to: dict[str, str]  # each key's family
     seed: int
-    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)  # of clients
+    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)  # client numbers
 
     @property
     def slots(self) -> list[int]:
@@ -43,7 +43,8 @@ class Herd:
 
 
 def workbench(spec) -> tuple[dict[str, bytes], dict[str, tuple], dict[str, str]]:
-    """A filter of every kind in every state, and of every other system: its DUMP, its look, its family."""
+    """Makes a filter of every kind in every state, and of every other system. Returns their DUMPs, looks and
+    families."""
     with Server(spec) as server, server.client() as client:
         make_all(client)
         move_all_in(client)
@@ -80,7 +81,8 @@ def fill(cluster: Cluster, spec, count: int, seed: int) -> Herd:
 
 
 def must_be_whole(herd: Herd, traffic: list[Traffic]) -> None:
-    """After the traffic: nothing acknowledged is lost, replicas are equal, and filters without writes are unchanged."""
+    """Checks after the traffic that nothing acknowledged is lost, that replicas are equal, and that filters without
+    writes are unchanged."""
     cluster = herd.cluster
     with cluster.client() as client:
         lost = [item for one in traffic for item in one.lost(client)]
@@ -122,16 +124,16 @@ def under_traffic(herd: Herd, work, *, clients: int = CLIENTS, safe: bool = Fals
 
 
 def redirections(cluster: Cluster, kind: str) -> int:
-    """How often clients were redirected to another node."""
+    """The number of times that clients were redirected to another node."""
     statistics = (node.info("errorstats").get(f"errorstat_{kind}", {"count": 0}) for node in cluster.nodes)
     return sum(found["count"] for found in statistics)
 
 
-# ---- what happens to it ---------------------------------------------------------------------------------------------
+# ---- what happens to the cluster ------------------------------------------------------------------------------------
 
 
 def reshard(herd: Herd) -> None:
-    """Every slot to the next primary, and then back in another order."""
+    """Moves every slot to the next primary, and then back in reverse order."""
     homes = {slot: herd.cluster.owner(slot) for slot in herd.slots}
     for slot, home in homes.items():
         primaries = herd.cluster.primaries()
@@ -141,7 +143,7 @@ def reshard(herd: Herd) -> None:
 
 
 def reshard_atomically(herd: Herd) -> None:
-    """All slots of a primary to the next, and its slots back."""
+    """Moves all slots of each primary to the next one, and then back."""
     cluster = herd.cluster
     primaries = cluster.primaries()
     for home, other in zip(primaries, primaries[1:] + primaries[:1], strict=True):

@@ -1,13 +1,14 @@
-"""Bytes that no server wrote, through every door: they are refused, or load as a filter that works.
+"""Sends bytes that no server wrote to every command that reads a filter: it refuses them, or they load as a working
+filter.
 
-Mostly by RESTORE: filters of every type, kind and state, in every encoding that is read, with all kinds of damage
-(kit/damage.py). Checksums find some of it. The checksums of the rest are corrected, so that only validation stands
-between it and the decoder. In addition: items of BF.BULKADD and BF.BULKTEST whose lengths lie, damaged files for
-BF.LOAD and BF.IMPORT, RDB files that are loaded at a start, and append-only files with a damaged end.
+Most go to RESTORE: filters of every type, kind and state, in every supported encoding, with all kinds of damage
+(kit/damage.py). Checksums detect some of it. In the other payloads the checksums are corrected, so that only validation
+protects the decoder. The suite also sends BF.BULKADD and BF.BULKTEST items with wrong lengths, damaged files for
+BF.LOAD and BF.IMPORT, RDB files that a server loads at startup, and append-only files with a damaged end.
 
-What is refused leaves no key. What loads is a filter like any other: it gets 50 random commands, and the result can be
-copied, saved and loaded again. Nothing crashes, hangs, or grows without bound. The default count is 100,000 payloads
-over the four servers of the matrix.
+A refused payload leaves no key. A payload that loads is a filter like any other: it gets 50 random commands, and the
+result can be copied, saved and loaded again. Nothing crashes, hangs, or grows without bound. The default count adds up
+to 100,000 payloads over the four servers of the matrix.
 """
 
 import contextlib
@@ -26,17 +27,17 @@ from kit.payload import CUCKOO, Payload, write_length
 from kit.servers import FATAL, ServerFailed
 from kit.suite import Server, options, progress, run
 
-HANG = 1.0  # seconds of the server's processor: others share the machine, so the clock on the wall says little
+HANG = 1.0  # seconds of the server's CPU time: on a shared machine, wall-clock time says little
 GROWTH = 64 << 20  # bytes of resident memory
-LEAK = 4 << 20  # bytes still allocated when all keys are gone
-RELOAD_EVERY = 100  # payloads that loaded
+LEAK = 4 << 20  # bytes still allocated after all keys were deleted
+RELOAD_EVERY = 100  # loaded payloads
 CONFIG = {
     "rdbcompression": "no",
     "sanitize-dump-payload": "yes",
     # A damaged append-only file causes errors while it is replayed, which would stop a server that panics on them.
     "propagation-error-behavior": "ignore",
 }
-SMALL = ["MAX_FILTER_BYTES", "1mb"]  # so that no filter grows to where it is slow for its size alone
+SMALL = ["MAX_FILTER_BYTES", "1mb"]  # so that no filter is slow only because of its size
 
 
 class Suite:
@@ -44,7 +45,7 @@ class Suite:
 
     def __init__(self, server, chance: random.Random):
         self.server, self.chance = server, chance
-        self.client = server.client(socket_timeout=200)  # this process and the server's may stand still for a while
+        self.client = server.client(socket_timeout=200)  # the machine may suspend this process or the server's
         self.dumps = sources(self.client)
         self.version = version_of(next(dump for dump in self.dumps.values() if is_native(dump[:-10])))
         self.loaded = self.refused = 0
@@ -52,7 +53,7 @@ class Suite:
     # ---- RESTORE ----------------------------------------------------------------------------------------------------
 
     def control(self) -> None:
-        """Undamaged payloads load with the checksums that this suite computes."""
+        """Checks that undamaged payloads load with the checksums that this suite computes."""
         self.check_outer(True)
         for name, dump in self.dumps.items():
             body = dump[:-10]
@@ -69,7 +70,7 @@ class Suite:
             self.client.delete("hostile")
 
     def check_outer(self, check: bool) -> None:
-        """Whether the server looks at the checksum around a payload."""
+        """Sets whether the server verifies the checksum around a payload."""
         self.client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", int(not check))
 
     def restore(self, number: int) -> None:
@@ -82,7 +83,7 @@ class Suite:
             self.attempt(["RESTORE", "hostile", 0, dump], where, "Bad data format")
 
     def attempt(self, command: list, where: str, refusal: str = "") -> None:
-        """Creates the key `hostile`, or is refused and creates none."""
+        """Runs a command that creates the key `hostile`, or is refused and creates no key."""
         try:
             self.client.execute_command(*command)
         except redis.ResponseError as error:
@@ -94,7 +95,7 @@ class Suite:
             self.live(where)
 
     def live(self, where: str) -> None:
-        """A filter that loaded gets commands of all kinds, and the result is saved and loaded again."""
+        """Runs all kinds of commands on a filter that loaded, and saves and loads the result."""
         client, chance = self.client, self.chance
         client.copy("hostile", "copy")
         prefix = family(client, "hostile")
@@ -114,7 +115,7 @@ class Suite:
             before = client.execute_command("DEBUG", "DIGEST-VALUE", *keys)
             assert client.execute_command("DEBUG", "RELOAD") == b"OK", where
             assert client.execute_command("DEBUG", "DIGEST-VALUE", *keys) == before, where
-        # This filter stays for the next one, which may be merged with it.
+        # Keep this filter: random commands might merge the next one with it.
         pipelined(client, [["RENAME", "hostile", "other"], ["DEL", "copy", "again", "like"]])
 
     @contextlib.contextmanager
@@ -130,13 +131,13 @@ class Suite:
     # ---- BULKADD, BULKTEST, LOAD, IMPORT ----------------------------------------------------------------------------
 
     def argument(self, number: int) -> None:
-        """A damaged blob as the argument of a command."""
+        """Passes a damaged blob to a command."""
         self.chance.choice(
             [self.bulk, self.load, self.bloom_v3, self.guava, self.sbbf, self.bitmap, self.merge]
         )(number)
 
     def bulk(self, number: int) -> None:
-        """A blob either contains whole items, or it is refused and nothing has changed."""
+        """Checks that a blob without whole items is refused and changes nothing."""
         client, chance = self.client, self.chance
         items = [chance.randbytes(chance.choice([0, 1, 8, 8, 300])) for _ in range(chance.randint(0, 200))]
         blob = b"".join(struct.pack("<I", len(item)) + item for item in items)
@@ -181,18 +182,18 @@ class Suite:
             self.attempt([*words, blob], where)
 
     def merge(self, number: int) -> None:
-        """A damaged payload, or the pieces of one as a file, merged into an empty key."""
+        """Merges a damaged payload, or the file of its pieces, into an empty key."""
         what, body = damaged(self.dumps, self.chance)
         data = sealed(body, OLDEST)
         if self.chance.random() < 0.3:
-            with contextlib.suppress(Exception):  # it can't be taken apart any more
+            with contextlib.suppress(Exception):  # too damaged to split into pieces
                 data = b"".join(Payload.parse(data).pieces)
         where = f"merge {number}, {what}: {data.hex()}"
         with self.quick(where):
             self.attempt(["BF.MERGE", "hostile", "BLOB", data], where)
 
     def bitmap(self, number: int) -> None:
-        """A string imported as a filter of go-zero or Redisson, with wrong numbers."""
+        """Imports a string as a go-zero or Redisson filter with wrong parameters."""
         chance = self.chance
         source = chance.randbytes(chance.choice([0, 1, 100, 1000]))
         numbers = [0, 1, 63, 64, 800, 8000, 8001, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, -1, "x", ""]
@@ -207,7 +208,7 @@ class Suite:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def rdb(self, number: int) -> None:
-        """Intact filters and a damaged one: a server loads the file when it starts, or exits normally."""
+        """Writes an RDB file with intact filters and a damaged one. A server that starts loads it, or exits normally."""
         chance = self.chance
         what, body = damaged(self.dumps, chance)
         sound = {f"sound:{at}": chance.choice(list(self.dumps.values()))[:-10] for at in range(chance.randrange(4))}
@@ -232,7 +233,7 @@ class Suite:
         self.client.flushall()
 
     def tail(self, number: int, server, written: dict) -> None:
-        """The end of the append-only file is cut off, which the server repairs, or damaged."""
+        """Cuts off the end of the append-only file, which the server must repair, or damages it."""
         chance = self.chance
         server.kill()
         folder = server.directory / "appendonlydir"
@@ -256,8 +257,8 @@ class Suite:
                     client.restore("again", 0, client.dump(key), replace=True)
 
     def starts(self, server, where: str) -> bool:
-        """Starts it. If the file is refused, the server exits normally and isn't killed by a signal. But if a key is
-        in the file twice, the server itself panics, whatever the key's type."""
+        """Starts the server. If it refuses the file, it must exit normally, not by a signal. The exception is a file
+        that contains a key twice: there the server itself panics, whatever the key's type."""
         logged = len(server.log())
         try:
             try:
@@ -265,11 +266,11 @@ class Suite:
             except ServerFailed:
                 if not server.alive():
                     raise
-                server.wait_until_ready()  # the machine may have stood still
+                server.wait_until_ready()  # the machine may have been suspended
         except ServerFailed as error:
             if "RDB has duplicated key" in server.log()[logged:]:
                 return False
-            # Redis checks the file before it exits, with status 0 if only the module found an error.
+            # Redis checks the file before it exits. The status is 0 if only the module found an error.
             assert server.process.returncode >= 0 and not FATAL.search(server.log()[logged:]), f"{error}\n{where}"
             return False
         return True
@@ -296,8 +297,8 @@ class Suite:
 
 
 def random_commands(prefix: str, like: list, chance: random.Random, count: int = 50) -> list[list]:
-    """A command of the family of the key `hostile`, sometimes of the other family. `copy` has the same kind, `other`
-    may differ."""
+    """Random commands, mostly of `hostile`'s family, sometimes of the other. The key `copy` has the same kind as
+    `hostile`; `other` might not."""
     key = "hostile"
 
     def items(most):
@@ -364,7 +365,7 @@ def pipelined(client, commands: list[list]) -> list:
 
 
 def like(client) -> list[bytes]:
-    """The error rate and the capacity that BF.RESERVE … LIKE hostile must repeat: the filter itself says which."""
+    """The error rate and the capacity that BF.RESERVE … LIKE hostile must repeat. The server's error names them."""
     try:
         client.execute_command("BF.RESERVE", "like", 0.5, 1, "LIKE", "hostile")
     except redis.ResponseError as error:
@@ -374,7 +375,7 @@ def like(client) -> list[bytes]:
 
 
 def filters(client) -> list[bytes]:
-    """Keys that contain a filter. Damaged bytes may have become any other type."""
+    """Keys that contain a filter. A damaged payload may have loaded as any other type."""
     return [key for key in client.keys() if client.type(key).startswith((b"bloom", b"MBbloom"))]
 
 
@@ -394,7 +395,7 @@ def family(client, key: str) -> str:
 
 
 def whole_items(blob: bytes, form: str, width: int = 0) -> int | None:
-    """The number of items in a blob of BF.BULKADD, None if it doesn't consist of whole items."""
+    """The number of items in a BF.BULKADD blob, or None if it doesn't consist of whole items."""
     if form == "FIXED":
         return len(blob) // width if 0 < width < 1 << 63 and len(blob) % width == 0 else None
     count = 0
@@ -406,7 +407,7 @@ def whole_items(blob: bytes, form: str, width: int = 0) -> int | None:
     return count
 
 
-# ---- what it costs --------------------------------------------------------------------------------------------------
+# ---- the run --------------------------------------------------------------------------------------------------------
 
 
 def processor_seconds(server) -> float:
@@ -426,7 +427,7 @@ def corrupt(spec, arguments) -> str:
             suite.restore(number)
             progress(number + 1, arguments.count, "payloads")
         figure = f"{arguments.count:,} payloads ({suite.loaded:,} loaded, {suite.refused:,} refused)"
-        # Otherwise the suite would show little.
+        # With fewer, the run proves little.
         assert suite.loaded > arguments.count / 10 and suite.refused > arguments.count / 4, figure
         suite.check_outer(True)
         for number in range(arguments.count // 5):

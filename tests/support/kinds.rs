@@ -36,7 +36,7 @@ fn halving() -> Tightening {
     Tightening::geometric(0.5).expect("0.5 is a ratio")
 }
 
-/// The second layer has cells of 64 bits. There is no third layer.
+/// The second layer already has the widest cells, 64 bits, so there can be no third layer.
 fn sharply() -> Tightening {
     Tightening::geometric(1e-7).expect("1e-7 is a ratio")
 }

@@ -174,8 +174,9 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: the CRC-32C of its header, layers and links, with the numbers of items set to 0. For a filter
-/// that is being rebuilt, the CRC-32C of both filters' stamps. In a dump, the number of the filter changes the stamp.
+/// The stamp of a head: the CRC-32C of its header, layers and links, with the numbers of items of a Bloom filter set to
+/// 0. For a filter that is being rebuilt, the CRC-32C of both filters' stamps. In a dump, the filter's dump number
+/// changes the stamp.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
     stamp_of(head[5], &head[ENVELOPE..]) ^ u32::from(u16::from_le_bytes([head[6], head[7]]))
 }

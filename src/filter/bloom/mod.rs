@@ -91,7 +91,7 @@ pub struct Bloom {
     parameters: Parameters,
 }
 
-/// If its layer is small and has one shard, a filter of ours has two blocks of memory: this one and the layer's.
+/// A filter with one small layer of one shard consists of two memory blocks: this struct and the layer's cells.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Bloom>() == 56);
 

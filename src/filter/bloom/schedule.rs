@@ -85,7 +85,7 @@ impl Standing {
         Some(age.saturating_mul(every_ms).saturating_add(into))
     }
 
-    /// What a write at `now_ms` must do first; `None` without a period.
+    /// What a write at `now_ms` must do first; `None` if nothing is due, and always without a period.
     ///
     /// If the clock is behind by less than a period, the window waits for it: the newest generation lasts until the
     /// rotation after the next. If it ended one rotation earlier, a clock that wavers around the time of a rotation

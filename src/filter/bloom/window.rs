@@ -68,7 +68,7 @@ impl Window {
         self.standing().number_at(now_ms)
     }
 
-    /// What a write at `now_ms` must do first; `None` without a period.
+    /// What a write at `now_ms` must do first; `None` if nothing is due, and always without a period.
     ///
     /// After that, the next rotation is at most two periods away, and no item is dropped until G−1 periods have passed
     /// since its last add.

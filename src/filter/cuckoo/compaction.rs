@@ -32,9 +32,9 @@ const ROOMS_FROM: usize = 8;
 const AHEAD: usize = 16;
 
 impl Cuckoo {
-    /// Whether enough was deleted to [`compact`](Cuckoo::compact): a tenth of the items, in a filter with several
-    /// sub-filters. Never true for a large native filter, because a delete must be fast. RedisBloom compacts its
-    /// filters at any size.
+    /// Whether enough was deleted to [`compact`](Cuckoo::compact): more than a tenth of the number of items that are
+    /// left, in a filter with several sub-filters. Never true for a large native filter, because a delete must be fast.
+    /// RedisBloom compacts its filters at any size.
     pub fn is_sparse(&self) -> bool {
         self.is_sparse_after(0)
     }

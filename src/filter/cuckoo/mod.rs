@@ -58,7 +58,7 @@ const CLOSED_UP_TO: u64 = 4 << 20;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
 ///
-/// A small filter has two blocks of memory: this struct and the slots.
+/// A small filter consists of two memory blocks: this struct and the slots.
 pub struct Cuckoo {
     capacity: u64,
     seed_low: u64,
