@@ -1,14 +1,14 @@
-"""What a server writes for its replicas and its append-only file. Both get the same commands; the file can be read."""
+"""The commands that a server sends to its replicas and its append-only file, read from the file: both get the same."""
 
 
 class Effects:
-    """The commands that a server with `appendonly yes` and `appendfsync always` wrote, as they come.
+    """The commands that a server with `appendonly yes` and `appendfsync always` has written since the last call.
 
         effects = Effects(server)
         client.execute_command("BF.ADD", "seen", "ada")
         effects.new()       # [[b"bf.reserve", b"seen", …], [b"BF.ADD", b"seen", b"ada"]]
 
-    The database's SELECT is left out, as are MULTI and EXEC around the effects of one command, unless `whole`.
+    Unless `whole` is true, SELECT is left out, and so are the MULTI and EXEC around the effects of one command.
     """
 
     AROUND = (b"select", b"multi", b"exec")
@@ -27,7 +27,7 @@ class Effects:
 
 
 def parse(text: bytes):
-    """The commands of a RESP stream. Annotations (`#TS:…`) are skipped."""
+    """The commands in a RESP stream, without annotations (`#TS:…`)."""
     at = 0
 
     def line() -> bytes:

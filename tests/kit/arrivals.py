@@ -1,8 +1,10 @@
-"""Filters that other systems made, and what each answers: an `Arrival` moves in by RESTORE, BF.IMPORT or BF.LOAD.
+"""Filters that other systems made, and the answers they must give. An `Arrival` is loaded by RESTORE, BF.IMPORT or
+BF.LOAD.
 
-Recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces, go-zero's bitmap, the files of
-bits-and-blooms, each with members and with the absent items that tested positive; see the manifests in tests/fixtures.
-For Guava, Redisson, valkey-bloom and old RedisBloom, `foreign` makes objects whose positions were recorded. """
+These were recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces, go-zero's bitmap, and
+the files of bits-and-blooms, each with its members and the absent items that tested positive; see the manifests in
+tests/fixtures. For Guava, Redisson, valkey-bloom and old RedisBloom, `foreign` makes filters by rules that were checked
+against recorded positions. """
 
 import dataclasses
 import functools
@@ -33,19 +35,19 @@ REDISBLOOM_RDB = FIXTURES / "redisbloom" / "dump.rdb"
 MANIFEST = {entry["key"]: entry for entry in json.loads((FIXTURES / "redisbloom" / "manifest.json").read_text())}
 ORIGINALS = values_of(REDISBLOOM_RDB.read_bytes())
 
-OLDEST = 10  # RDB version of the oldest server, so that all of them take the payloads
+OLDEST = 10  # RDB version of the oldest server, so that all servers accept the payloads
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrival:
-    """A filter of another system, and what it answers."""
+    """A filter from another system, and the answers it must give."""
 
     name: str
-    type: bytes  # what TYPE says when it has moved in
+    type: bytes  # TYPE's reply for the loaded filter
     move_in: Callable[[redis.Redis, str], None]
     members: list[str]
     strangers: list[str]
-    positives: list[str] | None  # strangers that test positive, where that is known
+    positives: list[str] | None  # strangers that test positive; None if unknown
 
     def __str__(self) -> str:
         return self.name
@@ -63,12 +65,12 @@ class Arrival:
 
     @functools.cached_property
     def blob(self) -> bytes:
-        """All members, then all absent items, as BF.BULKTEST reads them after PREFIXED."""
+        """All members, then all absent items, in BF.BULKTEST's PREFIXED format."""
         items = [item.encode() for item in (*self.members, *self.strangers)]
         return b"".join(len(item).to_bytes(4, "little") + item for item in items)
 
     def answers_at_once(self, client, key: str) -> bytes:
-        """The same answers, for a Bloom filter by BF.BULKTEST, which costs a tenth."""
+        """The same answers. For a Bloom filter they come from BF.BULKTEST, at a tenth of the cost."""
         if self.family == "CF":
             return self.answers(client, key)
         bitmap = client.execute_command("BF.BULKTEST", key, "PREFIXED", self.blob)
@@ -86,7 +88,7 @@ def restores(value: bytes):
 
 
 def imports(*words, **source):
-    """BF.IMPORT. The keys that it reads are created first and deleted afterwards."""
+    """A move by BF.IMPORT. The keys that it reads are created first and deleted afterwards."""
 
     def move_in(client, key):
         for name, content in source.items():
@@ -102,7 +104,7 @@ def numbered(prefix: str, first: int, count: int) -> list[str]:
 
 
 def modelled(name: str, type: bytes, model, members, move_in, strangers=None) -> Arrival:
-    """The model says which absent items test positive."""
+    """An arrival whose model says which absent items test positive."""
     strangers = strangers or numbered("stranger", 0, 3000)
     return Arrival(name, type, move_in, list(members), strangers, [item for item in strangers if model.has(item)])
 
@@ -143,19 +145,19 @@ def fixtures():
 
 
 def bits_and_blooms() -> dict[str, bytes]:
-    """The file, as a program usually writes it, and as a program writes it that has called `bitset.LittleEndian()`."""
+    """The file as programs usually write it, and as they write it after calling `bitset.LittleEndian()`."""
     blob = (FIXTURES / "bits-and-blooms" / "filter.bin").read_bytes()
     swapped = b"".join(blob[at : at + 8][::-1] for at in range(16, len(blob), 8))
     return {"big-endian": blob, "little-endian": blob[:16] + swapped}
 
 
-# RedisBloom 2.0.1 in redis 7.0.15 on Linux, where seeds were cut to 32 bits: BF.RESERVE 0.2 3 with user:42.
+# Made by RedisBloom 2.0.1 in Redis 7.0.15 on Linux, which cut seeds to 32 bits: BF.RESERVE 0.2 3, with user:42 added.
 CUT = "07813016e5a289bef8030201020102040204049a9999999999c93f020304906b7ed875cc0a40020002040502038002010005"
 CUT = bytes.fromhex(CUT[:-2] + "00")
 
 
 def old_redisbloom():
-    """Versions that today's RedisBloom refuses, or reads without finding their members."""
+    """Filters of old versions, which today's RedisBloom refuses, or loads without finding their members."""
     yield Arrival("redisbloom/2.0.1", b"MBbloom--", restores(CUT), ["user:42"], numbered("x", 0, 300), None)
     members = numbered("old", 0, 90)
     model = Bitmap(redisbloom_2017, 1024, 7, map(str.encode, members))
@@ -163,8 +165,8 @@ def old_redisbloom():
     yield modelled("redisbloom/1.0", b"MBbloom--", model, members, restores(Value("MBbloom--", 1, fields).dump()))
     model = Bitmap(redisbloom_2017, 958, 7, map(str.encode, members))
     fields = [90, 1, 100, 0.01, 7, 9.585058378055, bytes(model.links[0].bits), 90]
-    # When saved, it looks like one of a later version, which added items by another rule. So absent items may get the
-    # answer of either.
+    # After a save, it looks like a filter of a later version, which added items by a different rule. So absent items
+    # may get the answer of either rule.
     value = Value("MBbloom--", 0, fields)
     yield Arrival("redisbloom/2017", b"MBbloom--", restores(value.dump()), members, numbered("stranger", 0, 3000), None)
     table = bytearray(1024)
@@ -186,7 +188,7 @@ def guava():
         ]:
             model = Bitmap(positions, 64 * 120, 5, map(encode, members))
             strangers = list(map(str, range(10_000, 14_000)))
-            # The model hashes the bytes that the funnel made of an item.
+            # The model hashes the bytes that the funnel makes from an item.
             positives = [item for item in strangers if model.links[0].has(encode(item), positions)]
             assert len(positives) > 10
             move_in = imports("GUAVA", model.guava(strategy), "FUNNEL", funnel)
@@ -212,7 +214,7 @@ def sbbf():
 
 def redisson():
     config = {"size": "9585", "hashIterations": "5", "expectedInsertions": "1000", "falseProbability": "0.01"}
-    members = numbered("user", 0, 1000)  # of 2 to 32 characters of ASCII, which matters to Kryo
+    members = numbered("user", 0, 1000)  # 2 to 32 ASCII characters, which Kryo encodes in a special form
     strangers = numbered("stranger", 0, 2000)
     for codec, encode in {
         "STRING": str.encode,
@@ -239,7 +241,7 @@ def valkey_bloom():
     for name, shape in {
         "fixed": (500, 400, 0.02, 0.5, 0),
         "scaled": (100, 1000, 0.05, 0.5, 2),
-        # A ratio without a finite binary fraction: the rates of successive links are rounded.
+        # This ratio isn't a finite binary fraction, so the rates of successive links are rounded.
         "tightened": (20, 1000, 0.1, 0.7, 2),
     }.items():
         chain, members = valkey_bloom_chain(*shape)
@@ -262,7 +264,7 @@ def move_all_in(client) -> None:
         arrival.move_in(client, name)
 
 
-# Small ones to damage.
+# Small files to damage.
 GUAVA = Bitmap(guava_64, 64, 3, [b"user:42"]).guava(1)
 SBBF = Bitmap(positions_of_sbbf, 256, 8, [b"user:42"]).sbbf()
 BLOOM_V3 = bytes.fromhex("0000000000000030 0000000000000004 0000000000000030 0000000109020000")
@@ -278,7 +280,8 @@ EDGES = {
 
 
 def damaged_value(value: Value, chance: random.Random) -> bytes:
-    """A few fields at their limits, lost, doubled, swapped or cut; sometimes another encoding, or random bytes."""
+    """Damages a few fields: sets them to edge values, or drops, doubles, replaces or cuts them. Sometimes also changes
+    the encoding, or a few bytes."""
     fields = list(value.fields)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         at = chance.randrange(len(fields))

@@ -1,4 +1,4 @@
-"""Objects of asyncio, used as if they blocked, so that one test serves both kinds of Python clients.
+"""Makes asyncio objects usable as if they were blocking, so that one test covers both kinds of Python clients.
 
 bloom = Blocking(loop, bloomery_redis.asyncio.Bloom(client, "users"))
 bloom.add("ada")                        # awaited
@@ -44,7 +44,7 @@ class Blocking:
 
 
 def _bare(argument):
-    """What a coroutine can be given: the object itself, and an iterator for `async for`."""
+    """Unwraps an argument for a coroutine: it gets the asyncio object itself, not its `Blocking` wrapper."""
     if isinstance(argument, Blocking):
         return argument.target
     if isinstance(argument, dict):

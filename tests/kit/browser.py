@@ -1,4 +1,4 @@
-"""A real browser without a window, through the W3C's WebDriver protocol, and a web server for the pages it shows."""
+"""A real browser without a window, controlled by the W3C's WebDriver protocol, and a web server for its pages."""
 
 import base64
 import contextlib
@@ -42,11 +42,11 @@ class Browser:
             raise AssertionError(json.load(error)["value"]["message"]) from None
 
     def open(self, url: str) -> None:
-        """Shows a page, with all that its scripts load."""
+        """Opens a page, including everything that its scripts load."""
         self._ask("POST", "/url", {"url": url})
 
     def run(self, script: str, *arguments):
-        """What a script in the page returns."""
+        """Runs a script in the page, and returns its result."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": arguments})
 
     def wait_for(self, script: str) -> None:
@@ -57,7 +57,7 @@ class Browser:
             time.sleep(0.05)
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
-        """The size of the page itself, without the window around it, and the preferred colour scheme."""
+        """Sets the size of the page itself, without the window around it, and the preferred colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._developer("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -72,7 +72,7 @@ class Browser:
         self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
     def picture(self, path: Path) -> None:
-        """The whole page, as PNG."""
+        """Saves a picture of the whole page as PNG."""
         picture = self._developer("Page.captureScreenshot", {"captureBeyondViewport": True})
         path.write_bytes(base64.b64decode(picture["data"]))
 
@@ -85,7 +85,7 @@ def browser(profile: Path):
     """A browser with a new profile in this folder."""
     driver = shutil.which("chromedriver")
     assert driver and shutil.which("chromium"), MISSING
-    # A driver that chooses its port itself takes a free one of IPv4 and wants the same of IPv6, which may be another's.
+    # A driver that chooses its own port takes one that is free on IPv4, and fails if that port is in use on IPv6.
     port, log = free_port(), profile / "driver.log"
     with open(log, "wb") as output:
         process = subprocess.Popen([driver, f"--port={port}"], stdout=output, stderr=output)
@@ -103,7 +103,7 @@ def browser(profile: Path):
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """The files of a folder, without a line on stderr for each."""
+    """Serves the files of a folder without logging each request to stderr."""
 
     def log_message(self, *arguments):
         pass
@@ -111,7 +111,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def web_server(folder: Path):
-    """The address at which the files of this folder are served."""
+    """Serves the files of this folder, and yields the address."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS."""
+"""Certificates for TLS tests."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ def certificates(folder: Path) -> Path:
 
 
 def tls(folder: Path, port: int) -> dict:
-    """The configuration of a server that listens there with its certificate, and requires one of its clients."""
+    """The configuration of a server that listens for TLS on this port and requires a certificate from its clients."""
     return {
         "tls-port": port,
         "tls-cert-file": folder / "server.pem",

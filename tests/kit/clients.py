@@ -1,4 +1,4 @@
-"""What clients see: the text of a refusal, and how long a PING on another connection is delayed."""
+"""What clients see: the text of an error, and how long a PING on another connection is delayed."""
 
 import threading
 
@@ -13,8 +13,8 @@ def refusal(client, *command) -> str:
 
 
 class Pings:
-    """The longest time that the server delayed a PING on another connection while the block ran, as processor time of
-    its main thread."""
+    """The longest time for which the server delayed a PING on another connection while the block ran, in CPU time of
+    the server's main thread."""
 
     def __init__(self, server):
         self.server, self.client = server, server.client()

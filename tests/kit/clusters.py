@@ -1,4 +1,4 @@
-"""Real clusters on loopback: primaries, a replica of each, and the ways in which slots move between them.
+"""Real clusters on loopback: primaries with one replica each, and the ways in which slots move between them.
 
     with Cluster(spec) as cluster:
         with cluster.client() as client:                  # redis-py's RedisCluster: follows MOVED and ASK
@@ -8,8 +8,8 @@
         replica = cluster.replica_of(cluster.owner(slot))
         cluster.promote(replica)
 
-The nodes are `Server`s: everything that applies to a `Server` applies to them. A primary is any node that is one at the
-moment. """
+The nodes are `Server`s: everything that applies to a `Server` applies to them. `primary` means any node that currently
+has that role. """
 
 import contextlib
 import itertools
@@ -27,25 +27,26 @@ from kit.servers import Server, Spec, wait_for
 SLOTS = 16384
 PRIMARIES = 3
 
-# How long a node may be silent before the others declare it dead. Long, so that a short pause of the machine doesn't
-# cause a failover. Short while the nodes meet and when one is to die, because they also talk more often then.
+# How long a node may be silent before the others declare it dead. The time is normally long, so that a short pause of
+# the machine doesn't cause a failover. It is short while nodes meet and when a node is about to be killed, because it
+# also makes them exchange messages more often.
 PATIENT_MS, IMPATIENT_MS = 60_000, 1500
 
-SETTLE_SECONDS = 60  # for all nodes to agree on something that gossip has to spread
+SETTLE_SECONDS = 60  # until all nodes agree on something that spreads by gossip
 
 
 class Cluster:
-    """Three primaries and a replica of each. `config` and `module_args` apply to every node. Nodes that are not
-    `joined` know nothing of each other yet."""
+    """Three primaries, each with a replica. `config` and `module_args` apply to every node. If `joined` is false, the
+    nodes don't know about each other yet."""
 
     def __init__(self, spec: Spec, *, joined: bool = True, config=None, **options):
         settings = {
             "cluster-enabled": "yes",
             "cluster-config-file": "nodes.conf",
             "cluster-node-timeout": IMPATIENT_MS,
-            # A replica takes over however long it has been without its primary.
+            # A replica takes over no matter how long it has been disconnected from its primary.
             "cluster-replica-validity-factor": 0,
-            "cluster-migration-barrier": 9,  # replicas stay where they were put
+            "cluster-migration-barrier": 9,  # replicas stay with their primaries
             **(config or {}),
         }
         self.spec = spec
@@ -77,7 +78,7 @@ class Cluster:
     def _join(self) -> None:
         first, *others = self.nodes
         for epoch, node in enumerate(self.nodes, 1):
-            node.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)  # otherwise they would first have to sort that out
+            node.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)  # otherwise nodes would have to resolve conflicts
         for node in others:
             first.command("CLUSTER", "MEET", "127.0.0.1", node.port)
         bounds = [SLOTS * number // PRIMARIES for number in range(PRIMARIES + 1)]
@@ -114,19 +115,18 @@ class Cluster:
         return owner
 
     def other_primary(self, slot: int) -> Server:
-        """A primary that doesn't have the slot: the next one, so that a slot that is moved again and again visits all.
-        """
+        """The primary after the slot's owner, so that a slot that is moved again and again visits all primaries."""
         primaries = self.primaries()
         return primaries[(primaries.index(self.owner(slot)) + 1) % len(primaries)]
 
     def wait_until_ok(self) -> None:
-        """Waits until every slot is served, every replica is in sync, and all nodes agree on who has what. Otherwise a
-        primary that doesn't know its replica yet might not let it take over."""
+        """Waits until every slot is served, every replica is in sync, and all nodes agree on roles and slots. Without
+        that, a primary that doesn't know its replica yet might not let it take over."""
 
         def is_ok(node: Server) -> bool:
             try:
                 info = cluster_info(node)
-            except redis.BusyLoadingError:  # a replica, with what its primary has sent
+            except redis.BusyLoadingError:  # a replica that loads its primary's data
                 return False
             if info["cluster_state"] != "ok" or int(info["cluster_slots_ok"]) != SLOTS:
                 return False
@@ -145,7 +145,7 @@ class Cluster:
         wait_for(agree, "all nodes to agree", SETTLE_SECONDS)
 
     def wait_for_replicas(self) -> None:
-        """Waits until every replica has applied all that its primary has written so far."""
+        """Waits until every replica has applied everything that its primary has written so far."""
         for replica in self.nodes:
             if replica.alive() and role(replica) == "slave":
                 at = peers(replica)[self._ids[replica]].of
@@ -162,13 +162,13 @@ class Cluster:
     # ---- clients ----------------------------------------------------------------------------------------------------
 
     def client(self, **options) -> RedisCluster:
-        """A client that follows redirections. If a node is gone, it retries until the others have elected a new one."""
+        """A client that follows redirections. If a primary is down, the client retries until a replica is elected."""
         nodes = [ClusterNode("127.0.0.1", node.port) for node in self.nodes if node.alive()]
         options = {"protocol": 2, "socket_timeout": 60, "retry": Retry(ConstantBackoff(0.2), 5), **options}
         return RedisCluster(startup_nodes=nodes, **options)
 
     def reader(self, node: Server) -> redis.Redis:
-        """A client of one node that may read the node's replicated data."""
+        """A client of one node that is allowed to read a replica's data."""
 
         def connect(connection) -> None:
             connection.on_connect()
@@ -180,8 +180,8 @@ class Cluster:
     # ---- moving slots -----------------------------------------------------------------------------------------------
 
     def move_slot(self, slot: int, target: Server, *, batch: int = 10, between=None) -> None:
-        """As `redis-cli --cluster reshard` does it: some keys at a time, then the slot. `between` runs after each
-        batch."""
+        """Moves a slot as `redis-cli --cluster reshard` does: a few keys at a time, then the slot. `between` runs after
+        each batch."""
         source = self.owner(slot)
         assert source is not target
         self.begin_move(slot, source, target)
@@ -197,13 +197,13 @@ class Cluster:
         set_slot(source, slot, "MIGRATING", self._ids[target])
 
     def finish_move(self, slot: int, source: Server, target: Server) -> None:
-        """The target first: if that fails, the source still redirects its clients there."""
+        """Assigns the slot, at the target first: if the rest fails, the source still redirects its clients there."""
         others = [node for node in self.primaries() if node not in (source, target)]
         for node in (target, source, *others):
             set_slot(node, slot, "NODE", self._ids[target])
 
     def move_atomically(self, slots: list[int], target: Server) -> None:
-        """Valkey 9's way: whole slots of one owner, in one step."""
+        """Moves whole slots of one owner in a single step, as Valkey 9 can."""
         source = self.owner(slots[0])
         ranges = [word for slot in slots for word in (slot, slot)]
         source.command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *ranges, "NODE", self._ids[target])
@@ -224,8 +224,8 @@ class Cluster:
             self.wait_until_ok()
 
     def lose(self, primary: Server, *, meanwhile=lambda: None) -> Server:
-        """kill -9. The others have to notice it, and elect the replica, which is returned. `meanwhile` runs before
-        that."""
+        """Kills a primary by kill -9. Returns its replica, after the other nodes have noticed and elected it.
+        `meanwhile` runs right after the kill."""
         replica = self.replica_of(primary)
         primary.kill()
         meanwhile()
@@ -235,7 +235,7 @@ class Cluster:
         return replica
 
     def come_back(self, node: Server) -> None:
-        """A killed node starts again, as a replica of its successor."""
+        """Restarts a killed node, which becomes a replica of its successor."""
         with self._impatient():
             node.start()
             wait_for(lambda: role(node) == "slave", f"{node} to become a replica", SETTLE_SECONDS)
@@ -264,7 +264,7 @@ class Peer:
         self.flags = flags.split(",")
         self.slots: set[int] = set()
         for part in slots:
-            if not part.startswith("["):  # slots that are on their way
+            if not part.startswith("["):  # brackets mark slots that are being moved
                 first, _, last = part.partition("-")
                 self.slots.update(range(int(first), int(last or first) + 1))
 
@@ -294,19 +294,20 @@ def role(node: Server) -> str:
 
 
 def migrates_atomically(node: Server) -> bool:
-    """Whether the node has CLUSTER MIGRATESLOTS."""
+    """Whether the node supports CLUSTER MIGRATESLOTS."""
     subcommands = node.command("COMMAND LIST", "FILTERBY", "PATTERN", "cluster|migrateslots")
     return bool(subcommands)
 
 
 def last_migration(node: Server) -> dict:
-    """The newest atomic slot migration that it took part in."""
+    """The latest atomic slot migration that the node took part in."""
     newest, *_ = node.command("CLUSTER", "GETSLOTMIGRATIONS")
     return pairs([word.decode() if isinstance(word, bytes) else word for word in newest])
 
 
 def set_slot(node: Server, slot: int, *words) -> None:
-    """CLUSTER SETSLOT. Valkey makes its replicas do it first, and gives up on those that need more than two seconds."""
+    """Runs CLUSTER SETSLOT. Valkey first runs it on its replicas, and fails if they need more than two seconds; then
+    this retries."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
@@ -318,12 +319,12 @@ def set_slot(node: Server, slot: int, *words) -> None:
 
 
 def migrate(source: redis.Redis, target: Server, keys, *words) -> bytes:
-    """MIGRATE of some keys to another server."""
+    """Migrates some keys to another server by MIGRATE."""
     return source.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 30_000, *words, "KEYS", *keys)
 
 
 def tag_in(slots) -> str:
-    """A hash tag whose slot is one of these."""
+    """A hash tag whose slot is one of `slots`."""
     return next(tag for number in range(1 << 30) if key_slot((tag := f"tag:{number}").encode()) in slots)
 
 
@@ -331,8 +332,8 @@ def tag_in(slots) -> str:
 
 
 def looks(client, keys) -> dict[str, tuple]:
-    """For each key: its digest, which covers everything that answers depend on, and the replies of INFO and DEBUG. The
-    time left until a window rotates isn't included."""
+    """For each key, its digest, which covers everything that its answers depend on, and the replies of INFO and DEBUG.
+    They don't include the time that is left until a window rotates."""
     found = {}
     for some in batches(keys, 200):
         digests = client.execute_command("DEBUG", "DIGEST-VALUE", *some)
@@ -349,5 +350,5 @@ def looks(client, keys) -> dict[str, tuple]:
 
 
 def shown(reply):
-    """The reply, or its text if it is a refusal: commands of the other family refuse the key."""
+    """The reply, or its text if it is an error, which commands of the other family return for the key."""
     return str(reply) if isinstance(reply, Exception) else reply

@@ -1,4 +1,4 @@
-"""The commands of the module, with what a server knows of each: a second opinion, written from the documents."""
+"""The module's commands, with what a server knows about each: a second opinion, written from the documentation."""
 
 import dataclasses
 
@@ -6,9 +6,9 @@ import dataclasses
 @dataclasses.dataclass(frozen=True)
 class Command:
     name: str
-    arity: int  # with the name; negative for a minimum
+    arity: int  # number of words, including the name; negative for a minimum
     flags: str
-    key: str  # what it does to its key
+    key: str  # what the command does to its key
     example: str  # arguments after the key
 
     @property
@@ -24,9 +24,10 @@ class Command:
 
 
 COMMANDS = [
-    # Commands that need memory are refused when memory is short (denyoom). Commands that may take long aren't fast:
-    # many items, all layers, a whole filter, a piece of one, an add to a cuckoo filter, which may move others, and a
-    # delete from one, which may compact it. The positions of keys after keywords depend on the words.
+    # Commands that need memory are refused when memory is short (denyoom). Commands that can take long aren't `fast`:
+    # those that work on many items, on all layers, on a whole filter or on a piece; an add to a cuckoo filter, which
+    # might move other items; and a delete from one, which might compact it. If keys follow keywords, their positions
+    # depend on the arguments (movablekeys).
     Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
     Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),

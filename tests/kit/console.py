@@ -1,17 +1,17 @@
-"""Sessions in a shell, as documents show them: fenced blocks of the language `console`.
+"""Runs the shell sessions that documents show: fenced blocks of the language `console`.
 
     $ bloomery test users nobody
     no nobody
     (status 1)
 
-The blocks of a document are one session, in its order, on a server that is empty at first, in a folder that contains
-only examples/. A block has commands after `$ `, which continue after `> `, as in a terminal. Below each command is what
-it prints, including stderr, and its exit status unless that is 0. The wildcards are those of transcript.py: `<n>`,
+A document's blocks, in order, are one session on a server that is initially empty, in a folder that contains only
+examples/. In a block, a command follows `$ `, and its other lines follow `> `, as in a terminal. Below each command is
+its output, including stderr, and its exit status unless that is 0. The wildcards are those of transcript.py: `<n>`,
 `<...>`, and `...` for any lines.
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.console [--server NAME] [FILE...]
 
-writes the real output into the documents where it differs. Look at the difference before you keep it. """
+writes the real output into the documents where it differs. Review the diff before you keep it. """
 
 import argparse
 import os
@@ -32,11 +32,11 @@ from kit.transcript import Exchange, Transcript
 DOCUMENTS = sorted(path for path in (ROOT / "docs").glob("**/*.md") if "```console\n" in path.read_text())
 
 PROMPT, CONTINUED = "$ ", "> "
-SERVICE_PORT = "8000"  # where they start services; the test takes a free one
-SECONDS = 120  # for all commands of a document
+SERVICE_PORT = "8000"  # the port of services in documents; the test replaces it with a free one
+SECONDS = 120  # for all commands in a document
 
-# Scripts that replace the programs named in documents. redis-cli formats replies for a terminal or for a pipe. It never
-# has a terminal here, so the script asks for that format, unless the document pipes the output.
+# Scripts that replace the programs named in documents. redis-cli has one format for a terminal and one for a pipe. Here
+# it never has a terminal, so the script requests the terminal's format, unless the document pipes the output.
 STAND_INS = {
     "redis-cli": '[ -p /dev/stdout ] || set -- --no-raw "$@"\nexec "{redis_cli}" -p {port} "$@"',
     "python3": 'exec "{python}" "$@"',
@@ -45,7 +45,7 @@ STAND_INS = {
 
 
 class Session(Transcript):
-    """All `console` blocks of a document."""
+    """All `console` blocks in a document."""
 
     def _parse(self) -> None:
         inside, reading, index = False, None, 0
@@ -68,7 +68,7 @@ class Session(Transcript):
             index += 1
 
     def run(self, server: Server) -> list[list[str]]:
-        """What each command printed, including stderr, and its exit status unless that was 0."""
+        """Runs the commands. Returns each one's output, including stderr, and its exit status unless that was 0."""
         with tempfile.TemporaryDirectory(prefix="bloomery-console-") as folder:
             home, token, port = Path(folder), secrets.token_hex(8), str(free_port())
             (home / "examples").symlink_to(ROOT / "examples")
@@ -111,10 +111,10 @@ class Session(Transcript):
         try:
             shell.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            pass  # what it printed says where
+            pass  # the output shows where it hangs
         finally:
             try:
-                os.killpg(shell.pid, signal.SIGKILL)  # with all that it left running
+                os.killpg(shell.pid, signal.SIGKILL)  # including everything it left running
             except ProcessLookupError:
                 pass
             shell.wait()

@@ -1,7 +1,7 @@
-"""Filters of every type, kind and state as DUMP payloads, and what may become of their bytes.
+"""DUMP payloads of filters of every type, kind and state, and ways to damage them.
 
-Parts that a decoder sees are damaged: pieces and fields of the head in our own encoding, fields in the encodings of
-other systems, and bytes anywhere. One random generator decides everything, so a seed repeats it.
+The damage goes where a decoder sees it: pieces and head fields in our own encoding, fields in other systems' encodings,
+and bytes anywhere. One random generator decides everything, so the same seed causes the same damage.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from kit.foreign import Bitmap, RedisBloomChain, Value, guava_32, guava_64, seal
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload, crc32c
 
-LARGEST = 8192  # bytes of a payload: where all of them are small, a damaged byte is likely to matter
+LARGEST = 8192  # bytes in a payload: in a small one, a damaged byte is more likely to matter
 
 EDGES = {
     "B": [0, 1, 2, 3, 4, 7, 8, 16, 127, 255],
@@ -28,11 +28,11 @@ EDGES = {
 ITEMS = [f"item:{number}" for number in range(20)]
 
 
-# ---- what is damaged ------------------------------------------------------------------------------------------------
+# ---- what to damage -------------------------------------------------------------------------------------------------
 
 
 def sources(client) -> dict[str, bytes]:
-    """Payloads by name, made on a server without compression."""
+    """Payloads by name, made by a server that doesn't compress."""
     made = make_all(client, [seeded(kind) for kind in SMALL])
     client.hset("config", mapping={"size": 958, "hashIterations": 7})
     for name, command in imports().items():
@@ -47,7 +47,7 @@ def sources(client) -> dict[str, bytes]:
 
 
 def rebuilding(client, made: list[str]) -> list[str]:
-    """Copies of some of them, each with a shadow that has some items."""
+    """Copies some filters, and gives each copy a shadow with a few items."""
     keys = []
     for name in ["fixed/full", "scaling/grown", "counting-4/full", "window-every/rotated", "go-zero", "guava/UTF16"]:
         assert name in made, name
@@ -61,13 +61,13 @@ def rebuilding(client, made: list[str]) -> list[str]:
 
 
 def seeded(kind):
-    """With fixed seeds. Windows that rotate by the clock began at a fixed time."""
+    """The kind with a fixed seed. Windows that rotate by the clock start at a fixed time."""
     options = kind.options.replace("{since}", "1700000000000")
     return dataclasses.replace(kind, options=f"{options} SEED 7")
 
 
 def imports() -> dict[str, list]:
-    """Commands that create a filter of each other system that is stored in our own encoding."""
+    """Commands that create a filter from each other system whose filters are stored in our own encoding."""
     items = [item.encode() for item in ITEMS]
     funnels = {"BYTES": items, "UTF16": items, "LONG": [struct.pack("<q", 42)], "INT": [struct.pack("<i", 42)]}
     return {
@@ -119,7 +119,7 @@ def narrowed(value: Value, encoding: int) -> Value:
     fields = [items, count, *([options] if encoding >= 3 else []), *([growth] if encoding >= 4 else [])]
     for at in range(0, len(rest), 8):
         capacity, error_rate, probes, density, bits, n2, bitmap, added = rest[at : at + 8]
-        # The number of bits is missing; it then follows from the link's capacity and density.
+        # Encoding 0 lacks the number of bits, which follows from the link's capacity and density.
         place = [bits, n2] if encoding else []
         fields += [capacity, error_rate, probes, density if encoding else bits / capacity, *place, bitmap, added]
     return Value(value.type, encoding, fields)
@@ -129,7 +129,7 @@ def narrowed(value: Value, encoding: int) -> Value:
 
 
 def damaged(dumps: dict[str, bytes], chance: random.Random) -> tuple[str, bytes]:
-    """What was damaged and how, and the bytes of the value, without the payload's footer."""
+    """A description of the damage, and the damaged value's bytes, without the payload's footer."""
     name = chance.choice(list(dumps))
     body = dumps[name][:-10]
     if chance.random() < 0.2:
@@ -149,7 +149,7 @@ def is_native(body: bytes) -> bool:
 
 
 def flip(data: bytes, chance: random.Random, start: int = 0) -> bytes:
-    """One to four bytes changed, in all kinds of ways."""
+    """Changes one to four bytes in various ways."""
     data = bytearray(data)
     for _ in range(chance.randint(1, 4) if len(data) > start else 0):
         at = chance.randrange(start, len(data))
@@ -157,22 +157,22 @@ def flip(data: bytes, chance: random.Random, start: int = 0) -> bytes:
     return bytes(data)
 
 
-TYPE = 10  # bytes of a value's mark and type, which would be another module's business
+TYPE = 10  # bytes of a value's mark and type: if these were damaged, the value would belong to another module
 
 
 def anywhere(body: bytes, chance: random.Random, dumps: dict) -> bytes:
-    """Also in the lengths and marks of strings; or the end is missing."""
+    """Changes bytes anywhere, even in the lengths and marks of strings, or cuts off the end."""
     return body[: chance.randrange(TYPE, len(body))] if chance.random() < 0.2 else flip(body, chance, TYPE)
 
 
 def graft(body: bytes, chance: random.Random, dumps: dict) -> bytes:
-    """The beginning of one value and the end of another."""
+    """Joins the beginning of one value and the end of another."""
     other = chance.choice(list(dumps.values()))[:-10]
     return body[: chance.randrange(TYPE, len(body))] + other[chance.randrange(TYPE, len(other)) :]
 
 
 def packed(body: bytes, chance: random.Random) -> bytes:
-    """The string of a small filter, with a corrected checksum: bytes changed, lost or added."""
+    """Changes, removes or adds bytes in a small filter's string, and corrects its checksum."""
     value = Value.parse(body)
     string = bytearray(flip(value.fields[0][:-4], chance))
     at = chance.randrange(len(string))
@@ -188,7 +188,7 @@ def packed(body: bytes, chance: random.Random) -> bytes:
 
 
 def a_piece(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """The checksum of that piece is wrong."""
+    """Damages a piece, whose checksum is then wrong."""
     index = chance.randrange(len(payload.pieces))
     payload.pieces[index] = flip(payload.pieces[index], chance)
 
@@ -199,7 +199,7 @@ def a_sealed_piece(payload: Payload, chance: random.Random, dumps: dict) -> None
 
 
 def head_fields(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """One to three fields of the head at their limits, with correct checksums."""
+    """Sets one to three head fields to edge values, and corrects the checksums."""
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         name, code, _ = chance.choice(payload.fields())
         value = chance.choice(EDGES[code])
@@ -211,7 +211,7 @@ def head_fields(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Fields that don't decide the geometry: most of these load."""
+    """Changes fields that don't determine the geometry. Most of these payloads load."""
     names = [
         name
         for name, *_ in payload.fields()
@@ -228,7 +228,7 @@ def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Cells that no adds would produce. A decoder can't distinguish them from a sound filter."""
+    """Writes cells that no adds would produce. A decoder can't tell the result from an intact filter."""
     for index, chunk in enumerate(payload.pieces[1:], 1):
         size = len(chunk) - CHUNK_PREFIX
         payload.pieces[index] = chunk[:CHUNK_PREFIX] + chance.choice([chance.randbytes(size), b"\xff" * size])
@@ -236,7 +236,7 @@ def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def splice(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Pieces lost, doubled, swapped, cut, or taken from another filter."""
+    """Drops, doubles, shuffles or cuts pieces, or takes one from another filter."""
     pieces, index = payload.pieces, chance.randrange(len(payload.pieces))
     match chance.randrange(5):
         case 0:

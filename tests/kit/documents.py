@@ -1,10 +1,10 @@
 """The documents, and the examples in them: fenced blocks of the language `redis-cli`, in the format of transcript.py.
 
-Each starts on an empty server. Words after the language are arguments of redis-cli: ```redis-cli -3.
+Each example starts on an empty server. Words after the language are arguments for redis-cli: ```redis-cli -3.
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
 
-writes the real replies into the examples where they differ. Look at the difference before you keep it. """
+writes the real replies into the examples where they differ. Review the diff before you keep it. """
 
 import argparse
 import re
@@ -28,7 +28,7 @@ FENCE = re.compile(r"```(\S*) *(.*)")
 
 
 class Example(Transcript):
-    """One fenced block. Its line numbers are those of the whole document, and so are the lines it shows."""
+    """One fenced block. Its line numbers, and the lines it shows, refer to the whole document."""
 
     def __init__(self, path, first, last, arguments):
         self.path = path
@@ -42,7 +42,7 @@ class Example(Transcript):
 
 
 def examples(path):
-    """The blocks of a document, in order."""
+    """The blocks in a document, in order."""
     found, start, language, arguments = [], None, "", []
     for index, line in enumerate(path.read_text().splitlines()):
         if not (fence := FENCE.fullmatch(line)):
@@ -65,7 +65,7 @@ def main():
     name = parser.parse_args().server
     with Server(next(spec for spec in matrix() if spec.name == name)) as server:
         for path in WITH_EXAMPLES:
-            for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay true
+            for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay correct
                 server.command("FLUSHALL")
                 example = examples(path)[place]
                 path.write_text("\n".join(example.with_replies(example.run(server))) + "\n")

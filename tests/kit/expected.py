@@ -1,13 +1,13 @@
 """The expected state: what a server must still have after a crash.
 
-A `Writer` is one client with its own keys, each a `Track` that knows which writes were acknowledged. Writes that were
-sent and not answered are pending. After a crash the server must have all acknowledged writes, and the first few of the
-pending ones in the order in which they were sent, each completely or not at all: an append-only file has one order,
-and its end may be missing. A command with many items may run in pieces, so the last one may have added only its first
-items.
+A `Writer` is a client with its own keys. Each key is a `Track`, which knows which writes were acknowledged. Writes that
+were sent but not answered are pending. After a crash the server must have all acknowledged writes. It may also have the
+first few pending writes, in the order in which they were sent, each completely or not at all: an append-only file has
+one order, and its end may be missing. A command with many items may run in pieces, so the last pending command may have
+added only its first items.
 
-Error rates are so small that a filter equals the set of its items. Where they can't be (cuckoo filters, other
-systems'), absent items aren't checked.
+Error rates are so small that a filter equals the set of its items. Where they can't be that small (cuckoo filters,
+other systems' filters), absent items aren't checked.
 """
 
 import abc
@@ -26,21 +26,21 @@ import redis
 from kit.filters import BY_NAME, pairs
 from kit.foreign import Link, RedisBloomChain, ValkeyBloomChain, Value, sealed
 
-WIDTH = 12  # digits of an item
+WIDTH = 12  # digits in an item
 RATE = "1e-9"
-RDB_VERSION = 10  # of the oldest server, so that all of them take the payloads
+RDB_VERSION = 10  # of the oldest server, so that all servers accept the payloads
 
 
 class Lost(AssertionError):
-    """A server doesn't have what it acknowledged."""
+    """A server has lost something that it acknowledged."""
 
 
 @dataclass
 class Command:
-    """A command, and its effect on the expected state. It is executed between `sent` and `done`, in ms."""
+    """A command, and its effect on the expected state. The server executes it between `sent` and `done`, in ms."""
 
     words: list
-    effect: Callable[["Command", list], None]  # of some of its items
+    effect: Callable[["Command", list], None]  # the effect of the items it is given
     items: list = field(default_factory=list)
     adds: int = 0
     sent: float = 0
@@ -49,7 +49,7 @@ class Command:
 
 @dataclass
 class Unit:
-    """What a crash leaves complete or not at all: a command, or a transaction."""
+    """A command or a transaction: a crash keeps it completely or not at all."""
 
     commands: list[Command]
 
@@ -72,25 +72,25 @@ class Unit:
 
 
 class Writer:
-    """A client that records its writes. Everything it does follows from its seed, and from how far it gets."""
+    """A client that records its writes. Everything it does depends only on its seed, and on how far it gets."""
 
     def __init__(self, number: int, seed: int, tracks: list["Track"]):
         self.chance = random.Random(f"{seed}/{number}")
         self.tracks = tracks
         self.pending: list[Unit] = []
         self.adds = self.units = 0  # acknowledged
-        self.kept = self.dropped = 0  # pending units that a crash left, and that it did not
+        self.kept = self.dropped = 0  # pending units that survived a crash, and those that didn't
         self.next_item = number * 10**10
         for track in tracks:
             track.writer = self
 
     def fresh(self, count: int) -> list[bytes]:
-        """Items that were never used."""
+        """Items that were never used before."""
         self.next_item += count
         return [b"%0*d" % (WIDTH, item) for item in range(self.next_item - count, self.next_item)]
 
     def write(self, client: redis.Redis, go_on: Callable[[], bool]) -> None:
-        """Sends commands, a few at a time, until it is told to stop or the server is gone."""
+        """Sends commands, a few at a time, until `go_on` returns false or the server is gone."""
         with contextlib.suppress(redis.ConnectionError):
             connection = client.connection_pool.get_connection()
             while go_on():
@@ -113,7 +113,8 @@ class Writer:
             client.connection_pool.release(connection)
 
     def next_units(self) -> list[Unit]:
-        """The pending commands have different keys, since a command depends on what was acknowledged for its key."""
+        """The next units. Their commands all have different keys, because a command depends on what was acknowledged
+        for its key."""
         tracks = self.chance.sample(self.tracks, self.chance.randint(1, len(self.tracks)))
         units = []
         while tracks:
@@ -123,8 +124,8 @@ class Writer:
         return units
 
     def settle(self, client: redis.Redis) -> None:
-        """Compares the expected state with the server's, and takes over those pending writes that the server has.
-        Raises `Lost`."""
+        """Compares the expected state with the server's, and adopts the pending writes that the server has. Raises
+        `Lost` if they differ."""
         observed = {track.key: track.observe(client) for track in self.tracks}
         wrong = []
 
@@ -152,12 +153,12 @@ class Writer:
 
 
 class Track(abc.ABC):
-    """A key: the commands that create it, fill it, and delete it when it has had its items, and what it contains."""
+    """A key: the commands that create it, fill it, and delete it after its last item, and its expected content."""
 
     writer: Writer
 
     def __init__(self, key: str, creation: list, most: int = 1000, batch: int = 8):
-        """At most `most` items, `batch` at a time."""
+        """Expects at most `most` items, up to `batch` at a time."""
         self.key, self.creation, self.most, self.batch = key, creation, most, batch
         self.exists = False
         self.used: list[bytes] = []  # all items since it was created, in any state
@@ -186,7 +187,7 @@ class Track(abc.ABC):
         self.exists = False
 
     def take_part(self, unit: Unit, seen) -> bool:
-        """If a command has run in pieces, takes over its first items and says so."""
+        """If a command was interrupted between two pieces, adopts the items that it added, and returns true."""
         (command,) = unit.commands
         command.done = time.time() * 1000
         before = {name: copy.copy(value) for name, value in vars(self).items() if name != "writer"}
@@ -198,7 +199,7 @@ class Track(abc.ABC):
         return False
 
     def counts_there(self, items: list, _) -> Iterable[int]:
-        """How many of its first items may be present."""
+        """The possible numbers of leading items that are present."""
         return range(1, len(items))
 
     def fresh(self) -> list[bytes]:
@@ -207,7 +208,7 @@ class Track(abc.ABC):
         return items
 
     def observe(self, client):
-        """All that `differences` needs from the server; None if there is no such key."""
+        """Everything that `differences` needs from the server; None if the key doesn't exist."""
         return self.look(client) if client.exists(self.key) else None
 
     def differences(self, seen) -> list[str]:
@@ -221,15 +222,15 @@ class Track(abc.ABC):
 
     @abc.abstractmethod
     def change(self) -> Command:
-        """A command for a key that exists."""
+        """A command for an existing key."""
 
     @abc.abstractmethod
     def look(self, client):
-        """What the server says about a key that exists."""
+        """What the server says about an existing key."""
 
     @abc.abstractmethod
     def compare(self, seen) -> list[str]:
-        """What is wrong with that."""
+        """What is wrong with the state that `look` returned."""
 
 
 def unequal(expected: dict, seen: dict) -> list[str]:
@@ -251,7 +252,7 @@ class Members(Track):
     def change(self):
         items = self.fresh()
         if self.used[0] in self.items:
-            items += self.chance.sample(self.used, 1)  # perhaps there already
+            items += self.chance.sample(self.used, 1)  # an item that might be there already
         blob = b"".join(items)
         forms = [
             ["BF.MADD", self.key, *items],
@@ -271,7 +272,7 @@ class Members(Track):
         return Command(words, lambda _, items: self.items.update(items), items, len(items))
 
     def counts_there(self, items, seen):
-        """Only up to the first missing one, because there may be thousands."""
+        """Only the number of items before the first missing one, since there may be thousands of items."""
         found, _ = seen
         return [sum(1 for _ in itertools.takewhile(found.__contains__, items))]
 
@@ -290,8 +291,8 @@ class Members(Track):
 
 
 class Foreign(Members):
-    """Another system's filter. Small ones say yes to one absent item in a few thousand, whatever their error rate is.
-    """
+    """Another system's filter. If it is small, it says yes to one absent item in a few thousand, whatever its error
+    rate is."""
 
     ours = False
 
@@ -333,7 +334,7 @@ class Counting(Track):
 
 
 class Cuckoo(Counting):
-    """The same for a cuckoo filter: counts may be too high, and the number of all items is exact."""
+    """The same for a cuckoo filter: an item's count may be too high, but the total number of items is exact."""
 
     def change(self):
         if len(self.counts) > 20 and self.chance.random() < 0.4:
@@ -364,7 +365,7 @@ class Cuckoo(Counting):
 
 
 class Window(Track):
-    """A window that is rotated by hand: the generation of each item's last add."""
+    """A window that is rotated by command. Records the generation in which each item was last added."""
 
     generations = 4
 
@@ -406,10 +407,10 @@ class Window(Track):
 
 
 class ClockedWindow(Track):
-    """A window that rotates by the clock: which items must be present, and which can't be present any more."""
+    """A window that rotates by the clock. Knows which items must be present, and which must be gone."""
 
     generations, every = 4, 1000
-    slack = 100  # ms; the server reads its clock once for all that it finds to do
+    slack = 100  # ms; the server reads its clock only once for a batch of pending commands
 
     def __init__(self, key: str, *words, **options):
         creation = ["BF.RESERVE", RATE, 4000, "WINDOW", self.generations, "EVERY", self.every, "SINCE", 0, *words]
@@ -447,7 +448,7 @@ class ClockedWindow(Track):
         return int(at) // self.every
 
     def end(self, added: float) -> int:
-        """The first generation that no longer has an item that was added at that time."""
+        """The first generation that no longer has an item added at this time."""
         return self.generation(added) + self.generations
 
 
@@ -473,11 +474,11 @@ class StockSet(Track):
         ]
 
 
-# ---- all kinds of them ----------------------------------------------------------------------------------------------
+# ---- tracks of every kind -------------------------------------------------------------------------------------------
 
 
 def redisbloom_chain(key: str) -> list:
-    """An empty chain as RedisBloom would write it, for 50 items at first."""
+    """An empty chain as RedisBloom would write it, with an initial capacity of 50 items."""
     scaling = RedisBloomChain(Value("MBbloom--", 4, [0, 0, 4, 2]))  # flag 4: positions of 64-bit hashes
     scaling.links = [Link(0, bytearray(), capacity=25, error_rate=2 * float(RATE))]
     scaling.links = [scaling.next_link()]
@@ -493,7 +494,7 @@ def go_zero_bitmap(key: str) -> list:
 
 
 def every_kind(seed: int) -> list[Writer]:
-    """Four clients that have keys of every kind between them."""
+    """Four clients that together have keys of every kind."""
 
     def reserve(kind, capacity):
         return BY_NAME[kind].creation(capacity, RATE)

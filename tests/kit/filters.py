@@ -1,7 +1,8 @@
-"""Filters of every kind, in the states that a filter can have, and a snapshot of one: all that anyone can see of it.
+"""Filters of every kind, in every state that a filter can have, and snapshots: everything that a client can see of a
+filter.
 
-Two filters with the same snapshot are the same filter. The tests of persistence, of replication and of hostile bytes
-all compare snapshots, before and after, or on two servers.
+Two filters with the same snapshot are the same filter. The tests of persistence, replication and hostile bytes all
+compare snapshots, taken before and after, or on two servers.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ import redis
 
 HOUR = 3_600_000
 
-# Fields of BF.STATS that don't belong to the filter itself: the clock changes one, one names the key, and the others
-# count this server's commands since it loaded the filter.
+# Fields of BF.STATS that don't describe the filter itself. They depend on the clock, the key or the server, or count
+# this server's commands since it loaded the filter.
 NOT_ITS_OWN = {
     *(b"Next rotation in ms", b"Early rotations", b"Advice", b"Memory"),
     *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
@@ -22,15 +23,15 @@ NOT_ITS_OWN = {
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A way to reserve a filter. `states` are the methods of `Grower` that bring one into a state worth saving."""
+    """A way to reserve a filter. `states` names the `Grower` methods that bring it into a state worth saving."""
 
     name: str
     capacity: int
     options: str
     states: tuple[str, ...] = ("empty", "one", "full")
     error_rate: str = "0.01"
-    # How many of the latest items of each client are sure to be in it, because a full window drops its oldest
-    # generation. None: all that it accepted.
+    # The number of each client's latest items that are certain to be present, because a full window drops its oldest
+    # generation. None means all accepted items.
     latest: int | None = None
 
     def __str__(self) -> str:
@@ -38,7 +39,7 @@ class Kind:
 
     @property
     def family(self) -> str:
-        """The prefix of its commands."""
+        """The prefix of the kind's commands."""
         return "CF" if self.name.startswith("cuckoo") else "BF"
 
     def reservation(self, key: str) -> list:
@@ -46,14 +47,14 @@ class Kind:
         return [command, key, *words]
 
     def creation(self, capacity: int, error_rate: str) -> list:
-        """The command that creates one of another size, without its key."""
+        """The command that creates a filter of this kind in another size, without the key."""
         promise = [error_rate] if self.family == "BF" else []
         options = self.options.format(since=mid_period()).split()
         return [f"{self.family}.RESERVE", *promise, capacity, *options]
 
 
 def mid_period() -> int:
-    """A time five and a half days ago. A window that began then and rotates daily doesn't rotate during the tests."""
+    """A time five and a half days ago. A window that started then and rotates daily won't rotate during the tests."""
     return int(time.time() * 1000) - 132 * HOUR
 
 
@@ -94,12 +95,12 @@ KINDS = [
     Kind("cuckoo-several-chunks", 3_000_000, "BUCKETSIZE 4", ("one",)),
     Kind("cuckoo-constant", 20, "EXPANSION 1", COMPACTED),
     Kind("cuckoo-scaling", 20, "BUCKETSIZE 4 MAXITERATIONS 500 EXPANSION 2 HASH SIPHASH", COMPACTED),
-    # Six slots at first, less than a word, and then twelve, also not a whole number of words.
+    # Six slots at first, which is less than a word, and then twelve, which isn't a whole number of words either.
     Kind("cuckoo-padded", 7, "BUCKETSIZE 3 MAXITERATIONS 1 EXPANSION 2", COMPACTED),
 ]
 
 BY_NAME = {kind.name: kind for kind in KINDS}
-# Those with small filters, in all of their states.
+# The kinds whose filters are small in all of their states.
 SMALL = [kind for kind in KINDS if kind.capacity <= 2000]
 
 
@@ -138,14 +139,14 @@ class Grower:
         self.add(members(3 * self.kind.capacity))
 
     def grown(self) -> None:
-        """Six layers or more."""
+        """Adds items until there are at least six layers."""
         for count in itertools.count(1):
             self.add(members(self.kind.capacity, f"grown:{count}"))
             if pairs(self.client.execute_command(f"{self.kind.family}.INFO", self.key))[b"Number of filters"] >= 6:
                 return
 
     def rotated(self) -> None:
-        """More rotations than generations, with items in some and none in others."""
+        """Rotates more often than there are generations, and leaves one generation empty."""
         for rotation in range(7):
             if rotation != 5:
                 self.add(members(20 + rotation, f"rotated:{rotation}"))
@@ -153,20 +154,20 @@ class Grower:
         self.add(members(5))
 
     def saturated(self) -> None:
-        """Counters at their maximum, counters just below, and counters that were decremented again."""
+        """Brings counters to their maximum and just below it, and decrements some counters."""
         most = {"counting-8": 255, "counting-16": 65_535}.get(self.kind.name, 15)
         self.add(["stuck"] * (most + 2) + ["nearly"] * (most - 1) + ["back"] * 9)
         self.client.execute_command("BF.MDEL", self.key, *["back"] * 5, *["stuck"] * 5)
         self.full()
 
     def deleted(self) -> None:
-        """With one table, which deletes don't compact: their number stays."""
+        """Deletes items from a single table, which deletes don't compact, so the filter keeps their number."""
         self.add(members(100) + ["back"] * 3)
         self.delete(members(20) + ["back"] * 2)
 
     def compacted(self) -> None:
-        """Only a quarter of the items that made it grow are left. Deletes compact the filter sometimes; the last
-        compaction was asked for."""
+        """Deletes all but a quarter of the items that made the filter grow. Some deletes compact the filter; the last
+        compaction is by CF.COMPACT."""
         self.grown()
         self.delete(item for number, item in enumerate(self.added) if number % 4)
         self.client.execute_command("CF.COMPACT", self.key)
@@ -194,7 +195,7 @@ def batches(items, size):
 
 
 def make_all(client, kinds=KINDS) -> list[str]:
-    """A key for every kind in each of its states."""
+    """Makes a key for every kind in each of its states. Returns the keys."""
     keys = []
     for kind in kinds:
         for state in kind.states:
@@ -205,7 +206,7 @@ def make_all(client, kinds=KINDS) -> list[str]:
     return keys
 
 
-# Items that some of the filters have, and items that none has. An item that tests positive must still do so later.
+# Items that some filters have, and items that no filter has. All must get the same answers later.
 PROBES = [
     *members(600),
     *(item for number in range(8) for item in members(30, f"grown:{number}") + members(30, f"rotated:{number}")),
@@ -215,7 +216,7 @@ PROBES = [
 
 
 def snapshot(client, key) -> dict:
-    """All that can be seen of a filter, except what depends on the clock."""
+    """Everything that a client can see of a filter, except what depends on the clock."""
     prefix = family(client, key)
     bloom = prefix == "BF"
     info = pairs(client.execute_command(f"{prefix}.STATS", key))
@@ -243,7 +244,7 @@ def snapshots(client, keys) -> dict[str, dict]:
 
 
 def pieces(client, key, prefix: str) -> list[tuple[int, bytes]]:
-    """SCANDUMP from beginning to end: each piece, with the iterator for loading it."""
+    """Runs SCANDUMP from beginning to end. Returns each piece with the iterator that loads it."""
     found = []
     iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", key, 0)
     while iterator:
@@ -259,12 +260,12 @@ def load_pieces(client, key, prefix: str, found) -> None:
 
 
 def pairs(flat: list) -> dict:
-    """A map, as RESP2 has them."""
+    """The map in a RESP2 reply, which is a flat list."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def differences(before: dict[str, dict], after: dict[str, dict]) -> list[str]:
-    """The keys whose snapshots differ, and the differences; ideally none."""
+    """The differences between two sets of snapshots, by key; ideally none."""
     return [
         f"{key}: {part} was {_short(before[key][part])}, is {_short(after.get(key, {}).get(part))}"
         for key in before

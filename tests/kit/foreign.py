@@ -1,9 +1,9 @@
 """Other systems' filters, made and read without any of the module's code: a second opinion on imports.
 
-There are three parts. RDB values: the fields of a module's value in DUMP payloads and RDB files, taken apart and put
-together. Positions: where each system sets its bits; the hashes are those of wire_format.py. Models: a chain of links
-that grows as RedisBloom's and valkey-bloom's do, and the files of those that don't grow. The models answer for the
-originals if there is no recording of one.
+There are three parts. RDB values: parse and write the fields of a module's value in DUMP payloads and RDB files.
+Positions: where each system sets its bits; the hashes are those of wire_format.py. Models: a chain of links that grows
+as RedisBloom's and valkey-bloom's do, and the files of the systems whose filters don't grow. A model stands in for an
+original system that nothing was recorded from.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ POSITIVE = WORD >> 1  # a Java long without its sign
 # ---- RDB values -----------------------------------------------------------------------------------------------------
 
 MODULE = 7  # type byte of a module's value
-FIRST_OPCODE = 0xF4  # a byte of an RDB file isn't a type from here on
+FIRST_OPCODE = 0xF4  # in an RDB file, bytes from here on aren't types
 SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -74,7 +74,7 @@ def long_length(length: int) -> bytes:
 
 
 def read_string(data: bytes, at: int) -> tuple[bytes, int]:
-    """A string of an RDB file, whether it is stored as it is, as an integer, or compressed, and where it ends."""
+    """A string in an RDB file, which may be stored as is, as an integer, or compressed, and where it ends."""
     if data[at] < 0xC0:
         length, at = read_length(data, at)
         return data[at : at + length], at + length
@@ -99,24 +99,24 @@ def decompressed(data: bytes) -> bytes:
         if length == 7:
             length, at = length + data[at], at + 1
         start, at = len(out) - ((control & 31) << 8 | data[at]) - 1, at + 1
-        for offset in range(length + 2):  # it may overlap what it makes
+        for offset in range(length + 2):  # the reference may overlap its own output
             out.append(out[start + offset])
     return bytes(out)
 
 
 def values_of(rdb: bytes) -> dict[bytes, bytes]:
-    """The modules' values of an RDB file, each from its type byte to its end mark. The file must have no other values.
+    """The module values in an RDB file, each from its type byte to its end mark. The file must have no other values.
     """
     at, values = len("REDIS0000"), {}
     while rdb[at] != 0xFF:
         kind, at = rdb[at], at + 1
         match kind:
-            case 0xFA:  # a fact about the file
+            case 0xFA:  # metadata about the file
                 _, at = read_string(rdb, at)
                 _, at = read_string(rdb, at)
             case 0xFE:  # a database
                 _, at = read_length(rdb, at)
-            case 0xFB:  # its size
+            case 0xFB:  # the database's size
                 _, at = read_length(rdb, at)
                 _, at = read_length(rdb, at)
             case 7:
@@ -178,7 +178,7 @@ assert crc64(b"123456789") == 0xE9C6D914C4B8D9CA  # the check value of its defin
 # ---- where bits are set ---------------------------------------------------------------------------------------------
 
 
-Positions = Callable[[bytes, int, int], Iterable[int]]  # of an item's bits, by number of probes and of bits
+Positions = Callable[[bytes, int, int], Iterable[int]]  # (item, probes, bits) -> positions of the item's bits
 
 
 def redisbloom(item: bytes, probes: int, bits: int) -> Iterable[int]:
@@ -188,7 +188,7 @@ def redisbloom(item: bytes, probes: int, bits: int) -> Iterable[int]:
 
 
 def redisbloom_2017(item: bytes, probes: int, bits: int) -> Iterable[int]:
-    """As before 1.1.1, in 32 bits."""
+    """The 32-bit positions of versions before 1.1.1."""
     a = murmur2(item, 0x9747B28C)
     b = murmur2(item, a)
     return ((a + i * b & 0xFFFFFFFF) % bits for i in range(probes))
@@ -237,7 +237,7 @@ def redisson(item: bytes, probes: int, bits: int) -> Iterable[int]:
         yield (total & POSITIVE) % bits
 
 
-# Recorded from the originals. If a model had these wrong, it would be no second opinion.
+# Recorded from the originals. A model that computed other positions wouldn't be a second opinion.
 for positions, item, bits, recorded in [
     (redisbloom, b"0123456789abcdef", 1152, [239, 623, 1007, 367, 751, 1135, 367, 751]),
     (redisbloom, b"", 1152, [366, 1077, 764, 451, 138, 849, 536, 223]),
@@ -265,7 +265,7 @@ class Link:
     capacity: int = 0
     error_rate: float = 0.0
     bits_per_item: float = 0.0
-    modulus: int = 0  # of the positions; the number of bits if 0
+    modulus: int = 0  # modulus of the positions; the number of bits if 0
     items: int = 0
 
     def __post_init__(self):
@@ -285,7 +285,7 @@ class Full(Exception):
 
 
 class Chain:
-    """A chain. Adds go to the newest link until it is full, and then a link is added."""
+    """A chain of links. Adds go to the newest link until it is full; then a new link is appended."""
 
     links: list[Link]
     positions: Positions
@@ -309,7 +309,7 @@ class Chain:
 
 
 class RedisBloomChain(Chain):
-    """The rule of RedisBloom since 2.2.0."""
+    """A chain that grows by the rule that RedisBloom has used since 2.2.0."""
 
     NO_SCALING = 8
     positions = staticmethod(redisbloom)
@@ -345,7 +345,7 @@ class RedisBloomChain(Chain):
         return Value("MBbloom--", 4, fields)
 
     def head(self) -> bytes:
-        """What SCANDUMP returns first."""
+        """The first piece that SCANDUMP returns."""
         head = struct.pack("<QIII", self.items, len(self.links), self.options, self.growth)
         for link in self.links:
             size = len(link.bits)
@@ -354,7 +354,7 @@ class RedisBloomChain(Chain):
         return head
 
     def lines(self) -> list[str]:
-        """Those of BF.DEBUG."""
+        """The lines of BF.DEBUG."""
         lines = [f"size:{self.items}"]
         for link in self.links:
             lines.append(
@@ -365,7 +365,7 @@ class RedisBloomChain(Chain):
 
 
 class ValkeyBloomChain(Chain):
-    """As valkey-bloom has it."""
+    """A chain that grows as valkey-bloom's does."""
 
     def __init__(self, capacity: int, error_rate: float, tightening: float, expansion: int, seed: bytes):
         self.expansion, self.error_rate, self.tightening, self.seed = expansion, error_rate, tightening, seed
@@ -395,7 +395,7 @@ class ValkeyBloomChain(Chain):
         return Value("bloomfltr", 1, fields)
 
     def payload(self) -> bytes:
-        """What BF.LOAD takes."""
+        """The payload that BF.LOAD accepts."""
         payload = struct.pack("<BIddBQ", 1, self.expansion, self.error_rate, self.tightening, 1, len(self.links))
         for link in self.links:
             blob = self.blob(link)
@@ -404,7 +404,7 @@ class ValkeyBloomChain(Chain):
 
 
 def power(base: float, exponent: int) -> float:
-    """By squaring, as Rust's `powi`, which rounds differently from Python's power."""
+    """A power by squaring, like Rust's `powi`, which rounds differently from Python's `**`."""
     result = 1.0
     while exponent:
         if exponent & 1:
@@ -424,7 +424,7 @@ class Bitmap(Chain):
             self.links[0].add(item, positions)
 
     def bitmap(self) -> bytes:
-        """As SETBIT makes it: highest bit first, and no longer than necessary."""
+        """The bits as a string made by SETBIT: highest bit first, and no longer than necessary."""
         return reversed_bits(self.links[0].bits).rstrip(b"\0")
 
     def big_endian_words(self) -> bytes:
@@ -432,7 +432,7 @@ class Bitmap(Chain):
         return b"".join(bits[at : at + 8][::-1] for at in range(0, len(bits), 8))
 
     def sbbf(self) -> bytes:
-        """Behind Parquet's header."""
+        """The bits after Parquet's header."""
         bits = bytes(self.links[0].bits)
         zigzag, varint = 2 * len(bits), b""
         while zigzag > 0x7F:
@@ -449,7 +449,7 @@ def reversed_bits(data: bytes) -> bytes:
 
 
 def cuckoo_has(value: Value, item: str) -> bool:
-    """Whether RedisBloom since 2.2.0 finds the item in a cuckoo filter of these fields."""
+    """Whether RedisBloom 2.2.0 or later finds the item in a cuckoo filter with these fields."""
     assert (value.type, value.encoding) == ("MBbloomCF", 4)
     _, _, _, _, bucket_size, _, _, *tables = value.fields
     found = murmur64a(item.encode(), 0)

@@ -1,10 +1,10 @@
-"""How long a command holds the main thread of a server at a time, in which no other client is served.
+"""Measures how long a command holds a server's main thread without a break, while no other client is served.
 
-Another client sends PING all the time. The longest hold is the most that the main thread computed between two of its
-replies, in processor time, or the time that passed, if that is less: so a busy machine and the workers don't count. The
-system updates the time of a running thread every few milliseconds (4 with CONFIG_HZ=250), so a hold may seem longer by
-that much. A client that itself waits for the processor sees two holds as one. So a hold that seems too long should be
-measured again: the least of several is nearest to the truth. """
+Another client sends PING all the time. The longest hold is the longest time between two replies to it, in CPU time of
+the main thread or in wall-clock time, whichever is less, so a busy machine and the workers don't count. The system
+updates the CPU time of a running thread every few milliseconds (4 with CONFIG_HZ=250), so a hold can seem longer by
+that much. If the measuring client itself has to wait for the CPU, it sees two holds as one. So a hold that seems too
+long should be measured again: the smallest of several measurements is closest to the truth. """
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ import redis
 
 @dataclasses.dataclass
 class Hold:
-    """The longest time that a command held the main thread, and what it did then."""
+    """The longest time for which a command held the main thread, and a description of what it did."""
 
     seconds: float
     what: str
@@ -40,7 +40,7 @@ class Clock:
 
     def time(self, *words):
         """The longest time in seconds for which a command blocks the server, and its reply, which may be an error.
-        Others are served while the arguments arrive, so the clock starts at their last byte.
+        The server serves other clients while the arguments arrive, so the clock starts at their last byte.
         """
         connection = self.client.connection_pool.get_connection()
         *parts, last = connection.pack_command(*words)
@@ -60,7 +60,7 @@ class Clock:
 
 
 class Other:
-    """Another client, and the longest time that the server computed between two replies to it while the block ran."""
+    """Another client, and the longest time that the server spent between two replies to it while the block ran."""
 
     def __init__(self, server):
         pid = server.process.pid
@@ -71,7 +71,7 @@ class Other:
         self.thread = threading.Thread(target=self.run)
 
     def ping(self) -> float:
-        """Waits for a reply, and returns the time since the last one."""
+        """Waits for a reply, and returns the time since the previous one."""
         self.socket.sendall(b"PING\r\n")
         self.socket.recv(64)
         before, self.last = self.last, (time.monotonic(), int(os.pread(self.schedstat, 64, 0).split()[0]) / 1e9)
@@ -80,7 +80,7 @@ class Other:
     def run(self) -> None:
         is_over = False
         while not is_over:
-            is_over = self.stop.is_set()  # the last reply comes after the end
+            is_over = self.stop.is_set()  # so that one more reply is measured after the end
             self.longest = max(self.longest, self.ping())
 
     def __enter__(self) -> "Other":

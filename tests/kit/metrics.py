@@ -1,6 +1,6 @@
 """The module's sections of INFO, as numbers."""
 
-# Gauges. The other numbers count events.
+# Metrics that are gauges. The other numbers count events.
 GAUGES = {
     *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
     *("bloom_total_memory_bytes", "bloom_num_objects", "bloom_num_filters_across_objects"),
@@ -10,12 +10,12 @@ GAUGES = {
     *("clients_waiting", "waiting_bytes", "clients_in_pieces", "promised_bytes"),
 }
 
-# Descriptions of the module. Everything else is a number.
+# Texts that describe the module. Everything else is a number.
 TEXTS = {"bf_version", "bf_implementation"}
 
 
 def figures(client, section="bf") -> dict[str, int]:
-    """Without the module's name in front."""
+    """The numbers in a section, by name without the prefix `bf_`."""
     info = client.execute_command("INFO", section)
     if isinstance(info, bytes):
         info = dict(line.split(":", 1) for line in info.decode().split("\r\n") if ":" in line)

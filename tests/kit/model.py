@@ -1,14 +1,15 @@
-"""What Bloomery should answer: every BF.* and CF.* command, and what else touches keys, as a model in Python.
+"""What Bloomery should answer: a Python model of the BF.* and CF.* commands, and of others that touch keys.
 
-A `Model` is fed commands and gives the reply that a server should send to each, byte for byte. It shares no code with
-the crate and knows nothing of bits:
+A `Model` gets commands and returns the reply that a server should send to each, byte for byte. It shares no code with
+the crate and knows nothing about bits:
 
-- A Bloom filter is the set of its items. That is exact while no item is a false positive, which error rates of 1e-9 and
-  less, and filters that are never saturated, make sure of. What follows from cells (sizes, fills, dumps) is masked.
-- A cuckoo filter is fingerprints in buckets, by the rules of src/filter/cuckoo.rs, with an independent XXH3. False
-  positives, counts, growth, compaction and the bytes of a dump are exact. Only its size in memory is masked.
+- A Bloom filter is the set of its items. That is exact as long as no item is a false positive, which is ensured by
+  error rates of 1e-9 or less, and because filters are never saturated. Values that depend on cells (sizes, fills,
+  dumps) are masked.
+- A cuckoo filter consists of fingerprints in buckets, by the rules of src/filter/cuckoo.rs, with an independent XXH3.
+  False positives, counts, growth, compaction and the bytes of a dump are exact. Only its size in memory is masked.
 
-In replies `<n>` stands for a whole number, `<f>` for any number, `<...>` for anything.
+In replies, `<n>` matches a whole number, `<f>` any number, and `<...>` anything.
 """
 
 import copy
@@ -36,7 +37,7 @@ class Error(str):
 
 @dataclass(frozen=True)
 class Wire:
-    """A reply that is the same in both protocols, as it is sent, with masks."""
+    """A reply that is the same in both protocols: the bytes that are sent, with masks."""
 
     text: bytes
 
@@ -60,7 +61,7 @@ class Map(list):
 
 
 class Entry(tuple):
-    """A pair: a map of one in RESP3, an array of the value in RESP2."""
+    """A pair: a map with one entry in RESP3, an array that contains only the value in RESP2."""
 
 
 OK = Simple("OK")
@@ -76,7 +77,7 @@ MASKED = re.compile(b"(" + b"|".join(map(re.escape, MASKS)) + b")")
 
 
 def encode(reply, protocol: int) -> bytes:
-    """The reply as it is sent."""
+    """The reply as the bytes that are sent."""
     if reply is None:
         return b"_\r\n" if protocol == 3 else b"$-1\r\n"
     if isinstance(reply, bool):
@@ -95,7 +96,7 @@ def encode(reply, protocol: int) -> bytes:
         return reply.text
     if isinstance(reply, Double):
         if protocol == 3:
-            return b",<f>\r\n"  # the servers differ in how many digits they print
+            return b",<f>\r\n"  # servers differ in the number of digits that they print
         return b"$<n>\r\n<f>\r\n" if reply.value is None else encode(decimal(reply.value).encode(), 2)
     if isinstance(reply, Map):
         body = b"".join(encode(Simple(name), protocol) + encode(value, protocol) for name, value in reply)
@@ -116,7 +117,7 @@ def matches(expected: bytes, actual: bytes) -> bool:
 
 
 def through_lua(reply, resp3: bool):
-    """The reply to a script that returns a command's reply, in RESP2 unless it asked for RESP3."""
+    """The reply to a script that returns a command's reply. The script uses RESP2 unless it switched to RESP3."""
     if isinstance(reply, bool) and not resp3:
         return int(reply)
     if isinstance(reply, Placed):
@@ -154,7 +155,7 @@ def integer_in(word: bytes, low: int, high: int) -> int | None:
 
 
 def upper(word: bytes) -> str:
-    """For words that match in any case. Only ASCII letters have cases."""
+    """A word in upper case, to match it regardless of case. Only ASCII letters have cases."""
     return word.upper().decode("latin-1")
 
 
@@ -164,13 +165,13 @@ def number(word: bytes) -> float | None:
 
 
 def decimal(value: float) -> str:
-    """The fewest digits that read back to the same number, without an exponent."""
+    """The shortest decimal without an exponent that reads back as the same number."""
     text = format(Decimal(repr(value)), "f")
     return text.removesuffix(".0")
 
 
 def printable(word: bytes) -> str:
-    """Bytes from a client within an error text."""
+    """Bytes from a client, as an error text shows them."""
     escapes = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
     shown = (escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word[:64])
     return "".join(shown) + ("…" if len(word) > 64 else "")
@@ -207,7 +208,7 @@ class BloomSpec:
 
 
 class Fixed:
-    """One layer of bits or of counters: each item with its count, which is always 1 for bits."""
+    """One layer of bits or counters: each item with its count, which is always 1 for bits."""
 
     def __init__(self, spec: BloomSpec):
         self.spec = spec
@@ -217,7 +218,7 @@ class Fixed:
         return item in self.counts
 
     def add(self, item, events) -> bool:
-        """Whether it was absent."""
+        """Adds an item. Returns whether it was absent."""
         known = self.counts.get(item, 0)
         if not known and self.spec.on_full == "ERROR" and len(self.counts) >= self.spec.capacity:
             events[f"{self.spec.kind} full"] += 1
@@ -240,7 +241,7 @@ class Fixed:
         return [(self.spec.capacity, len(self.counts))]
 
     def alive(self) -> list[tuple[int | None, int, int]]:
-        """Age, capacity and number of items of the layers that BF.INFO FULL shows."""
+        """The age, the capacity and the number of items of each layer that BF.INFO FULL shows."""
         return [(None, *layer) for layer in self.layers()]
 
     def clear(self):
@@ -248,7 +249,7 @@ class Fixed:
 
 
 class Chain(Fixed):
-    """Layers that grow. An item is in only one of them, so their sizes and one set for all are enough."""
+    """Layers that grow. Each item is in only one layer, so the layers' sizes and a single set of items are enough."""
 
     def __init__(self, spec: BloomSpec):
         super().__init__(spec)
@@ -274,8 +275,8 @@ class Chain(Fixed):
 
 
 class Window:
-    """Generations by number. The clock says which is current. Generations that are too old are gone, even if they
-    haven't been dropped yet."""
+    """Generations by number. The clock determines which one is current. Generations that are too old don't count, even
+    if they haven't been dropped yet."""
 
     def __init__(self, spec: BloomSpec, now: int):
         self.spec = spec
@@ -344,7 +345,7 @@ def capacity(filter_) -> int:
 # ---- cuckoo filters -------------------------------------------------------------------------------------------------
 
 SPREAD = 0x5BD1E995
-SEARCHED = 2048  # slots that a search for room looks at before it stops looking farther
+SEARCHED = 2048  # slots that a search for room collects before it stops adding more
 
 
 @dataclass(frozen=True)
@@ -360,14 +361,14 @@ class CuckooSpec:
 
 
 class Table:
-    """A sub-filter: buckets of slots, one byte each, 0 for a free one."""
+    """A sub-filter: buckets of slots. A slot is a byte, which is 0 if the slot is free."""
 
     def __init__(self, buckets: int, bucket_size: int):
         self.buckets, self.bucket_size = buckets, bucket_size
         self.slots = bytearray((buckets * bucket_size + 7) // 8 * 8)  # padded to whole words, as in a dump
 
     def pair(self, base: int, fingerprint: int) -> tuple[int, int]:
-        """The two buckets of a fingerprint: `base` is the item's hash, or either bucket."""
+        """The two buckets of a fingerprint. `base` is the item's hash, or either of the buckets."""
         return base & self.buckets - 1, (base ^ fingerprint * SPREAD) & self.buckets - 1
 
     def bucket(self, index: int) -> range:
@@ -389,15 +390,15 @@ class Table:
         return slot >= 0
 
     def count(self, pair, fingerprint: int) -> int:
-        """If both buckets are the same one, it counts twice."""
+        """The number of slots with this fingerprint. If both buckets are the same bucket, its slots count twice."""
         return sum(self.slots[slot] == fingerprint for index in pair for slot in self.bucket(index))
 
     def make_room(self, pair, fingerprint: int, most: int) -> int:
-        """Inserts the fingerprint by the shortest chain of moves. Returns the number of moves, 0 if there is no such
+        """Inserts the fingerprint by the shortest chain of moves. Returns the number of moves, or 0 if there is no such
         chain."""
         # A slot to empty, its bucket, the previous step, and the number of moves so far.
         steps = [(slot, index, None, 1) for index in dict.fromkeys(pair) for slot in self.bucket(index)]
-        for step in steps:  # which grows meanwhile
+        for step in steps:  # the loop appends to it
             slot, index, _, depth = step
             _, other = self.pair(index, self.slots[slot])
             free = self.slots.find(0, other * self.bucket_size, (other + 1) * self.bucket_size)
@@ -423,7 +424,7 @@ class Cuckoo:
         self.spec = spec
         self.tables: list[Table] = []
         self.deletes = self.moves = 0
-        # The server's number of the filter, if its dump has more than one chunk. None if it isn't known.
+        # The number that the server gives the dump if it has more than one chunk, else 0. None if it isn't known.
         self.dump_number: int | None = None
         self.grow()
 
@@ -486,8 +487,8 @@ class Cuckoo:
         return removed
 
     def compact(self, everything: bool, events) -> None:
-        """Moves items of newer sub-filters into older ones. An automatic compaction stops at the first sub-filter that
-        doesn't become empty."""
+        """Moves items from newer sub-filters to older ones. An automatic compaction stops at the first sub-filter that
+        it can't empty."""
         for index in range(len(self.tables) - 1, 0, -1):
             table = self.tables[index]
             for slot in range(table.buckets * table.bucket_size):
@@ -525,8 +526,8 @@ class Cuckoo:
         return envelope + struct.pack("<I", crc32c(envelope + header)) + header
 
     def chunk(self, offset: int) -> bytes:
-        """The rest of the sub-filter from that offset of the body; empty at the end, and if the offset is within a
-        word."""
+        """A chunk with the rest of a sub-filter, from this offset in the body. Empty at the end, and if the offset
+        isn't at the start of a word."""
         start = 0
         for table in self.tables:
             inside, start = offset - start, start + len(table.slots)
@@ -538,7 +539,7 @@ class Cuckoo:
 
 
 def another(value):
-    """A copy, whose dumps have their own number."""
+    """A copy, whose dumps get a number of their own."""
     made = copy.deepcopy(value)
     if isinstance(made, Cuckoo) and len(made.tables) > 1:
         made.dump_number = None
@@ -546,13 +547,13 @@ def another(value):
 
 
 def dump_number_in(head: bytes) -> int:
-    """The number in the head that CF.SCANDUMP key 0 has returned."""
+    """The dump number in a head that CF.SCANDUMP key 0 returned."""
     _, _, _, dump_number, *_ = Cuckoo.ENVELOPE.unpack_from(head)
     return dump_number
 
 
 def seed_in(head: bytes) -> int:
-    """The seed in the head that CF.SCANDUMP key 0 has returned."""
+    """The seed in a head that CF.SCANDUMP key 0 returned."""
     _, low, high, *_ = Cuckoo.HEADER.unpack_from(head, 24)
     return high << 64 | low
 
@@ -562,7 +563,7 @@ def seed_in(head: bytes) -> int:
 CALL = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 PCALL = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 PCALL_RESP3 = f"redis.setresp(3) {PCALL}"
-# Copies a filter by SCANDUMP and LOADCHUNK of the given family.
+# A script that copies a filter by the given family's SCANDUMP and LOADCHUNK.
 TRANSFER = """
 local iterator = 0
 repeat
@@ -579,7 +580,7 @@ return redis.status_reply('OK')
 
 # ---- the model ------------------------------------------------------------------------------------------------------
 
-# Number of words, negative for a minimum: what the servers check themselves.
+# The number of words in each command, which the servers themselves check; negative for a minimum.
 ARITY = {
     "BF.RESERVE": -4, "BF.INSERT": -4, "BF.ADD": 3, "BF.MADD": -3, "BF.ADDNX": 3, "BF.EXISTS": 3, "BF.MEXISTS": -3,
     "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": -3,
@@ -589,7 +590,7 @@ ARITY = {
     "CF.STATS": 2, "CF.DEBUG": 2,
 }  # fmt: skip
 
-# For commands whose name can't be a method's.
+# Methods for commands whose names can't be method names.
 NAMES = {"DEL": "delete"}
 
 NOT_FOUND = "ERR not found"
@@ -628,8 +629,8 @@ class Model:
     """An empty server with one client, and its replies so far."""
 
     settings: Settings = field(default_factory=Settings)
-    # Heads that CF.SCANDUMP key 0 returned, in order, by key. A filter with a seed chosen by the module is dumped
-    # before anything else can happen to its key. So the model looks ahead for the seed.
+    # Heads that CF.SCANDUMP key 0 returned, in order, by key. If the module chooses a filter's seed, the test dumps the
+    # filter before it does anything else with the key. So the model looks ahead for the seed.
     heads: defaultdict[bytes, deque] = field(default_factory=lambda: defaultdict(deque))
     keys: dict[bytes, object] = field(default_factory=dict)
     events: Counter = field(default_factory=Counter)
@@ -642,7 +643,7 @@ class Model:
     # ---- the server's part
 
     def run(self, argv: list[bytes]):
-        """The reply to a command of the client."""
+        """The reply to a client's command."""
         name = argv[0].decode().upper()
         if name == "MULTI":
             self.queue, self.aborted = [], False
@@ -678,7 +679,7 @@ class Model:
         try:
             return getattr(self, NAMES.get(name, name.replace(".", "_").lower()))(*argv[1:])
         except Refused as refused:
-            # Without a text it is the arity error, which the module itself checks.
+            # No text means the arity error, from a check that the module itself makes.
             error = Error(refused.args[0]) if refused.args else self.arity_error(argv)
             self.events[error] += 1
             return error
@@ -696,7 +697,7 @@ class Model:
         if self.errors_escape and isinstance(reply, list):
             reply = next((part for part in reply if isinstance(part, Error)), reply)
         if isinstance(reply, Error) and script == CALL:
-            # Some servers name the script by its digest in the error.
+            # In the error, some servers name the script by its digest.
             return Error(f"{reply} script: <...>on @user_script:1.")
         return reply
 
@@ -738,7 +739,7 @@ class Model:
     # ---- keys
 
     def filter(self, key, kinds):
-        """The filter of one of those kinds in the key, or None."""
+        """The key's filter, or None. It must be of one of these kinds."""
         value = self.keys.get(key)
         if value is not None and not isinstance(value, kinds):
             raise Refused(WRONGTYPE)
@@ -1035,7 +1036,7 @@ class Model:
         if len(words) > 1:
             raise Refused()
         if words:
-            raise Refused("ERR BF.AGE takes an item, and MS or nothing")  # nothing here asks for milliseconds
+            raise Refused("ERR BF.AGE takes an item, and MS or nothing")  # the tests never ask for milliseconds
         filter_ = self.bloom(key)
         if filter_ is None:
             return -1
@@ -1157,7 +1158,7 @@ class Model:
             raise Refused("Second argument must be numeric")
         if iterator in (0, 1):
             return [1 if iterator == 0 else NUMBER, BYTES]
-        return [0, b""]  # no filter that is small enough for the model goes on at the iterators that are tried
+        return [0, b""]  # the model's filters are too small to continue at the iterators that tests try
 
     def bf_loadchunk(self, key, iterator, data):
         iterator = integer(iterator)
@@ -1165,7 +1166,7 @@ class Model:
             raise Refused("ERR Second argument must be numeric")
         if self.bloom(key):
             if 9 < iterator < 1 << 20:
-                raise Refused("ERR <...>")  # where the filter ends is not known
+                raise Refused("ERR <...>")  # the model doesn't know where the filter ends
             raise Refused("ERR received bad data" if iterator <= 9 else "ERR invalid offset - no link found")
         if iterator == 1:
             why = ": wrong length of the head" if data.startswith(b"BLMY") else ""
@@ -1175,7 +1176,8 @@ class Model:
     # ---- CF
 
     def new_cuckoo(self, key, spec: CuckooSpec, seed: int | None):
-        """Without a seed it is the one that the server chose, which the next dump of the key shows."""
+        """Creates a filter. If no seed is given, it is the one that the server chose, which the key's next dump shows.
+        """
         if seed is None:
             seed = seed_in(self.heads[key][0])
         filter_ = self.keys[key] = Cuckoo(CuckooSpec(**{**vars(spec), "seed": seed}))
@@ -1240,7 +1242,7 @@ class Model:
         return self.cf_add(key, item)
 
     def insertion(self, key, words):
-        """The items; the filter is created if necessary."""
+        """The items of an insertion. Creates the filter if necessary."""
         items, create, words = None, True, list(words)
         while True:
             if not words:
@@ -1290,7 +1292,7 @@ class Model:
         return answers
 
     def asked(self, key):
-        """For commands that treat a key of another type like a missing key."""
+        """The key's filter, for commands that treat a key of another type like a missing key."""
         value = self.keys.get(key)
         return value if isinstance(value, Cuckoo) else None
 
@@ -1391,7 +1393,7 @@ class Model:
     # ---- both
 
     def transfer(self, source, target, family):
-        """What the script TRANSFER returns."""
+        """The reply of the script TRANSFER."""
         find = self.bloom if family == "BF" else self.cuckoo
         try:
             filter_ = self.found(find(source))

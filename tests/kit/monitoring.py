@@ -5,7 +5,7 @@
         prometheus.wait_for_scrape()
         assert prometheus.query("sum(bloomery_filters)")
 
-They end with the `with` block, or with the tests if these are killed. """
+Both processes end with the `with` block, or with the test process if that is killed. """
 
 import http.client
 import json
@@ -32,7 +32,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;versi
 
 
 def must_exist() -> None:
-    """Names the script to run if something is missing."""
+    """Fails if a program is missing, and says how to get it."""
     assert PROGRAM.exists(), MISSING
     assert PROMTOOL.exists(), f"{PROMTOOL} is missing; run scripts/prometheus"
 
@@ -82,7 +82,7 @@ class Process:
             return False
 
     def processor(self) -> float:
-        """Seconds of processor time that all its threads have used."""
+        """Seconds of CPU time that all threads of the program have used."""
         user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -90,7 +90,7 @@ class Process:
         return (self.directory / "log").read_text()
 
     def get(self, path: str, method: str = "GET", timeout: float = 30, accept: str = "*/*") -> tuple[int, dict, str]:
-        """Status, headers, body."""
+        """The response's status, headers and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, headers={"Accept": accept})
@@ -115,7 +115,7 @@ class Exporter(Process):
         return body
 
     def samples(self) -> dict:
-        """Name to label sets to values."""
+        """Values by metric name, then by label set."""
         found = {}
         for line in self.page().splitlines():
             if not line.startswith("#"):
@@ -126,7 +126,7 @@ class Exporter(Process):
         return found
 
     def value(self, name: str, **labels) -> float:
-        """The value of the one sample with these labels, and possibly others."""
+        """The value of the only sample that has at least these labels."""
         return one(self.samples(), name, **labels)
 
     def wait_for_filters(self, count: int, seconds: float = 120) -> dict:
@@ -165,7 +165,7 @@ def one(samples: dict, name: str, **labels) -> float:
 
 
 class Prometheus(Process):
-    """Scrapes each of the exporters every second. `rules` are files."""
+    """A Prometheus that scrapes each exporter every second. `rules` are paths of rule files."""
 
     def __init__(self, *exporters: Exporter, rules=()):
         port = free_port()
@@ -198,7 +198,7 @@ class Prometheus(Process):
         return value
 
     def wait_for_scrapes(self, count: int = 1) -> None:
-        """Waits for this number of further scrapes of every exporter."""
+        """Waits for this number of new scrapes of every exporter."""
         start = time.time()
         fresh = f"count(timestamp(up) > {start:.3f}) == count(up) and sum(count_over_time(up[1m])) >= {count}"
         time.sleep(count)
@@ -206,7 +206,7 @@ class Prometheus(Process):
 
 
 def promtool(*words) -> str:
-    """promtool's output. It must accept its input."""
+    """Runs promtool, which must accept its input. Returns its output."""
     must_exist()
     done = subprocess.run([PROMTOOL, *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,5 @@
 """Reads small filters as RDB files and DUMP payloads store them: in one string, with the shortest possible header.
-Like `wire_format`, it is written from the format and not from the code.
+Like `wire_format`, it is written from the format's description, not from the code.
 """
 
 import struct
@@ -20,7 +20,7 @@ from kit.wire_format import (
 
 MOST = 2048  # bytes of cells
 LEAST_RATE = 1e-20
-# The offsets that the fields of a packed header have in a head.
+# The fields of a packed header, by their bits in its mask.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
     "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening",
     "moves")  # fmt: skip
@@ -39,7 +39,7 @@ def read(data):
 
 
 def pieces(data):
-    """The same filter as a head and chunks."""
+    """The filter in a packed string, as a head and chunks."""
     kind, header, body = unpack(data)
     filter_, stamp = wire_format.read_header(kind, header)
     envelope = ENVELOPE.pack(b"BLMY", 1, kind, 0, len(header), len(body), 0)[:-4]
@@ -53,7 +53,7 @@ def pieces(data):
 
 
 def unpack(data):
-    """The kind, the header as it would be in a head, and the body."""
+    """The kind, the header in the form that a head has, and the body."""
     need(len(data) >= 4 and crc32c(data[:-4]) == int.from_bytes(data[-4:], "little"), "checksum")
     need(len(data) > 6, "too short")
     kind, form = data[0], data[1]
@@ -83,7 +83,7 @@ def positions(cells, size):
 
 
 def number(data, at):
-    """A number of seven bits a byte, lowest first, and where it ends."""
+    """A number stored in seven bits per byte, lowest bits first, and where it ends."""
     value = shift = 0
     while True:
         need(at < len(data) and shift < 64, "a number is cut short")
@@ -96,7 +96,7 @@ def number(data, at):
 
 
 def fields(data, at, names):
-    """Fields. A mask says which of them aren't 0."""
+    """The named fields, and where they end. A mask says which of them aren't 0 and thus are stored."""
     mask, at = number(data, at)
     need(mask < 1 << len(names), "fields that there are not")
     found = dict.fromkeys(names, 0)
@@ -112,7 +112,7 @@ def double(bits):
 
 
 def long_header(kind, header):
-    """A packed header as it would be in a head."""
+    """A packed header in the form that a head has."""
     f, at = fields(header, 0, FILTER_FIELDS)
     need(f["layers"] <= MOST // 8, "layers")
     try:
@@ -141,7 +141,7 @@ def long_header(kind, header):
 
 
 def planned(kind, f, before):
-    """The capacity and the error rate of the layer after layers of these capacities."""
+    """The capacity and the error rate of the layer that follows layers with these capacities."""
     capacity, rate, index = f["capacity"], double(f["error_rate"]), len(before)
     if kind == WINDOW:
         if f["layout"] == 3:
@@ -160,7 +160,7 @@ def planned(kind, f, before):
 
 
 def power(base, exponent):
-    """By squaring, so that all implementations round in the same way."""
+    """A power by squaring, so that all implementations round in the same way."""
     result = 1.0
     while exponent:
         if exponent & 1:

@@ -1,9 +1,9 @@
-"""DUMP payloads taken apart and put together again, so that a test can change anything and repair the rest.
+"""Parses and writes DUMP payloads, so that a test can change anything and repair the rest.
 
 A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
 version and checksum (which tests tell the server to skip). The pieces are those of the wire format: one head, then
-chunks, each with a CRC-32C of its own. A small filter is packed in one string; it is taken apart into the same pieces,
-in which it is loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
+chunks, each with a CRC-32C of its own. A small filter is packed into one string; here it is split into the same pieces,
+which can be loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ from kit import packed
 
 STRING, END = 5, 0  # opcodes of a module's value
 
-ENVELOPE = 24  # bytes of the head before the header
-PREFIX = 20  # bytes of a chunk before the data
+ENVELOPE = 24  # bytes in the head before the header
+PREFIX = 20  # bytes in a chunk before the data
 
-# Fields of the head: name, struct format, offset. Those of a layer come once for each layer, after the filter's.
+# Fields of the head: name, struct format, offset. After the filter's fields, the layer fields follow once per layer.
 ENVELOPE_FIELDS = [
     ("version", "B", 4),
     ("kind", "B", 5),
@@ -40,7 +40,7 @@ LAYER_FIELDS = [
     ("layout", "I", 36),
 ]
 LAYER_SIZE = 40
-CUCKOO = 4  # the kind; those below it are Bloom filters
+CUCKOO = 4  # the kind; lower kinds are Bloom filters
 CUCKOO_FIELDS = [
     ("capacity", "Q", 0), ("seed low", "Q", 8), ("seed high", "Q", 16), ("deletes", "Q", 24), ("moves", "Q", 32),
     ("hash", "B", 40), ("bucket size", "B", 41), ("max iterations", "H", 42), ("expansion", "H", 44),
@@ -58,7 +58,7 @@ LINK_FIELDS = [
     ("error rate", "d", 40), ("bits per item", "d", 48), ("probes", "I", 56), ("log2", "I", 60),
 ]  # fmt: skip
 LINK_SIZE = 64
-REBUILD = 6  # a filter that is being rebuilt: behind these fields the headers of the live filter and of its shadow
+REBUILD = 6  # a filter being rebuilt: these fields, then the headers of the live filter and of its shadow
 REBUILD_FIELDS = [
     ("deletes missed", "Q", 0),
     ("live length", "I", 8),
@@ -96,10 +96,10 @@ class Payload:
     # ---- the head ---------------------------------------------------------------------------------------------------
 
     def fields(self) -> list[tuple[str, str, int]]:
-        """Every field of the head: name, format, offset in the head."""
+        """Every field in the head: name, format, offset."""
         head = self.pieces[0]
         fields = ENVELOPE_FIELDS + [(name, code, ENVELOPE + at) for name, code, at in self.header_fields()]
-        # If the kind of a head was changed, it may be too short.
+        # If a test changed the head's kind, the head may be too short for all fields.
         return [(name, code, at) for name, code, at in fields if at + struct.calcsize("<" + code) <= len(head)]
 
     def header_fields(self) -> list[tuple[str, str, int]]:
@@ -130,11 +130,11 @@ class Payload:
 
 
 def both(header: bytes) -> list[tuple[str, int, int, bytes]]:
-    """The filters inside the header of one that is being rebuilt: name, place, kind, header."""
+    """The two filters in the header of a filter being rebuilt: name, offset, kind, header."""
     own = header[:REBUILD_SIZE].ljust(REBUILD_SIZE, b"\0")
     _, length, live, shadow, _ = struct.unpack("<QIBBH", own)
     middle = min(REBUILD_SIZE + length, len(header))
-    # A rebuild inside a rebuild is refused, whatever is in it.
+    # A rebuild inside a rebuild is refused, whatever it contains.
     kinds = [kind if kind != REBUILD else 0 for kind in (live, shadow)]
     return [
         ("live", REBUILD_SIZE, kinds[0], header[REBUILD_SIZE:middle]),
@@ -162,7 +162,7 @@ def header_fields(kind: int, header: bytes) -> list[tuple[str, str, int]]:
 
 
 def parts(kind: int, length: int) -> range:
-    """The offset at which layers or links begin in the header. A cuckoo filter has none."""
+    """The offsets at which layers or links begin in the header. A cuckoo filter has none."""
     if kind == CUCKOO:
         return range(0)
     if kind == FOREIGN:
@@ -171,7 +171,7 @@ def parts(kind: int, length: int) -> range:
 
 
 def stamp_of(kind: int, header: bytes) -> int:
-    """The stamp doesn't depend on numbers of items, which change while a filter is dumped."""
+    """The stamp of a head. It doesn't depend on item counts, which change while a filter is dumped."""
     if kind == REBUILD:
         return crc32c(b"".join(struct.pack("<I", stamp_of(inner, part)) for _, _, inner, part in both(header)))
     header, items = bytearray(header), 32 if kind == FOREIGN else 24
@@ -188,7 +188,7 @@ def seal_chunk(chunk: bytes, stamp: bytes) -> bytes:
 
 
 def read_length(data: bytes, at: int) -> tuple[int, int]:
-    """A length of an RDB file, and where it ends."""
+    """A length in an RDB file, and where it ends."""
     match data[at] >> 6:
         case 0:
             return data[at] & 63, at + 1

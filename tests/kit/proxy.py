@@ -31,10 +31,11 @@ def read_request(file) -> tuple[bytes, list[bytes]]:
 
 
 class Proxy:
-    """Passes commands on to the server at `port`, one at a time.
+    """Forwards commands to the server at `port`, one at a time.
 
-    `before(words)` is called when a command has arrived, and `after(words)` when the server has answered it. If one
-    returns True, the connection is cut there: the server never sees the command, or the program never sees the reply.
+    It calls `before(words)` when a command has arrived, and `after(words)` when the server has replied. If `before`
+    returns True, the proxy cuts the connection and the server never sees the command. If `after` does, the program
+    never sees the reply.
     """
 
     def __init__(self, port: int):
@@ -66,8 +67,8 @@ class Proxy:
                 with client.makefile("rb") as requests, server.makefile("rb") as replies:
                     self._pass_on(client, requests, server, replies)
         except (OSError, ValueError):
-            pass  # one of the two has gone
-        except Exception as failure:  # of `before` or `after`
+            pass  # the program or the server has disconnected
+        except Exception as failure:  # from `before` or `after`
             self.failure = failure
         finally:
             with contextlib.suppress(OSError):

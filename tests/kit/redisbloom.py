@@ -1,6 +1,6 @@
 """A real RedisBloom: where it is, and random commands for it in the spellings that it accepts.
 
-`scripts/redisbloom` fetches it into .cache. Its licence does not allow it in this repository, nor in a release.
+`scripts/redisbloom` fetches it into .cache. Its licence doesn't allow us to put it into this repository or a release.
 """
 
 import random
@@ -10,10 +10,11 @@ from kit.servers import ROOT
 
 MODULE = ROOT / ".cache" / "redisbloom" / "redisbloom.so"
 
-# For both replicas and primaries. There is no limit of sub-filters, because at the limit RedisBloom refuses every add.
+# For both replicas and primaries. The number of sub-filters is practically unlimited, because at the limit RedisBloom
+# refuses every add.
 MODULE_ARGS = ["CF_MAX_EXPANSIONS", "65535"]
 
-# RedisBloom also accepts a key that looks like an option of RESERVE. The value of MAXITERATIONS is then the capacity.
+# Some keys look like options of RESERVE. RedisBloom accepts them, and reads the capacity as MAXITERATIONS' value.
 BLOOM_KEYS = [b"b:%d" % number for number in range(8)] + [b"nonscaling", b"NonScaling"]
 CUCKOO_KEYS = [b"c:%d" % number for number in range(5)] + [b"MAXITERATIONS"]
 # Filters that can't grow, so they refuse items: capacity, slots in a bucket, moves.
@@ -24,7 +25,8 @@ UNKNOWN = ["NONSC", "EXP", "x", "", "CAPACITY", "4", "SEEDS", "non scaling", "\x
 
 
 class Traffic:
-    """Random commands. Few keys and few items, so that filters fill, refuse, grow, lose items and shrink."""
+    """Random commands with few keys and few items, so that filters fill up, refuse items, grow, lose items and shrink.
+    """
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -48,14 +50,14 @@ class Traffic:
         return self.random.choice([letter.upper(), letter.lower()])
 
     def begins(self, letters: str) -> str:
-        """A word with this beginning. INSERT looks at nothing else."""
+        """A word that begins with these letters. INSERT looks at nothing else."""
         return self.case(letters + "".join(self.random.choices("ACEINOPSTX_9", k=self.random.choice([0, 0, 1, 5]))))
 
     def items(self, most: int) -> list[str]:
         return [str(self.random.randrange(600)) for _ in range(self.random.randint(1, most))]
 
     def expansion(self) -> str:
-        # It is cut to 32 bits.
+        # RedisBloom cuts it to 32 bits.
         return self.random.choice(["1", "1", "2", "2", "3", "4", "8", str((1 << 32) + 3)])
 
     # ---- Bloom filters ----------------------------------------------------------------------------------------------
@@ -72,7 +74,7 @@ class Traffic:
         options = [
             lambda: [self.begins("C"), self.random.randint(1, 40)],
             lambda: [self.begins("ER"), self.random.choice(ERROR_RATES)],
-            # Not ER…, which is ERROR.
+            # ER… would mean ERROR.
             lambda: [self.case(self.random.choice(["E", "EX", "EXPANSION", "EQ"])), self.expansion()],
             lambda: [self.case(self.random.choice(["N", "NO", "NON", "NONSCALING", "NC", "NX"]))],
             lambda: [self.begins(self.random.choice(["NOC", "NXC"]))],
@@ -93,7 +95,7 @@ class Traffic:
     # ---- cuckoo filters ---------------------------------------------------------------------------------------------
 
     def cuckoo_reserve(self) -> list:
-        # At least two buckets. An even number of arguments is refused.
+        # The capacity needs at least two buckets. RedisBloom refuses an even number of arguments.
         bucket = self.random.choice([1, 1, 2, 2, 3, 4, 8])
         words = ["CF.RESERVE", self.random.choice(CUCKOO_KEYS), self.random.randint(2 * bucket, 120)]
         options = [
@@ -104,7 +106,7 @@ class Traffic:
         ]
         for option in self.random.choices(options, k=self.random.choice([0, 2, 3, 4, 5])):
             words += option()
-        if self.random.random() < 0.1:  # at odd places
+        if self.random.random() < 0.1:  # shifts the options to odd positions
             words = [*words[:3], "x", *words[3:], "y"]
         return words
 
@@ -130,5 +132,5 @@ class Traffic:
 
 
 def encoded(words: list) -> list[bytes]:
-    """As they are sent."""
+    """The words as the bytes that are sent."""
     return [word if isinstance(word, bytes) else str(word).encode("latin-1") for word in words]

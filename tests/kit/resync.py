@@ -1,4 +1,4 @@
-"""Full resyncs: every way in which servers do them, and a server that is stopped meanwhile."""
+"""Full resyncs: every way in which servers perform them, and pausing a server."""
 
 import contextlib
 import random
@@ -17,8 +17,8 @@ SYNC_OPTIONS = {
 
 
 def sync_in_some_way(server: Server, chance: random.Random) -> None:
-    """Chooses how the next full resync works: how the primary sends, how the replica receives, and over how many
-    connections."""
+    """Randomly chooses how the next full resync works: how the primary sends the data, how the replica receives them,
+    and over how many connections."""
     for name, values in SYNC_OPTIONS.items():
         with contextlib.suppress(redis.ResponseError):  # not every server has every option and value
             server.command("CONFIG", "SET", name, chance.choice(values))

@@ -1,4 +1,4 @@
-"""Real servers, with the module loaded, on free ports, in folders of their own.
+"""Real servers with the module loaded, each on a free port and in its own folder.
 
 `matrix()` lists the servers that `scripts/servers` made. A `Server` runs one of them:
 
@@ -8,8 +8,8 @@
         server.start()      # same folder, same port
         replica = server.replica()
 
-Every server runs with the commands that tests need (DEBUG, MODULE), saves nothing unless told to, and panics rather
-than letting a replica drift from its primary. All of them are dead when the tests end, however they end.
+Every server allows the commands that tests need (DEBUG, MODULE), saves nothing unless told to, and panics rather than
+letting a replica diverge from its primary. All servers end with the tests, however the tests end.
 """
 
 import atexit
@@ -37,13 +37,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
 SERVERS = ROOT / ".cache" / "servers"
 
-# Anything that takes longer hangs. The limit isn't shorter, because a busy machine may be ten times slower than an idle
-# one.
+# Anything that takes longer is considered hung. The limit is this high because a busy machine can be ten times slower
+# than an idle one.
 HANG_SECONDS = 240
-START_SECONDS = 120  # also the time a large dump may take to load
+START_SECONDS = 120  # includes the time to load a large dump
 STOP_SECONDS = 10
 
-# Every acknowledged write is in the file, and only tests rewrite the file.
+# With this, every acknowledged write is in the file, and only tests rewrite the file.
 APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
 
 # What must never be in a log. Sanitizers write to stderr, which goes to the same file.
@@ -65,7 +65,7 @@ class Spec:
 
 
 def matrix() -> list[Spec]:
-    """Every server that `scripts/servers` made, in the order of their names."""
+    """Every server that `scripts/servers` made, by product and version."""
     specs = []
     for table in sorted(SERVERS.glob("*/servers.tsv")):
         for line in table.read_text().splitlines():
@@ -80,13 +80,13 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """A server process, its folder and its port. Folder and port stay the same over `stop`, `kill` and `start`."""
+    """A server process, its folder and its port. The folder and the port don't change on `stop`, `kill` and `start`."""
 
     def __init__(self, spec: Spec, *, config=None, module_args=(), module=MODULE, arguments=(), env=None):
-        """Starts it.
+        """Starts the server.
 
-        `config` maps configuration names to values, `module_args` follow the module's path, `arguments` are added to
-        the command line as they are. `module=None` starts a server without the module.
+        `config` maps configuration names to values, `module_args` follow the module's path, and `arguments` are added
+        to the command line unchanged. `module=None` starts a server without the module.
         """
         self.spec = spec
         self.config = dict(config or {})
@@ -124,12 +124,12 @@ class Server:
             "save": "",
             "enable-debug-command": "yes",
             "enable-module-command": "yes",
-            # A replica that gets an error in the replication stream already differs from its primary: fail here, not
-            # later.
+            # A replica that gets an error in the replication stream already differs from its primary, so fail here and
+            # not later.
             "propagation-error-behavior": "panic",
             "repl-diskless-sync-delay": 0,
-            # After a crash, a server would test the machine's memory for seconds, which separates the stack trace from
-            # the end of the log.
+            # Without this, a server would test the machine's memory for seconds after a crash, and the stack trace
+            # wouldn't be at the end of the log.
             "crash-memcheck-enabled": "no",
             **self.config,
         }
@@ -142,7 +142,7 @@ class Server:
         return line + self.arguments
 
     def start(self, *, wait=True) -> None:
-        """Starts it and waits until it answers, with its data loaded. Raises `ServerFailed`."""
+        """Starts the server and waits until it has loaded its data and answers. Raises `ServerFailed`."""
         assert not self.alive(), f"{self} runs already"
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
@@ -158,7 +158,7 @@ class Server:
             self.wait_until_ready()
 
     def start_somewhere(self) -> None:
-        """`start`, at another port if a program that doesn't get its ports from `free_port` listens on this one."""
+        """Starts the server, on another port if a program that doesn't use `free_port` listens on this one."""
         for _ in range(20):
             try:
                 return self.start()
@@ -177,7 +177,7 @@ class Server:
             try:
                 with self.client() as client:
                     client.ping()
-                    # Another server could answer at this port until this one sees that it can't have it.
+                    # Another server might answer on this port until this server notices that the port is in use.
                     if client.info("server")["process_id"] == self.process.pid:
                         return
             except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
@@ -195,7 +195,7 @@ class Server:
             self.process.wait()
 
     def stop(self) -> None:
-        """An orderly end, as by SHUTDOWN: saves if it is configured to."""
+        """Ends the server in an orderly way, like SHUTDOWN: it saves if configured to."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -204,12 +204,12 @@ class Server:
             raise ServerFailed(self.explain(f"did not stop within {STOP_SECONDS} s")) from None
 
     def restart(self, *, kill=False) -> None:
-        """Stops it and starts it again, with the same folder. With `kill`, by kill -9."""
+        """Stops the server, by kill -9 if `kill` is true, and starts it again in the same folder."""
         self.kill() if kill else self.stop()
         self.start()
 
     def destroy(self) -> None:
-        """Kills it and its replicas, and removes their folders."""
+        """Kills the server and its replicas, and removes their folders."""
         for replica in self.replicas:
             replica.destroy()
         self.kill()
@@ -222,18 +222,18 @@ class Server:
 
     def client(self, protocol: int = 2, **options) -> redis.Redis:
         """A new client. Replies are bytes unless `decode_responses=True`."""
-        # No retries: if a server is gone, the test must see that, and a command that is sent twice would make the test
-        # wrong.
+        # Don't retry: a test must notice that a server is gone, and a command that is sent twice would invalidate the
+        # test.
         options = {"socket_timeout": HANG_SECONDS, "retry": Retry(NoBackoff(), 0), **options}
         return redis.Redis(host="127.0.0.1", port=self.port, protocol=protocol, **options)
 
     def command(self, *arguments):
-        """One command, on a connection of its own."""
+        """Runs one command on a new connection."""
         with self.client() as client:
             return client.execute_command(*arguments)
 
     def cli(self, *arguments, input=None, timeout=60) -> str:
-        """What `redis-cli` prints."""
+        """Runs `redis-cli`, and returns its output."""
         done = subprocess.run(
             [str(redis_cli()), "-p", str(self.port), *map(str, arguments)],
             input=input,
@@ -250,7 +250,7 @@ class Server:
 
     @contextlib.contextmanager
     def configured(self, settings: dict):
-        """CONFIG SET for the duration of a `with`."""
+        """Applies CONFIG SET for the duration of a `with` block."""
         with self.client(decode_responses=True) as client:
             before = {name: client.config_get(name)[name] for name in settings}
             try:
@@ -264,8 +264,8 @@ class Server:
     # ---- replicas ---------------------------------------------------------------------------------------------------
 
     def replica(self, *, config=None, wait=True, **options) -> "Server":
-        """A new server of the same version that replicates this one. It may have another configuration. It ends with
-        this one."""
+        """Starts a replica: a server of the same version, unless `spec` is given. It may have another configuration,
+        and ends with this server."""
         settings = {"replicaof": ["127.0.0.1", str(self.port)], **(config or {})}
         replica = Server(options.pop("spec", self.spec), config=settings, **options)
         self.replicas.append(replica)
@@ -274,7 +274,8 @@ class Server:
         return replica
 
     def wait_until_online(self, replica: "Server") -> None:
-        """Waits until the replica is in sync. A replica reports that up to a second before it gets later writes."""
+        """Waits until both sides say that the replica is in sync. The replica says so up to a second before it gets
+        later writes."""
 
         def online() -> bool:
             if replica.info("replication")["master_link_status"] != "up":
@@ -289,7 +290,7 @@ class Server:
         """Waits until every replica has applied everything that was written so far."""
         written = self.info("replication")["master_repl_offset"]
         for replica in self.replicas:
-            # Not WAIT, which only covers writes of its own connection.
+            # WAIT would cover only its own connection's writes.
             wait_for(lambda: replica.info("replication")["slave_repl_offset"] >= written, f"{replica} to catch up")
 
     def info(self, section: str) -> dict:
@@ -297,8 +298,8 @@ class Server:
             return client.info(section)
 
     def processor(self) -> float:
-        """Seconds of processor time that its main thread has used: an upper bound of the time for which it was held,
-        however busy the machine is."""
+        """Seconds of CPU time that the server's main thread has used. The difference is an upper bound for the time for
+        which it was blocked, however busy the machine is."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
@@ -322,7 +323,7 @@ class Server:
         return f"{self} {what}\n--- {' '.join(self.command_line())}\n--- from its log\n{self.log_tail()}"
 
     def check(self) -> None:
-        """Raises if the server or a replica has died by itself, or has logged a fatal line, since the last check."""
+        """Raises if the server or a replica has died on its own, or has logged a fatal line since the last check."""
         for replica in self.replicas:
             replica.check()
         status = self.process.poll()
@@ -332,11 +333,11 @@ class Server:
             if fatal := FATAL.search(self.log()[self._log_seen :]):
                 raise ServerFailed(self.explain(f"wrote {fatal.group()!r} to its log"))
         finally:
-            self._log_seen = len(self.log())  # the next test is not to blame for it
+            self._log_seen = len(self.log())  # don't blame the next test for it
 
 
 def option(spec, name: str) -> str:
-    """A module's option in CONFIG. On Redis 8 it has RedisBloom's name, elsewhere the module's name comes before it."""
+    """The name of a module option in CONFIG. On Redis 8 it is RedisBloom's; elsewhere the module's name precedes it."""
     return f"bf-{name}" if spec.product == "redis" and spec.version >= (8,) else f"bf.{name}"
 
 
@@ -347,7 +348,7 @@ def io_threads(spec, count: int) -> dict:
 
 
 def saves_loads(spec) -> bool:
-    """Whether its RDB files contain waiting loads, and its replicas and files get each piece when it arrives."""
+    """Whether the server's RDB files contain waiting loads, and replicas and files get each piece when it arrives."""
     return spec.product == "valkey" or spec.version >= (7, 2)
 
 
@@ -362,22 +363,22 @@ def rewrite(server, client):
 
 
 def redis_cli() -> Path:
-    """The one redis-cli for all servers: its way of printing replies must not depend on the server under test."""
+    """The redis-cli that is used with all servers, so that the format of replies doesn't depend on the server."""
     return next(spec.cli for spec in matrix() if spec.product == "redis")
 
 
-PORTS = range(11_000, 21_000)  # the kernel gives none of them to clients, nor the bus ports above them
-BUS = 10_000  # a server has its cluster bus so much higher
+PORTS = range(11_000, 21_000)  # the kernel assigns neither these nor their bus ports to clients
+BUS = 10_000  # a server's cluster bus port is its port plus this number
 
 _reserved: dict[int, socket.socket] = {}
 
 
 def free_port() -> int:
-    """A port on which nothing listens, here and where a server puts its cluster bus.
+    """A port on which nothing listens, and whose cluster bus port is free as well.
 
-    It stays reserved until `give_back` or the end of this process: a server listens only some time after it gets its
-    port, and not between `stop` and `start`. The reservation is a UDP socket at this port, which nothing else uses, so
-    it counts for every process of this machine that gets its ports here.
+    It stays reserved until `give_back` or the end of this process, because a server doesn't listen until some time
+    after it gets its port, or between `stop` and `start`. The reservation is a UDP socket on this port, which nothing
+    else uses, so it works for all processes on this machine that call `free_port`.
     """
     for port in random.sample(PORTS, len(PORTS)):
         reservation = socket.socket(type=socket.SOCK_DGRAM)
@@ -418,8 +419,8 @@ def _destroy_all() -> None:
 
 
 def _die_with_parent():
-    """If this process is killed, `atexit` doesn't run. Linux then kills the child. More precisely, it does so when the
-    parent's *thread* ends, so servers started by a test's thread don't have this protection. """
+    """Makes Linux kill the child if this process is killed, because `atexit` doesn't run then. Linux does so when the
+    parent's *thread* ends, so servers that are started by a test's own thread don't have this protection. """
     if threading.current_thread() is not threading.main_thread():
         return None
     prctl = ctypes.CDLL(None).prctl

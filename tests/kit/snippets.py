@@ -1,7 +1,7 @@
-"""Python in documents: fenced blocks of the language `python`, run statement by statement.
+"""Runs Python in documents: fenced blocks of the language `python`, statement by statement.
 
-A comment after an expression is its expected value: `users.add("ada")  # True`. `await` may be used anywhere, as in
-`python -m asyncio`. The blocks of a document share their names.
+A comment after an expression is its expected value: `users.add("ada")  # True`. `await` is allowed anywhere, as in
+`python -m asyncio`. All blocks in a document share their variables.
 """
 
 import ast
@@ -16,7 +16,7 @@ def blocks(path: Path, language: str = "python") -> list[str]:
 
 
 def run(code: str, names: dict, loop: asyncio.AbstractEventLoop | None = None) -> int:
-    """Runs a block, and returns how many values it checked."""
+    """Runs a block, and returns the number of values that it checked."""
     checked, lines = 0, code.splitlines()
     for statement in ast.parse(code).body:
         _, _, comment = lines[statement.end_lineno - 1][statement.end_col_offset :].partition("#")

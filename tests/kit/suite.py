@@ -1,12 +1,13 @@
-"""What the suites of tests/suites share: their options, their seed, and the line with the result.
+"""What the suites in tests/suites share: their options, their seed, and the line with the result.
 
-A suite is a function of a server of the matrix and the options. It does its work `count` times, raises what went wrong
-(AssertionError, ServerFailed, …), and returns its result in words. `run` calls it for every server:
+A suite is a function that gets a server of the matrix and the options. It does its work `count` times, raises an
+exception if something goes wrong (AssertionError, ServerFailed, …), and returns its result in words. `run` calls it for
+every server:
 
     $ scripts/suite kill9 --server redis-8.0 --count 200
     kill9: redis-8.0: 200 kills, 51,233 acknowledged adds, 0 lost (seed 1, 251 s)
 
-A failure says which server and which seed, and the command that repeats it.
+A failure is reported with its server, its seed, and the command that repeats it.
 """
 
 import argparse
@@ -18,12 +19,12 @@ import traceback
 
 from kit.servers import MODULE, Server, matrix
 
-# These need their own build or tool, which a script with the same name provides.
+# Suites that need a special build or tool, which a script with the same name provides.
 WITH_SCRIPT = ("panics", "redisbloom", "san", "valgrind")
 
 
 def options(name: str, description: str, count: int, unit: str) -> argparse.ArgumentParser:
-    """The options of every suite. A suite may add its own."""
+    """The options that all suites have. A suite may add its own."""
     parser = argparse.ArgumentParser(
         prog=f"scripts/{name}" if name in WITH_SCRIPT else f"scripts/suite {name}",
         description=description,
@@ -72,8 +73,8 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
 
 @contextlib.contextmanager
 def clients(server: Server, works: list):
-    """Clients that work until the block or the server ends. Each is a function of a client and of `go_on`, which says
-    when to stop. Errors that a client finds are raised at the end.
+    """Runs clients until the block or the server ends. Each work is a function that gets a client and `go_on`, which
+    returns false when it must stop. An error in a client is raised at the end.
     """
     failures, over = [], threading.Event()
 

@@ -1,7 +1,7 @@
-"""Stops workers of a server while its other threads run, as a debugger would.
+"""Stops a server's workers while its other threads run, as a debugger would.
 
-What a test needs to happen while a worker is busy happens while the worker is stopped, so no test depends on timing.
-The server is a child of the test's process, so Linux allows the test to trace it.
+To test what happens while a worker is busy, a test stops the worker, so it doesn't depend on timing. The server is a
+child of the test's process, so Linux allows the test to trace it.
 """
 
 import ctypes
@@ -24,14 +24,14 @@ def trace(request: int, thread: int):
 
 
 def workers(server) -> list[int]:
-    """The threads of a server's pool, which are numbered. The one that frees filters isn't."""
+    """The threads of a server's pool. Their names are numbered, unlike that of the thread that frees filters."""
     tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
     return [int(task.name) for task in tasks if re.fullmatch(r"bloomery-\d+\n", (task / "comm").read_text())]
 
 
 def wait_until_asleep(server, thread: int) -> None:
-    """An active worker may hold a lock of the allocator that INFO would wait for. So a busy one is stopped only
-    briefly."""
+    """Waits a moment for a worker to become idle. A busy worker might hold an allocator lock that INFO would wait for.
+    """
     stat = Path(f"/proc/{server.process.pid}/task/{thread}/stat")
     for _ in range(200):
         if stat.read_text().rsplit(")", 1)[1].split()[0] == "S":
@@ -40,7 +40,7 @@ def wait_until_asleep(server, thread: int) -> None:
 
 
 class Still:
-    """The workers of a server, which are stopped until `go_on`. All calls must come from one thread of the test."""
+    """A server's workers, which are stopped until `go_on`. All calls must come from the same thread of the test."""
 
     def __init__(self, server):
         self.threads = workers(server)

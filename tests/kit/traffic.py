@@ -1,7 +1,7 @@
-"""Clients that add to the filters of a cluster while it changes, and record what was acknowledged.
+"""Clients that add items to a cluster's filters while the cluster changes, and record which adds were acknowledged.
 
-An add counts as acknowledged when its reply has come. Adds without a reply may be present or not. Now and then a
-client tests an item that it has added before: it reads its own writes, wherever they have moved.
+An add counts as acknowledged when its reply has arrived. Items without a reply may be present or not. Now and then a
+client tests an item that it added before: it must find its own writes, wherever they have moved.
 """
 
 import collections
@@ -13,16 +13,17 @@ import redis
 
 from kit.filters import adding, batches
 
-# Items are numbers, because some filters of other systems accept nothing else. They are above any that these have at
-# the start, and below 2^31. Each client has its own range.
+# Items are numbers, because some filters of other systems accept nothing else. They are greater than any item that
+# these filters have at the start, and less than 2^31. Each client has its own range.
 FIRST_ITEM, ITEMS_OF_A_CLIENT = 100_000_000, 20_000_000
 
 
 class Traffic(threading.Thread):
     """One client with its own number. `keys` maps each key to the family of its filter. Use it in a `with`.
 
-    `latest` has the keys of filters that may drop items, and how many of the latest ones they must have (`Kind.latest`).
-    With `safe`, an add counts only if WAIT says that the replica has it too, since the primary may be killed.
+    `latest` maps the keys of filters that may drop items to the number of latest items that they must have
+    (`Kind.latest`). With `safe`, an add counts only if WAIT says that the replica also has it, because the primary
+    might be killed.
     """
 
     def __init__(
@@ -40,10 +41,10 @@ class Traffic(threading.Thread):
         self.random = random.Random(f"{seed}:{number}")
         self.next_item = FIRST_ITEM + number * ITEMS_OF_A_CLIENT
         self.acknowledged = {key: collections.deque(maxlen=(latest or {}).get(key)) for key in keys}
-        self.count = 0  # of all that were acknowledged
-        self.missed: list[str] = []  # what it read of its own writes, and should have found
-        self.refused: collections.Counter[str] = collections.Counter()  # by filters
-        self.failed: collections.Counter[str] = collections.Counter()  # for want of a node
+        self.count = 0  # number of acknowledged items
+        self.missed: list[str] = []  # its own items that it tested and didn't find
+        self.refused: collections.Counter[str] = collections.Counter()  # errors from filters
+        self.failed: collections.Counter[str] = collections.Counter()  # errors because a node was unavailable
         self.unexpected: BaseException | None = None
         self._over = threading.Event()
 
@@ -63,7 +64,7 @@ class Traffic(threading.Thread):
             with self.cluster.client() as client:
                 while not self._over.is_set():
                     self._step(client, self.random.choice(keys))
-        except BaseException as error:  # of this thread; `__exit__` raises it again
+        except BaseException as error:  # `__exit__` raises it again in the test's thread
             self.unexpected = error
 
     def _step(self, client, key: str) -> None:
@@ -77,8 +78,8 @@ class Traffic(threading.Thread):
             time.sleep(0.02)
             self._look_again(client)
         except redis.ResponseError as error:
-            # A node that has just joined, left or lost contact gives these errors. Any other error means that the
-            # filter is full.
+            # A node that has just joined, left or lost contact returns the first group of errors. The second group
+            # means that the filter is full.
             words = str(error).split()
             if words[0] in ("MOVED", "ASK", "CLUSTERDOWN", "LOADING", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"):
                 self.failed[words[0]] += 1
@@ -112,7 +113,7 @@ class Traffic(threading.Thread):
                 self.count += 1
 
     def _write_safely(self, client, key: str, command: list) -> list:
-        """WAIT covers the connection that sends it, so both go directly to the key's node."""
+        """Sends the add and WAIT on one connection to the key's node, because WAIT covers only its own connection."""
         node = client.get_redis_connection(client.get_node_from_key(key))
         with node.pipeline(transaction=False) as pipeline:
             pipeline.execute_command(*command)

@@ -1,4 +1,4 @@
-"""Transcripts: what a person types into redis-cli, and what redis-cli answers, as text files under tests/transcripts.
+"""Transcripts: what a user types into redis-cli, and what redis-cli prints, as text files under tests/transcripts.
 
     # Deleting from a counting filter.
     > BF.RESERVE seen 0.01 1000 COUNTING
@@ -13,19 +13,19 @@
     (integer) <n>
 
 - The prompt is `> `, or as copied from a terminal: `127.0.0.1:6379> `. A command that ends in a backslash continues on
-the next line. redis-cli reads it as it always does: "quoted", "\\x00 bytes", 'single'.
-- `<n>` stands for one integer, `<...>` for anything within a line, a line `...` for any number of lines.
-- Every file starts on an empty server, and is one connection. `DEBUG SLEEP 0.1` lets time pass.
-- Lines at the head that start with `#!` say how the file runs:
+the next line. redis-cli parses a command as usual: "quoted", "\\x00 bytes", 'single'.
+- `<n>` matches one integer, `<...>` anything within a line, and a line `...` any number of lines.
+- Every file starts on an empty server, and uses one connection. `DEBUG SLEEP 0.1` lets time pass.
+- Lines at the start of the file that begin with `#!` say how to run it:
       #! resp3                        redis-cli -3
       #! only valkey                  only on servers of this product
       #! needs redis>=7.2 valkey>=8.1 only on servers at least this new; a product that is not named is accepted
       #! needs redis<8                only on servers older than this
-      #! config maxmemory 100mb       CONFIG SET first, and set back afterwards
+      #! config maxmemory 100mb       CONFIG SET first, and restored afterwards
 
-`scripts/transcript FILE` runs one and prints it with the replies it really got, `--write` puts them into the file.
+`scripts/transcript FILE` runs a transcript and prints it with the real replies; `--write` puts them into the file.
 
-A reply that holds an empty line, or lines that look like a comment or a prompt, can only be written as `...`.
+A reply that contains an empty line, or a line that looks like a comment or a prompt, can only be written as `...`.
 """
 
 import argparse
@@ -41,15 +41,15 @@ TRANSCRIPTS = ROOT / "tests" / "transcripts"
 
 PROMPT = re.compile(r"(?:[\w.:\[\]-]+(?:\(\w+\))?)?> (?=\S)")
 WILDCARD = re.compile(r"(<n>|<\.\.\.>)")
-# redis-cli adds this to the reply of a command that took half a second or more.
+# redis-cli appends this to the reply if a command took half a second or more.
 ELAPSED = re.compile(r"\(\d+\.\d\ds\)")
-# redis-cli answers `:word` itself, without asking the server. So this line marks the end of a reply without being a
-# command: an ECHO would be queued inside MULTI, would be counted, and would need permission.
+# redis-cli handles `:word` itself, without contacting the server. So this line marks the end of a reply without being a
+# command. An ECHO would be queued inside MULTI, would be counted, and would need permission.
 MARKER = r"\n?(?:\x1b\[[\d;]*m)?unknown redis-cli internal command ':{token}'\n"
 
 
 class Exchange:
-    """One command and the reply that is expected. Lines are indexes into the file, the reply's end exclusive."""
+    """One command and its expected reply. `first` and the reply's bounds are line indexes; the end is exclusive."""
 
     def __init__(self, command: str, first: int, reply_start: int):
         self.command = command
@@ -83,7 +83,7 @@ class Transcript:
         return str(self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path)
 
     def _parse(self) -> None:
-        reading = None  # the exchange whose reply may go on
+        reading = None  # the exchange whose reply may continue
         index = 0
         while index < len(self.lines):
             line = self.lines[index]
@@ -129,7 +129,7 @@ class Transcript:
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def run(self, server: Server) -> list[list[str]]:
-        """The lines of each reply, from one redis-cli that is fed the whole file."""
+        """Feeds the whole file to one redis-cli. Returns the lines of each reply."""
         token = secrets.token_hex(8)
         script = "".join(f"{exchange.command}\n:{token}\n" for exchange in self.exchanges)
         options = ["--no-raw", *(["-3"] if ["resp3"] in self.directives else [])]
@@ -141,7 +141,7 @@ class Transcript:
         return [_reply_lines(reply) for reply in replies]
 
     def with_replies(self, replies: list[list[str]]) -> list[str]:
-        """The lines of the file, in which the real reply replaces every reply that doesn't match."""
+        """The lines of the file, with every reply that doesn't match replaced by the real one."""
         lines, done = [], 0
         for exchange, actual in zip(self.exchanges, replies, strict=True):
             lines += self.lines[done : exchange.reply_start]
@@ -151,7 +151,8 @@ class Transcript:
         return lines + self.lines[done:]
 
     def mismatches(self, replies: list[list[str]], source: str) -> str:
-        """Empty if every reply matches. Otherwise where they differ, as a unified diff with the file's line numbers."""
+        """The commands whose replies don't match, and a unified diff with the file's line numbers. Empty if all match.
+        """
         places = [
             f"{self}:{exchange.first + 1}: {exchange.command}"
             for exchange, actual in zip(self.exchanges, replies, strict=True)

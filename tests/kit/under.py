@@ -1,10 +1,11 @@
 """Servers under a tool that watches their memory: valgrind, or the preloaded runtime of a sanitizer.
 
-`put_under` puts every server that is started from then on under a tool. As a plugin of pytest (`-p kit.under`) this module
-does so for the server tests, by what is in the environment: BLOOMERY_UNDER, the words to put before the server's.
+`put_under` runs every server that is started from then on under a tool. As a pytest plugin (`-p kit.under`), this
+module does so for the server tests, with the environment variable BLOOMERY_UNDER: the words to put before the server's
+command line.
 
 `tour` goes through everything that the module does: each kind of filter, bulk commands with the pool, set algebra,
-dumps good and bad, copies, saves, loads, an orderly end.
+valid and damaged dumps, copies, saves, loads, and an orderly shutdown.
 """
 
 import contextlib
@@ -17,11 +18,11 @@ import redis
 from kit import filters, servers
 from kit.workload import Workload
 
-PATIENCE = 30  # times slower than by itself, on a busy machine
+PATIENCE = 30  # how many times slower a server is under the tool, on a busy machine
 
 
 def put_under(words: list[str]) -> None:
-    """Starts every server through this tool, and waits longer for it."""
+    """Makes every server start under this tool, and raises the timeouts."""
     command_line = servers.Server.command_line
     client = servers.Server.client
     servers.Server.command_line = lambda server: [*words, *command_line(server)]
@@ -37,13 +38,13 @@ def pytest_configure():
         put_under(shlex.split(words))
 
 
-# Without states that need tens of thousands of commands.
+# All small kinds, except one whose states need tens of thousands of commands.
 KINDS = [kind for kind in filters.SMALL if kind.name != "counting-16"]
 
 
 def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> int:
-    """Everything once, `count` random commands, and a normal shutdown. Returns the number of filters that were
-    created."""
+    """Does everything once, then `count` random commands and a normal shutdown. Returns the number of filters created.
+    """
     settings = {"save": "", "appendonly": "no", "rdbcompression": "no"}
     with servers.Server(spec, config=settings, module=module, module_args=["threads", "2"]) as server:
         with server.client() as client:
@@ -57,7 +58,7 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
             client.execute_command("BGREWRITEAOF")
             servers.wait_for(lambda: not server.info("persistence")["aof_rewrite_in_progress"], "the rewrite", 600)
             client.save()
-        # Starts from the file, and shuts down with everything loaded.
+        # Start from the file, so that the shutdown happens with everything loaded.
         server.restart()
         with server.client() as client:
             after = {key: client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in before}
@@ -69,13 +70,13 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
 
 
 def bulk(client) -> None:
-    """Adds and tests that the pool divides, and tests that a client waits for."""
+    """Runs adds and tests that the pool divides among its threads, and tests that a client waits for."""
     blob = b"".join(number.to_bytes(4, "little") for number in range(20_000))
     client.execute_command("BF.RESERVE", "bulk", "0.01", 40_000, "NONSCALING", "SHARDS", 4)
     assert client.execute_command("BF.BULKADD", "bulk", "FIXED", 4, blob) > 19_000
     assert client.execute_command("BF.BULKTEST", "bulk", "FIXED", 4, blob, "COUNT") == 20_000
     assert client.execute_command("BF.BULKTEST", "bulk", "FIXED", 4, blob[: 4 * 5000]) == b"\xff" * 625
-    # The key is deleted while a worker reads it.
+    # Delete the key while a worker reads it.
     with client.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("BF.BULKTEST", "bulk", "FIXED", 4, blob, "COUNT")
         pipeline.execute_command("UNLINK", "bulk")
@@ -94,7 +95,8 @@ def algebra(client) -> None:
 
 
 def dumps(client, keys: list[str], rng: random.Random) -> None:
-    """Each filter by DUMP, COPY and in pieces. With a wrong byte, it is refused or loads as a filter."""
+    """Copies each filter by DUMP, by COPY and in pieces. A payload with a wrong byte is refused, or loads as a filter.
+    """
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     for key in keys:
         payload = client.dump(key)

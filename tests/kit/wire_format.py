@@ -1,9 +1,10 @@
-"""Reads Bloomery's filters from their bytes alone, including those of other systems. It is a second implementation,
-written from the format and not from the code, with only the standard library and an XXH3 that isn't ours.
+"""Reads Bloomery's filters, including those imported from other systems, from their bytes alone. This is a second
+implementation, written from the format's description and not from the code, with only the standard library and an
+XXH3 that isn't ours.
 
     python reader.py FILE [ITEM...]     prints what is in the file, and the answer for each item
 
-It is written to be read: slow, complete, and without tricks.
+It is written for readability: slow, complete, and without tricks.
 """
 
 import math
@@ -79,7 +80,7 @@ def rotate(x, bits):
 
 
 def siphash(key_low, key_high, data, mark=0, compress=1, finish=3):
-    """SipHash (Aumasson, Bernstein) without its finalization: the state, and the function that mixes it."""
+    """SipHash (Aumasson, Bernstein) without the final steps: the state, and the function that mixes it."""
     v = [
         key_low ^ 0x736F6D6570736575,
         key_high ^ 0x646F72616E646F6D ^ mark,
@@ -237,7 +238,7 @@ def mix(x):
 
 
 def scale(random, n):
-    """Maps 64 random bits onto 0..n."""
+    """Maps 64 random bits to 0..n."""
     return random * n >> 64
 
 
@@ -251,8 +252,8 @@ class Layer:
     layout: int
     shards: int
     width: int
-    generations: int = 0  # that share it
-    newest: int = 0  # of these
+    generations: int = 0  # number of generations that share the layer
+    newest: int = 0  # the newest of these generations
     data: bytes = b""
 
     @property
@@ -270,7 +271,7 @@ class Layer:
 
     @property
     def cell_words(self):
-        """The words of the cells, and one of padding."""
+        """The number of words for the cells, plus one word of padding."""
         return (self.cells * self.fingerprint_width + 63) // 64 + 1
 
     @property
@@ -279,7 +280,7 @@ class Layer:
 
     @property
     def payload(self):
-        """Bits of the count, or of the generation's number, beside a fingerprint."""
+        """The number of bits in a cell, besides the fingerprint, for a count or a generation number."""
         if self.generations:
             return next(t for t in range(1, 17) if 2**t - self.generations >= max(1, 2**t // 16))
         return 0 if self.width == 1 else self.width
@@ -288,7 +289,7 @@ class Layer:
         return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
 
     def generation(self, cell):
-        """The generation of a cell in use: the latest with its number that is possible in the sector."""
+        """The generation of a cell in use: the latest possible one in its sector that has the cell's number."""
         cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
         latest = cleaned + slack
         return latest - (latest - self.content(cell)[3]) % 2**self.payload
@@ -313,7 +314,7 @@ class Layer:
         need(self.cells == (self.cell_words - 1) * 64 // self.fingerprint_width, "cells that fill their words")
 
     def check_cells(self):
-        """Checks of the cells alone: fingerprints are in their windows, and unused bits are 0."""
+        """Checks the cells alone: fingerprints must be in their windows, and unused bits must be 0."""
         for cell in range(self.cells):
             fingerprint, _, place, count = self.content(cell)
             if self.bits(cell) == 0:
@@ -347,19 +348,20 @@ class Layer:
 
     @property
     def description(self):
-        """For a static filter: segments in which an item may begin, cells in a segment, rounds of mixing."""
+        """For a static filter: the number of segments in which an item can begin, cells in a segment, rounds of mixing.
+        """
         word = self.description_word
         return word >> 16, 1 << (word >> 8 & 0xFF), word & 0xFF
 
     @property
     def wide(self):
-        """Blocks of a ribbon filter that have all columns."""
+        """The number of a ribbon filter's blocks that have all columns."""
         blocks = self.cells // 64
         share = min(2 - self.error_rate * 2**self.probes, 1)
         return min(math.ceil((blocks - 2) * share) + 2, blocks)
 
     def ribbon_word(self, block):
-        """Number of the first word of a block."""
+        """The index of a block's first word."""
         return block * (self.probes - 1) + min(block, self.wide)
 
     def ribbon_contains(self, high):
@@ -416,13 +418,13 @@ class Layer:
         return words >> bit % 64 & (1 << self.fingerprint_width) - 1
 
     def content(self, cell):
-        """Fingerprint, number of the window, position in the window, count."""
+        """A cell's fingerprint, window number, position in the window, and count."""
         bits = self.bits(cell)
         above = bits >> self.probes
         return bits & (1 << self.probes) - 1, above & 1, above >> 1 & 1, above >> 2
 
     def find(self, low, high):
-        """The cell of an item."""
+        """The cell that contains an item, or None."""
         least, windows = int(self.payload == 0 or self.generations > 0), self.cells - 1
         fingerprint = scale(high, (1 << self.probes) - least) + least
         first = scale(low >> 10 << 10, windows)
@@ -441,7 +443,7 @@ class Layer:
         return self.content(cell)[3] if self.payload else 1
 
     def age(self, low, high, current):
-        """Whether generations share the layer."""
+        """An item's age, or None if it is absent, in a layer that generations share."""
         cell = self.find(low, high)
         return max(0, current - self.generation(cell)) if cell is not None and self.alive(cell, current) else None
 
@@ -468,13 +470,14 @@ class Layer:
         need(self.items <= 1 << 48, "items")
 
     def value(self, cell):
-        """Cell i is in the 64-bit little-endian word i·width/64, cell 0 in its lowest bits."""
+        """The value of a cell. Cell i is in the 64-bit little-endian word i·width/64; the first cell is in its lowest
+        bits."""
         bit = cell * self.width
         (word,) = struct.unpack_from("<Q", self.data, bit // 64 * 8)
         return word >> bit % 64 & (1 << self.width) - 1
 
     def probe_cells(self, low, high):
-        """The cells of an item, in a layer with one shard after the other."""
+        """The cells of an item. A layer stores its shards one after the other."""
         per_shard = self.cells // self.shards
         shard = low & self.shards - 1
         position = low >> 10 << 10
@@ -505,7 +508,7 @@ class Layer:
         if self.layout == RIBBON:
             return self.ribbon_contains(high)
         if self.layout == LIST:
-            return 0  # it isn't asked
+            return 0  # a list answers no tests
         return min(self.value(cell) for cell in self.probe_cells(low, high))
 
     def ones(self):
@@ -528,7 +531,7 @@ def nest(low):
 
 
 def old_nest(low):
-    """The same, for RedisBloom before 2.2.0."""
+    """The same for RedisBloom before 2.2.0."""
     fingerprint = low >> 24 or 7
     return fingerprint, low, low ^ fingerprint * SPREAD & MASK32
 
@@ -538,16 +541,17 @@ class Table:
     """A sub-filter of a cuckoo filter."""
 
     buckets: int
-    slots: int  # of each bucket
+    slots: int  # in each bucket
     data: bytes = b""
 
     @property
     def bytes(self):
-        """Whole words of eight slots."""
+        """The size, rounded up to whole words of eight slots."""
         return (self.buckets * self.slots + 7) // 8 * 8
 
     def count(self, fingerprint, pair):
-        """Slots with the fingerprint in the two buckets. If both are the same bucket, they count twice."""
+        """The number of slots in the two buckets with this fingerprint. If both buckets are the same, its slots count
+        twice."""
         buckets = [self.data[bucket % self.buckets * self.slots :][: self.slots] for bucket in pair]
         return sum(bucket.count(fingerprint) for bucket in buckets)
 
@@ -559,7 +563,7 @@ class Table:
 
 
 def encode(item, encoding):
-    """The bytes of an item that the original hashed; None for an item that it can't have had."""
+    """An item's bytes as the original system hashed them, or None if it can't have had such an item."""
     if encoding == BYTES:
         return item
     try:
@@ -592,7 +596,7 @@ def kryo5(text):
         return b"\3" + text[:-1].encode() + bytes([ord(text[-1]) | 0x80])
     units = [unit for (unit,) in struct.iter_unpack("<H", utf16(text))]
     length = len(units) + 1 if units else 1
-    # Six bits of the length, then seven at a time. The next higher bit says whether more follow.
+    # The length: its lowest six bits, then seven at a time. In each byte, the next higher bit says whether more follow.
     out = bytearray([0x80 | (0x40 if length > 0x3F else 0) | length & 0x3F])
     length >>= 6
     while length:
@@ -604,7 +608,7 @@ def kryo5(text):
 
 
 def redisbloom_sums(plan, item):
-    """The pairs a, b that make a sequence a, a + b, a + 2b …, and the mask of its sums. Adds use the first."""
+    """Pairs a, b for sequences a, a + b, a + 2b …, each with the mask for its sums. Adds use the first pair."""
     seed, narrow_seed = 0xC6A4A7935BD1E995, 0x9747B28C
     a = murmur64a(item, seed)
     full = a, murmur64a(item, a), MASK
@@ -624,8 +628,8 @@ SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B,
 
 
 def sequences(scheme, plan, seed, item, probes, modulus):
-    """Probe sequences of an item, before they are reduced to a link's bits. For a member, all bits of one sequence are
-    set."""
+    """An item's probe sequences, before they are reduced to a link's bits. If the item is a member, all bits in one
+    sequence are set."""
     if scheme == REDISBLOOM:
         for a, b, mask in redisbloom_sums(plan, item):
             yield (a + i * b & mask for i in range(probes))
@@ -661,7 +665,7 @@ class Link:
 
     modulus: int
     bits: int
-    length: int  # of its bytes in the original
+    length: int  # number of bytes in the original
     capacity: int
     items: int
     error_rate: float
@@ -672,7 +676,7 @@ class Link:
 
     @property
     def bytes(self):
-        """Whole words."""
+        """The size, rounded up to whole words."""
         return (self.length + 7) // 8 * 8
 
     def check(self):
@@ -701,7 +705,7 @@ class Foreign:
     seed: bytes
     error_rate: float
     tightening: float
-    layers: list = field(default_factory=list)  # its links
+    layers: list = field(default_factory=list)  # the links
 
     def contains(self, item):
         item = encode(item, self.encoding)
@@ -727,7 +731,7 @@ class Foreign:
 
 
 class Hashing:
-    """The first step of every filter with an item."""
+    """Hashes an item, which is every filter's first step."""
 
     def hash_item(self, item):
         """128 bits as (low, high)."""
@@ -764,15 +768,16 @@ class Filter(Hashing):
         return any(layer.count(low, high) for layer in self.layers)
 
     def count(self, item):
-        """How often the item was added, at most; None for a filter of bits."""
+        """The number of times the item was added, at most; None for a filter of bits."""
         if self.width == 1:
             return None
         low, high = self.hash_item(item)
-        # The oldest layer of a chain that has it.
+        # In a chain, the oldest layer that has the item counts it.
         return next(filter(None, (layer.count(low, high) for layer in self.layers)), 0)
 
     def age(self, item, current=None):
-        """In a window: generations since the last add, as of generation `current`; None if it is absent."""
+        """In a window, the number of generations since the item's last add, as of generation `current`; None if it is
+        absent."""
         low, high = self.hash_item(item)
         current = self.newest if current is None else max(current, self.newest)
         if self.layers[0].generations:
@@ -791,7 +796,7 @@ class Filter(Hashing):
         return sum(layer.ones() for layer in self.layers)
 
     def items(self):
-        """A fingerprint is an item."""
+        """The number of items. In a fingerprint table, each fingerprint is an item."""
         return sum(layer.ones() if layer.layout == FINGERPRINT else layer.items for layer in self.layers)
 
 
@@ -806,10 +811,10 @@ class Cuckoo(Hashing):
     expansion: int
     deletes: int
     moves: int
-    layers: list = field(default_factory=list)  # its sub-filters
+    layers: list = field(default_factory=list)  # the sub-filters
 
     def count(self, item):
-        """How often the item was added, at most."""
+        """The number of times the item was added, at most."""
         if self.hash == CUCKOO_REDISBLOOM:
             fingerprint, *pair = nest(murmur64a(item, 0))
         elif self.hash == CUCKOO_REDISBLOOM_1:
@@ -822,13 +827,13 @@ class Cuckoo(Hashing):
         return self.count(item) > 0
 
     def items(self):
-        """Slots in use."""
+        """The number of slots in use."""
         return sum(table.items() for table in self.layers)
 
 
 @dataclass
 class Rebuild:
-    """A filter that is being rebuilt: the live one, which answers, and its shadow."""
+    """A filter that is being rebuilt: the live filter, which answers, and its shadow."""
 
     kind: int
     live: object
@@ -847,7 +852,7 @@ class Rebuild:
 
 
 def read(data):
-    """The filter in the bytes of a file."""
+    """The filter in a file's bytes."""
     filter_, body_len, stamp, rest = read_head(data)
     need(filter_.kind != CHAIN or filter_.layout not in BUILT, "a list that isn't a shadow")
     body = bytearray()

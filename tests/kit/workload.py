@@ -1,6 +1,6 @@
-"""Random commands: every write, commands that are refused, and what servers do with keys by themselves. The resulting
-data doesn't matter. What matters is that a replica, or a replayed append-only file, has the same data in the end. So
-refusals are included, and counted: a run without refusals would show little. """
+"""Random commands: every write command, commands that are refused, and the server's own commands on keys. The resulting
+data doesn't matter. What matters is that a replica, or a replayed append-only file, has the same data in the end.
+Refused commands are included and counted, because a run without them would prove little. """
 
 import collections
 import random
@@ -10,8 +10,8 @@ import redis
 from kit.filters import pieces
 from kit.foreign import Bitmap, ValkeyBloomChain, Value, guava_64, redisbloom_2017, sbbf, sealed
 
-# Runs each of the commands in its arguments (a count, then this number of words). If a command fails, the script
-# continues.
+# A script that runs the commands in its arguments, each given as a number of words followed by the words. If a command
+# fails, the script continues.
 SCRIPT = """
 local at = 1
 while at <= #ARGV do
@@ -23,7 +23,7 @@ end
 
 ITEMS = [b"", b"\0", b"a\r\nb", b"%s%n%p", b"\xff\xfe\x80", *(f"item:{number}".encode() for number in range(400))]
 
-# Keys by the family that most of their commands belong to.
+# Keys, by the family of most commands that are sent to them.
 KEYS = {
     "BF": [f"key:{number}" for number in range(36)],
     "CF": [f"cuckoo:{number}" for number in range(12)],
@@ -107,7 +107,7 @@ RESERVATIONS = {
 """,
 }
 
-# Valid and invalid beginnings of a rebuild. Some shadows are too small for the adds to the live filter.
+# Valid and invalid ways to begin a rebuild. Some shadows are too small for the live filter's adds.
 REBUILDS = """
     BEGIN
     BEGIN
@@ -172,7 +172,8 @@ def _arrivals() -> dict[str, list[list]]:
 
 
 class Workload:
-    """The same seed gives the same commands, except for what depends on the data and the time."""
+    """Random commands from a seed. The same seed gives the same commands, unless they depend on the data or the time.
+    """
 
     def __init__(self, seed: int | str):
         self.random = random.Random(seed)
@@ -195,7 +196,7 @@ class Workload:
                 try:
                     client.execute_command(command, key, *words)
                 except redis.ResponseError as why:
-                    if "item exists" not in str(why):  # another client has made it meanwhile
+                    if "item exists" not in str(why):  # another client has just created it
                         raise
         for _ in range(count):
             self.step(client)
@@ -208,7 +209,7 @@ class Workload:
             self.refused[" ".join(str(error).split()[:3])] += 1
 
     def settle(self, client) -> None:
-        """Nothing is left that expires by itself, because comparing two servers takes a moment."""
+        """Deletes the keys that would expire soon, because comparing two servers takes a moment."""
         for key in client.keys():
             if client.ttl(key) in range(60):
                 client.delete(key)
@@ -222,7 +223,7 @@ class Workload:
                 self.refused["in an array: " + " ".join(str(reply).split()[:3])] += 1
 
     def reserve(self, client) -> None:
-        """Another kind of filter replaces the existing one."""
+        """Replaces the existing filter with one of another kind."""
         family = self.family()
         key = self.key(family)
         client.execute_command("DEL", key)
@@ -243,7 +244,7 @@ class Workload:
         client.execute_command("EVAL", SCRIPT, len(keys), *keys, *words)
 
     def around(self, client) -> None:
-        """What servers do with keys, whatever their content."""
+        """Sends one of the server's own commands, which work on a key whatever its content."""
         key, other = self.key(self.family()), self.key(self.family())
         choices = [
             ["DEL", key],
@@ -258,7 +259,7 @@ class Workload:
         client.execute_command(*self.random.choice(choices))
 
     def load(self, client) -> None:
-        """SCANDUMP and LOADCHUNK, sometimes without the last pieces."""
+        """Copies a filter by SCANDUMP and LOADCHUNK, sometimes without the last piece."""
         family = self.family()
         source, target = self.key(family), self.key(family)
         found = pieces(client, source, family)
@@ -273,7 +274,7 @@ class Workload:
             client.execute_command(f"{family}.LOADCHUNK", target, iterator, piece)
 
     def bring_in(self, client) -> None:
-        """Another system's filter."""
+        """Imports another system's filter."""
         client.setbit("bitmap", self.random.randrange(BITS), 1)
         command = self.random.choice(list(self.arrivals))
         key = self.key("BF")
@@ -281,7 +282,7 @@ class Workload:
         client.execute_command(command, key, *self.random.choice(self.arrivals[command]))
 
     def exchange(self, client) -> None:
-        """Merges what DUMP replied, sometimes damaged."""
+        """Merges DUMP payloads, which are sometimes damaged."""
         key = self.key_for("BF", "MERGE")
         dumps = [client.dump(self.twin_of(key)) or b"" for _ in range(self.random.randint(1, 2))]
         if self.random.random() < 0.1:
@@ -290,7 +291,8 @@ class Workload:
         client.execute_command("BF.MERGE", key, "BLOB", *dumps)
 
     def begin_anew(self, client) -> None:
-        """The Bloom filter as it was at first: it may have become an intersection, or another kind by a rebuild."""
+        """Creates a steady Bloom filter again, since it may have become an intersection or, by a rebuild, another kind.
+        """
         key = self.random.choice([key for key, command in STEADY.items() if command.startswith("BF")])
         client.delete(key)
         command, *words = STEADY[key].split()
@@ -308,7 +310,7 @@ class Workload:
 
     def key(self, family: str) -> str:
         if self.random.random() < 0.05:
-            family = self.family()  # at times it is the other's
+            family = self.family()  # sometimes a key of the other family
         # Some keys are popular, so that some filters live long enough to fill and grow.
         keys = KEYS[family]
         return keys[min(self.random.randrange(len(keys)), self.random.randrange(len(keys)))]
@@ -327,7 +329,7 @@ class Workload:
         return self.random.choice(fitting) if self.random.random() < chance else self.key(family)
 
     def twin_of(self, key: str) -> str:
-        """Usually a filter that can be combined with this one."""
+        """The key of a filter that can usually be combined with this one."""
         kind = "twin:fixed" if key == "twin:chain" else key.rpartition(":")[0]
         twins = [twin for twin in STEADY if twin.startswith("twin") and twin.startswith(kind)]
         return self.random.choice(twins) if twins and self.random.random() < 0.9 else self.key_for("BF", "MERGE")
@@ -339,7 +341,7 @@ class Workload:
         return self.random.choice(RESERVATIONS[family].strip().splitlines()).split()
 
     def blob(self) -> list:
-        """The items of a bulk command, sometimes so many that threads share them, and sometimes cut short."""
+        """The items of a bulk command: sometimes enough for several threads, and sometimes cut short."""
         if self.random.random() < 0.05:
             return ["FIXED", 2, self.random.randbytes(2 * 5000)]
         if self.random.random() < 0.5:
@@ -401,7 +403,7 @@ def _elements(reply) -> list:
 
 
 def digests(client) -> dict[bytes, tuple]:
-    """Type, digest and time of expiry of every key."""
+    """Every key's type, digest and expiry time."""
     return {
         key: (
             client.type(key),

@@ -1,5 +1,5 @@
-"""Runs the suite that the first argument names, with the other arguments; lists the suites if there are no
-arguments."""
+"""Runs the suite that the first argument names, and passes it the other arguments. Without arguments, it lists the
+suites."""
 
 import ast
 import importlib

@@ -1,5 +1,4 @@
-"""Sends bytes that no server wrote to every command that reads a filter: it refuses them, or they load as a working
-filter.
+"""Sends bytes that no server wrote, in every way there is: they must be refused, or load as a filter that works.
 
 Most go to RESTORE: filters of every type, kind and state, in every supported encoding, with all kinds of damage
 (kit/damage.py). Checksums detect some of it. In the other payloads the checksums are corrected, so that only validation
@@ -208,7 +207,8 @@ class Suite:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def rdb(self, number: int) -> None:
-        """Writes an RDB file with intact filters and a damaged one. A server that starts loads it, or exits normally."""
+        """Writes an RDB file with intact filters and a damaged one. The server loads it at startup, or exits normally.
+        """
         chance = self.chance
         what, body = damaged(self.dumps, chance)
         sound = {f"sound:{at}": chance.choice(list(self.dumps.values()))[:-10] for at in range(chance.randrange(4))}

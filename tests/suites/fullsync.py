@@ -1,10 +1,11 @@
-"""Full resyncs cut at random moments: the replica recovers, equal to its primary, and no memory is lost.
+"""Cuts full resyncs at random moments: the replica must recover, equal to its primary, and no memory may leak.
 
 If the primary's backlog doesn't reach back to a replica, the replica needs the whole data set again: 200 MiB of filters
-of every kind. `Syncs` causes that and interrupts it, again and again: the link is cut from either side, or the replica
-or the primary's child that writes the RDB file is killed. Syncs use a disk or memory, and load into the place of the
-old data set or beside it. Sometimes one may complete. Then the replica must be equal to its primary, and both must use
-as much memory as before: a filter that was half loaded when the link broke has to be freed.
+of every kind. `Syncs` causes full resyncs and interrupts them, again and again: it cuts the link from either side, or
+kills the replica, or the primary's child process that writes the RDB file. A sync goes through the disk or through
+memory, and replaces the old data set at once, or keeps it until the new one is loaded. Sometimes the suite lets a sync
+complete. Then the replica must be equal to its primary, and both must use as much memory as before, so a filter that
+was half loaded when the link broke must have been freed.
 """
 
 import collections
@@ -24,7 +25,7 @@ from kit.suite import progress
 from kit.workload import digests
 
 MB = 1 << 20
-SLACK = 4 * MB  # of used_memory: buffers of clients, and what the allocator rounds up
+SLACK = 4 * MB  # of used_memory, for client buffers and the allocator's rounding
 
 # A tiny backlog, so that a pause is enough for a full resync. Without compression, an RDB file is as large as the
 # filters.
@@ -37,7 +38,7 @@ class Syncs:
     def __init__(self, spec: Spec, seed: int, megabytes: int):
         self.random = random.Random(seed)
         self.counts: collections.Counter[str] = collections.Counter()
-        self.duration = 1.0  # seconds that a sync takes, at a guess; it is corrected as they come
+        self.duration = 1.0  # estimated seconds for a sync; each cut corrects it
         self.primary = Server(spec, config=CONFIG)
         self.replica = self.primary.replica(config=CONFIG)
         self.empty = self.memory()
@@ -53,7 +54,7 @@ class Syncs:
         self.primary.destroy()
 
     def fill(self, megabytes: int) -> None:
-        """Small filters of every kind, and large ones, each some two hundred pieces of an RDB file."""
+        """Adds small filters of every kind, and large ones, each about two hundred pieces in an RDB file."""
         with self.primary.client() as client:
             make_all(client, [kind for kind in SMALL if "saturated" not in kind.states])
             items = megabytes * MB * 8 // 10  # at ten bits each
@@ -76,7 +77,7 @@ class Syncs:
             client.execute_command("CF.ADD", "cuckoo", self.random.randbytes(8))
 
     def phase(self) -> str | None:
-        """The progress of a sync; `None` if there is none."""
+        """The current phase of a sync, or `None` if there is no sync."""
         try:
             with self.replica.client(decode_responses=True, socket_timeout=5) as client:
                 info = client.info("replication") | client.info("persistence")
@@ -94,10 +95,10 @@ class Syncs:
         return False
 
     def cut(self) -> bool:
-        """Cuts a sync at a random moment. False if it was over by then."""
+        """Cuts a sync at a random moment. Returns False if it was already over."""
         for server in (self.primary, self.replica):
             with contextlib.suppress(redis.ConnectionError, redis.BusyLoadingError):
-                sync_in_some_way(server, self.random)  # the next one
+                sync_in_some_way(server, self.random)  # how the next sync works
         if self.is_online():
             self.begin()
         wait_for(lambda: self.phase() or self.is_online(), "a sync to begin")
@@ -121,12 +122,13 @@ class Syncs:
         return True
 
     def leave(self) -> bool:
-        """The replica disconnects. While it loads and has no old data set, it accepts no commands."""
+        """Disconnects the replica. Returns False while it loads without its old data set, when it accepts no commands.
+        """
         try:
             self.replica.command("REPLICAOF", "NO", "ONE")
         except (redis.BusyLoadingError, redis.ResponseError):
             return False
-        # The replica may have another data set than the primary's, or half of one. It starts again.
+        # The replica might have a different data set from the primary's, or half of one, so it syncs from scratch.
         self.replica.command("REPLICAOF", "127.0.0.1", self.primary.port)
         return True
 
@@ -138,7 +140,7 @@ class Syncs:
         return True
 
     def kill_child(self) -> bool:
-        """The process that writes the RDB file, if it still exists."""
+        """Kills the process that writes the RDB file. Returns False if it no longer exists."""
         children = Path(f"/proc/{self.primary.process.pid}/task/{self.primary.process.pid}/children")
         found = children.read_text().split()
         for child in found:
@@ -162,7 +164,7 @@ class Syncs:
         return {server: server.info("memory")["used_memory"] for server in (self.primary, self.replica)}
 
     def must_use(self, expected: dict[Server, int]) -> None:
-        """Large filters are freed by other threads, some time later."""
+        """Checks the memory, after a while: other threads free large filters in the background."""
         for server in (self.primary, self.replica):
             with contextlib.suppress(AssertionError):
                 wait_for(lambda: self.memory()[server] <= expected[server] + SLACK, "the memory to come back", 10)

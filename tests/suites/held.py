@@ -1,13 +1,13 @@
-"""The worst that a client can do to others: the command that holds the main thread longest, found by search.
+"""The worst that a client can do to others: searches for the command that blocks the main thread longest.
 
-Each try creates a filter of some kind, shape and state, and measures how long one command holds the thread without a
-break, with default settings and at most --items items. Tries begin at random. A try that blocked the server for long is
-repeated with something changed, and so are the filters that were worst for other commands. So the search climbs to
-shapes that nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that
-need every probe, sources that are shorter than they declare, and thousands of sub-filters.
+Each try creates a filter of some kind, shape and state, and measures how long one command blocks the thread without a
+break, with default settings and at most --items items. The first tries are random. Later ones change something about a
+try that blocked the server for long, or about the worst filter for another command. So the search climbs to shapes that
+nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that need every
+probe, sources that are shorter than they declare, and thousands of sub-filters.
 
-It prints the worst try of every command and its recipe, which --recipe repeats. A command fails the suite if it needs
-more than its row of BOUNDS. The rows of UNBOUNDED have no bound yet: their time is proportional to the size of their
+It prints the worst try of every command and its recipe, which --recipe repeats. The suite fails if a command exceeds
+its bound in BOUNDS. The commands in UNBOUNDED have no bound yet: their time is proportional to the size of their
 filters.
 """
 
@@ -24,26 +24,26 @@ from kit.foreign import Value, redisbloom, sealed
 from kit.holds import Clock
 from kit.suite import Server, options, progress, run
 
-SHORT = 0.005  # seconds that a command may block the server, if nothing below says more
-# Seconds for each item of a command that isn't executed in pieces, in the worst filter.
+SHORT = 0.005  # seconds that a command may block the server, unless it is listed below
+# Additional seconds per item, in the worst filter, for a command that isn't executed in pieces.
 PER_ITEM = {"BF.BULKTEST": 20e-6}
-# Seconds for an item in a filter that only a crafted payload can create: a chain that needs every probe, ten thousand
-# sub-filters; and after how many items a command in pieces reads the clock.
+# For filters that only a crafted payload can create (a chain that needs every probe, ten thousand sub-filters): seconds
+# per item, and the number of items after which a command that is executed in pieces reads the clock.
 CRAFTED = {"links": (20e-3, 32), "tables": (2e-3, 4)}
 IN_PIECES = {
     "BF.MADD", "BF.INSERT", "BF.BULKADD", "BF.REBUILD", "BF.MDEL", "BF.MEXISTS", "BF.MTEST",
     "CF.MEXISTS", "CF.INSERT", "CF.INSERTNX",
 }  # fmt: skip
-# Other commands that may take longer, and why.
+# Other commands that are allowed to take longer, and why.
 BOUNDS = {
     "BF.EXISTS": 0.02, "BF.TEST": 0.02, "BF.ADD": 0.02, "BF.ADDNX": 0.02,  # 589,824 probes of a crafted chain
 }  # fmt: skip
-# No bound yet: the last piece of a filter in RedisBloom's format, which replicas get whole. docs/RELIABILITY.md has the
-# current times.
+# Commands without a bound: the last piece of a filter in RedisBloom's format, which is replicated as a whole filter.
+# docs/RELIABILITY.md has the current times.
 UNBOUNDED: set[str] = set()
 
 BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links", "go-zero", "rebuild"]
-# Kinds of filters that a command is tried on; the other kinds only refuse it.
+# The kinds of filters that a command is tried on. Filters of other kinds would only refuse it.
 KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
     "BF.DEL": ["counting"], "BF.MDEL": ["counting"], "BF.COUNT": ["counting"], "BF.AGE": ["window"],
     "BF.ROTATE": ["window"], "BF.REBUILD": ["rebuild"], "BF.CLEAR": ["fixed", "counting", "window", "chain", "sharded"],
@@ -51,13 +51,14 @@ KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
     "BF.LOADCHUNK": [kind for kind in BLOOM if kind != "links"], "CF.LOADCHUNK": ["cuckoo"],
 }  # fmt: skip
 LINK_BITS = 4096
-# An item whose probes fall on different bits.
+# An item whose 1000 probes all hit different bits.
 HELD = next(
     item
     for item in (b"held%d" % number for number in range(1000))
     if len(set(redisbloom(item, 1000, LINK_BITS))) == 1000
 )
-# A recipe: numbers by name, each with the range that it is drawn from. Those with a base of 10 are exponents.
+# The values of a recipe, each with the range, or the choices, that it is drawn from. Most ranges are powers of ten: the
+# code computes `10 ** value`.
 GENES = {
     "capacity": (0, 6.5),
     "error": (-12, -0.1),
@@ -66,8 +67,8 @@ GENES = {
     "generations": (2, 64),
     "held": (0, 5.3),  # items added to the filter
     "deleted": (0, 1),
-    "refused": [False, True],  # whether the filter may not grow any more
-    "bits": (3, 32),  # of an import, as a power of two
+    "refused": [False, True],  # whether the server has no memory for further growth
+    "bits": (3, 32),  # size of an import, as a power of two
     "source": (0, 6),
     "links": (0, 3.6),
     "probes": (0, 3),
@@ -99,8 +100,8 @@ class Search:
         return self.client.dump("string")
 
     def next(self, number: int) -> dict:
-        """Commands take turns, with a random filter, or with the worst filter of some command and a few changed genes.
-        """
+        """The next recipe. Commands take turns, each with a random filter, or with the worst filter of some command
+        and a few changed genes."""
         command = COMMANDS[number % len(COMMANDS)].name
         if not self.worst or self.chance.random() < 0.35:
             recipe = {gene: drawn(self.chance, gene) for gene in GENES}
@@ -119,7 +120,7 @@ class Search:
     def attempt(self, recipe: dict) -> None:
         seconds, items, reply = self.measure(recipe)
         command, bound = recipe["command"], self.bound(recipe, items)
-        # The measurement is never below the true hold, so the least of three is nearest to it.
+        # A measurement is never below the true time, so the smallest of three is the closest.
         if seconds > bound and command not in UNBOUNDED:
             seconds = min(seconds, *(self.measure(recipe)[0] for _ in range(2)))
         excess = seconds / bound
@@ -185,7 +186,7 @@ class Search:
                     quietly("BF.REBUILD", key, "BEGIN", "CAPACITY", max(1, capacity // 2))
                 quietly("BF.BULKADD", key, "FIXED", 8, blob)
         except redis.ResponseError:
-            pass  # what it is by then is a filter also, or a missing key
+            pass  # the key now has a smaller filter than planned, or doesn't exist: both are worth a try
         if recipe["refused"]:
             self.client.config_set("maxmemory", self.client.info("memory")["used_memory"] + (1 << 20))
         words, items = self.words(recipe, key, held, chance)
@@ -193,7 +194,7 @@ class Search:
         return seconds, items, reply
 
     def links(self, recipe: dict) -> bytes:
-        """A RedisBloom chain in which every link has all bits of the item HELD but the last, so that a test needs every
+        """A RedisBloom chain in which every link has all of HELD's bits except the last one, so that a test needs every
         probe."""
         links, probes = int(10 ** recipe["links"]), int(10 ** recipe["probes"])
         links = min(links, 589_824 // probes)
@@ -220,7 +221,7 @@ class Search:
     # ---- the command ------------------------------------------------------------------------------------------------
 
     def words(self, recipe: dict, key: str, held: int, chance: random.Random) -> tuple[list, int]:
-        """The command, and the number of its items."""
+        """The command's arguments, and its number of items."""
         command, count = recipe["command"], min(int(10 ** recipe["items"]), self.most)
         length = max(8, int(10 ** recipe["length"]))
         count = max(1, min(count, (16 << 20) // length))
@@ -230,7 +231,7 @@ class Search:
             if recipe["kind"] == "links" and chance.random() < recipe["known"]:
                 return HELD
             number = chance.randrange(held) if chance.random() < recipe["known"] else (1 << 40) + number
-            # None of the items that the filters hold is long.
+            # Long items are never in a filter: `measure` adds only 8-byte items.
             return struct.pack("<Q", number).ljust(length if length >= 1024 else 8, b".")
 
         one = item(0)
@@ -272,7 +273,7 @@ class Search:
                 return [command, "new", bytes(int(10 ** recipe["source"]))], 1
             case "LOADCHUNK" if self.client.exists(key) and chance.random() < 0.9:
                 *found, last = pieces(self.client, key, family)
-                with contextlib.suppress(redis.ResponseError):  # for want of memory
+                with contextlib.suppress(redis.ResponseError):  # there might be no memory for it
                     load_pieces(self.client, "new", family, found)
                 return [command, "new", *last], 1
             case "LOADCHUNK":

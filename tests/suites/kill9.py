@@ -1,12 +1,12 @@
-"""kill -9 under `appendfsync always`: after a restart, every acknowledged write is there.
+"""kill -9 under `appendfsync always`: after a restart, no acknowledged write is missing.
 
 Four clients write to filters of every kind, with transactions and pipelines. Two more keep the worker pool busy with
-offloaded tests, and the server rewrites its append-only file as it grows. At a random moment the server is killed and
-restarted with what it left on disk. The expected state (kit/expected.py) says what must be there. Then it is killed
-once more, while idle: the second restart must find what the first one found, digest by digest.
+offloaded tests, and the server rewrites its append-only file as it grows. At a random moment the server is killed, and
+then restarted from its files. The expected state (kit/expected.py) says which items must be there. Then the server is
+killed once more, while idle: every digest after the second restart must equal the one after the first.
 
 The page cache survives a killed process. So this suite tests that the server writes before it answers, and that it can
-load; it doesn't test power loss. 200 kills need about ten minutes for each server.
+load its files; it doesn't test power loss. 200 kills take about ten minutes for each server.
 """
 
 import contextlib
@@ -62,14 +62,14 @@ def kill9(spec, arguments) -> str:
 
 
 def traffic(server, writers, testers=()):
-    """Clients that write and test until the block ends, or the server."""
+    """Clients that write and test until the block ends or the server is killed."""
     return clients(
         server, [writer.write for writer in writers] + [functools.partial(test_members, tests) for tests in testers]
     )
 
 
 def test_members(tests: list, client, go_on) -> None:
-    """Offloaded tests, only of members."""
+    """Runs offloaded tests in which every item is a member."""
     with contextlib.suppress(redis.ConnectionError):
         while go_on():
             assert client.execute_command("BF.BULKTEST", "tested", "FIXED", 8, MEMBERS, "COUNT") == 20_000

@@ -1,13 +1,12 @@
-"""How long each command holds the main thread, so that no other client is served: every command × every kind of filter.
+"""How long each command blocks the main thread, and thus all other clients: every command × every kind of filter.
 
-A round has a filter of the given number of MiB and kind, with new pages or with all pages in use, and with a worker
-that is idle or busy. Every command of the table runs with its example's arguments, made as large as possible: 20,000
-items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; REASONS has the
-exceptions.
+A round uses a filter of one kind and of the given size, with new pages or with all pages in use, while the worker is
+idle or busy. Every command in the table runs with its example's arguments, made as large as possible: 20,000 items,
+pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; REASONS lists the exceptions.
 
-The time of a command is the processor time of its longest hold of the main thread. A command in pieces holds that
-thread many times (kit/holds.py). --short tries each kind in one of the four states. --table prints the longest hold of
-every command.
+The time of a command is the CPU time of its longest hold of the main thread. A command that is executed in pieces holds
+that thread many times (kit/holds.py). --short tries each kind in one of the four states. --table prints the longest
+hold of every command.
 """
 
 import contextlib
@@ -29,15 +28,15 @@ from kit.suite import Server, options, progress, run
 
 MIB = 1 << 20
 SHORT = 0.005
-TICK = 0.004  # the clock's step, by which a hold may seem longer
-MANY = 20_000  # items of a command
-# The server frees all arguments of a command in one step, ours like those of EXISTS and SET: 14 ns each, and 0.1 ms for
-# a MiB.
+TICK = 0.004  # the clock's step: a hold can seem longer by this much
+MANY = 20_000  # items in a command
+# The server frees all arguments of a command in one step, for our commands as for EXISTS and SET. That takes 14 ns for
+# each argument, and 0.1 ms for each MiB.
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
 # Additional seconds that commands may need on some kinds of filters, and why.
 REASONS = {
-    # 65,535 moves, and the same number back. Each waits for the one before, and for memory: RedisBloom's walk can't be
-    # split. A client that has to wait for the processor sees two items as one hold.
+    # 65,535 moves, and as many back. Each waits for the previous one, and for memory: RedisBloom's walk can't be split.
+    # If the measuring client has to wait for the CPU, it sees two items as one hold.
     (command, kind): 0.06
     for command in ("CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX")
     for kind in ("cuckoo of RedisBloom without room", "cuckoo of RedisBloom without room, 255 slots")
@@ -51,7 +50,7 @@ Words = Iterator[list]
 
 
 def native(kind) -> Make:
-    """As large as the round says. The number of items is estimated with a smaller filter."""
+    """Makes a filter of the round's size. Its capacity is estimated from a smaller filter."""
 
     def make(round: "Round", key: str) -> None:
         capacity = round.capacities.get(kind.name)
@@ -70,7 +69,7 @@ def native(kind) -> Make:
 
 
 def layers(round: "Round", key: str) -> None:
-    """A chain of 60 layers with different shapes."""
+    """Makes a chain of 60 layers of different shapes."""
     capacity = round.bytes // 90
     round.quietly("BF.RESERVE", key, 0.01, capacity, "SEED", 1)
     for number in range(60):
@@ -99,7 +98,7 @@ def redisbloom(links: int) -> Make:
         for _ in range(links):
             head += struct.pack("<QQQddIQB", size, 8 * size, 0, 0.01, 9.6, 7, int(size * 8 / 9.6), 0)
         round.quietly("BF.LOADCHUNK", key, 1, head)
-        # A piece is of one link.
+        # A piece lies within one link.
         part = min(size, 16 * MIB)
         for end in (first + at for first in range(0, size * links, size) for at in range(part, size + 1, part)):
             round.quietly("BF.LOADCHUNK", key, end + 1, bytes(part))
@@ -112,7 +111,7 @@ def valkey_bloom(round: "Round", key: str) -> None:
 
 
 def cuckoo_of_redisbloom(round: "Round", key: str) -> None:
-    """Two sub-filters, due for compaction: the older is a quarter full, and the newer half full."""
+    """Makes a filter of two sub-filters, due for compaction: the older is a quarter full, the newer one half full."""
     table = round.bytes // 2
     round.quietly("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1))
     part = min(table, 16 * MIB)
@@ -121,7 +120,7 @@ def cuckoo_of_redisbloom(round: "Round", key: str) -> None:
 
 
 def cuckoo_without_room(slots: int) -> Make:
-    """One free slot, and RedisBloom's maximum of moves."""
+    """Makes a filter with one free slot and RedisBloom's maximum number of moves."""
 
     def make(round: "Round", key: str) -> None:
         buckets = 1 << (round.bytes // slots).bit_length() - 1
@@ -136,7 +135,7 @@ def cuckoo_without_room(slots: int) -> Make:
     return make
 
 
-# Those of KINDS that differ in more than their capacity.
+# The KINDS that differ in more than their capacity.
 NATIVE = {kind.options: kind for kind in reversed(KINDS)}.values()
 FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) for kind in NATIVE} | {
     "many layers": ("BF", layers),
@@ -151,7 +150,7 @@ FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) f
 }
 
 
-# Every add to these walks as far as it may.
+# Every add to these filters walks as far as it is allowed to.
 FULL = [name for name in FILTERS if "without room" in name]
 
 
@@ -188,16 +187,16 @@ class Round:
         return (some * (length // MIB + 1))[:length]
 
     def touch(self, key: str, family: str) -> None:
-        """Enough items to touch nearly every page."""
+        """Adds enough items to touch nearly every page."""
         count = self.bytes // 4096 * 8
         items = self.items(count, 1 << 32)
-        with contextlib.suppress(redis.ResponseError):  # one that is full
+        with contextlib.suppress(redis.ResponseError):  # the filter might be full
             if family == "BF":
                 self.quietly("BF.BULKADD", key, "FIXED", 8, b"".join(items))
             else:
                 self.quietly("CF.INSERT", key, "ITEMS", *items)
 
-    # The largest value that a placeholder in kit.commands stands for.
+    # The largest values for the placeholders in kit.commands.
 
     def one(self, _) -> Words:
         yield from ([item] for item in [*self.held[:4], *self.strange[:4]])
@@ -213,7 +212,7 @@ class Round:
             yield ["PREFIXED", b"".join(b"\x08\0\0\0" + item for item in items)]
 
     def pieces(self, command: Command) -> Words:
-        """Pieces of SCANDUMP, and those that LOADCHUNK accepts."""
+        """Arguments that make SCANDUMP return each piece, and LOADCHUNK load it."""
         iterator, key = 0, "copy"
         while True:
             if command.reads:
@@ -266,7 +265,8 @@ class Round:
         if command.name.endswith("INFO"):
             yield ["FULL"]
 
-    # By the example in the table. A new command needs one of these, or says here how to make it as large as possible.
+    # Keyed by the example in the table. A new command must use one of these examples, or add an entry that makes its
+    # arguments as large as possible.
     ARGUMENTS = {
         "item": one,
         "item item": many,
@@ -285,15 +285,15 @@ class Round:
         "COUNT 1048576": lambda self, _: iter([["COUNT", MIB]]),
         "": nothing,
     }
-    # Their first word is a separate key.
+    # Examples whose first word is a key of its own.
     OTHER_KEY = ("1 data", "{key}", "{key} {key}", "data", "BLOOMV3 data", "0.01 100", "100")
-    # They only create a filter, whatever exists.
+    # Examples of commands that only create a filter, regardless of the existing ones.
     NEW = ("data", "BLOOMV3 data", "0.01 100", "100")
-    # Commands that change what later ones find come last.
+    # Commands that change the filter for later ones, so they run last.
     LAST = ("DEL", "MDEL", "COMPACT", "REBUILD", "ROTATE", "CLEAR")
 
     def commands(self, family: str, news: bool) -> Iterator[tuple[Command, list]]:
-        """Every command of the family; if `news`, also those that only create a filter."""
+        """Every command of the family. Commands that only create a filter are included if `news` is true."""
         chosen = [command for command in COMMANDS if command.name.startswith(family)]
         place = {verb: number for number, verb in enumerate(self.LAST, 1)}
         for command in sorted(chosen, key=lambda command: place.get(command.name[3:], 0)):
@@ -310,7 +310,7 @@ class Round:
 
 
 class Busy:
-    """While this lasts, the worker is busy with something else."""
+    """Keeps the worker busy with something else until the block ends."""
 
     def __init__(self, server, is_busy: bool):
         self.server, self.is_busy, self.stop = server, is_busy, threading.Event()
@@ -333,7 +333,7 @@ class Busy:
 
 @dataclasses.dataclass
 class Hold:
-    """The longest hold of a command: in seconds, and as a fraction of what is allowed."""
+    """The longest hold of a command, in seconds and as a fraction of the limit."""
 
     seconds: float
     part: float
@@ -341,13 +341,13 @@ class Hold:
 
 
 def most(command: str, words: list, kind: str) -> float:
-    """How long the command may block the server."""
+    """The seconds for which the command may block the server."""
     length = sum(len(word) for word in words if isinstance(word, bytes))
     return SHORT + TICK + PER_ARGUMENT * len(words) + PER_MIB * length / MIB + REASONS.get((command, kind), 0)
 
 
 class Bench:
-    """Every command on every kind of filter."""
+    """Measures every command on every kind of filter."""
 
     def __init__(self, server, arguments):
         self.server, self.arguments = server, arguments
@@ -365,7 +365,8 @@ class Bench:
         return [(name, *state) for name in names for state in states]
 
     def run(self, number: int, name: str, age: str, is_busy: bool) -> None:
-        """A round. If something was too long, it is repeated twice: the least of three is nearest to the hold."""
+        """Runs a round. If a hold was too long, the round is repeated up to twice, and the shortest of three counts: it
+        is closest to the true hold."""
         found: dict[int, tuple[str, Hold]] = {}
         for _ in range(3):
             for place, hold in enumerate(self.measure(name, age, is_busy, number % 8 == 0)):

@@ -1,9 +1,9 @@
-"""`bloomery load` of millions of lines: its time beside that of the commands alone, and what is left after an
-interruption. The commands alone are the same BF.BULKADD commands, prepared in advance and sent one after the other over
-one connection. From a million lines on, the load may take 1.5 times as long. Both are measured three times, in turn,
-and the median counts. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL, and started again
-with the same command. In the end every line tests positive, and the filter has as many items as one that was filled
-without interruption. """
+"""`bloomery load` of millions of lines: its time compared with that of the commands alone, and after interruptions.
+
+"The commands alone" means the same BF.BULKADD commands, prepared in advance and sent one after the other over one
+connection. With a million lines or more, the load may take at most 1.5 times as long. Both are measured three times, in
+turn, and the median counts. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL, and started
+again with the same command. In the end the filter must equal one that was filled without interruption. """
 
 import random
 import signal
@@ -17,8 +17,8 @@ from pathlib import Path
 from kit.program import MISSING, PROGRAM
 from kit.suite import Server, options, progress, run
 
-WIDTH = 14  # bytes of a line
-BATCH = 32_768  # items of a command, as the program sends them
+WIDTH = 14  # bytes in a line
+BATCH = 32_768  # items in each command that the program sends
 MOST = 1.5
 STOPS = 8
 
@@ -32,7 +32,7 @@ def command(*words: bytes) -> bytes:
 
 
 def commands(count: int) -> list[bytes]:
-    """One for each batch, as sent over the wire."""
+    """A command for each batch, as the bytes that are sent."""
     prefix = WIDTH.to_bytes(4, "little")
     parts = (lines(first, min(BATCH, count - first)) for first in range(0, count, BATCH))
     return [command(b"BF.BULKADD", b"raw", b"PREFIXED", b"".join(prefix + line for line in part)) for part in parts]

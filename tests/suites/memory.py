@@ -1,8 +1,8 @@
 """Filters under maxmemory: each policy refuses or evicts as documented, and all memory is freed in the end.
 
-Without free memory, every command that may allocate is refused, and no other. A filter of 1024 MiB, or of another
-size, is reserved, filled and freed in each way without holding the main thread for 100 ms. Afterwards the server uses
-as much memory as before, within 1%.
+Without free memory, the server refuses every command that might allocate, and no other. A filter of 1024 MiB (or the
+given size) is reserved, filled, and freed in every possible way, and no step blocks the main thread for 100 ms.
+Afterwards the server uses as much memory as before, within 1%.
 """
 
 import random
@@ -18,11 +18,11 @@ from kit.servers import option, wait_for
 from kit.suite import Server, options, run
 
 MIB = 1 << 20
-HELD = 0.1  # seconds that nothing may hold the main thread for
+HELD = 0.1  # seconds: nothing may block the main thread for this long
 POLICIES = [
     f"{keys}-{order}" for keys in ["allkeys", "volatile"] for order in ["lru", "lfu", "random", *["ttl"][keys != "volatile" :]]
 ]
-# The server does not refuse these by itself, since some of what they do frees memory.
+# The server itself doesn't refuse these commands, because some of their forms free memory.
 CHECK_THEMSELVES = {"BF.LOADCHUNK", "CF.LOADCHUNK"}
 VALKEY = ValkeyBloomChain(100, 0.01, 0.5, 2, bytes(32)).payload()
 
@@ -32,7 +32,8 @@ def used(client) -> int:
 
 
 def evicting(spec, policy: str) -> int:
-    """Filters are evicted like other keys, and those that stay are complete. Returns how many were evicted."""
+    """Checks that filters are evicted like other keys, and that the remaining ones are complete. Returns how many were
+    evicted."""
     with Server(spec, config={"maxmemory-policy": policy, "lazyfree-lazy-eviction": "no"}) as server:
         client = server.client()
         client.config_set("maxmemory", used(client) + 20 * MIB)
@@ -41,11 +42,11 @@ def evicting(spec, policy: str) -> int:
             client.expire(f"filter:{number}", 1000 + number)
             client.execute_command("BF.MADD", f"filter:{number}", *members(10))
         assert used(client) <= client.info("memory")["maxmemory"] + 3 * MIB, policy
-        client.config_set("maxmemory", 0)  # what is evicted is evicted by now
+        client.config_set("maxmemory", 0)  # end the eviction, so that the keys no longer change
         left, evicted = client.keys(), client.info("stats")["evicted_keys"]
         assert evicted >= 40, f"{policy}: {evicted} keys were evicted"
         counted = sum(figures(client, "bf_filters").values())
-        # A filter that is evicted before its first item is created again, and counts twice.
+        # If a filter is evicted before its first item arrives, BF.MADD creates it again, and it counts twice.
         assert counted == len(left) >= 60 - evicted, f"{policy}: {counted} filters, {len(left)} keys, {evicted} evicted"
         for key in left:
             assert client.execute_command("BF.MEXISTS", key, *members(10)) == [1] * 10
@@ -71,7 +72,8 @@ def refused_for_memory(client, *command) -> None:
 
 
 def deny_oom(spec) -> int:
-    """Without free memory, every command that may need some is refused and changes nothing; all others work."""
+    """Checks that without free memory, every command that might need some is refused and changes nothing, and that
+    all others work. Returns how many were refused."""
     with Server(spec, config={"maxmemory-policy": "noeviction"}) as server:
         client = server.client()
         for command in [
@@ -111,8 +113,8 @@ WAYS = ["DEL", "UNLINK", "FLUSHALL ASYNC", "expiry", "SET", "RENAME", "BF.CLEAR"
 
 
 def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
-    """The largest allowed filter is created and deleted in every way. Returns the longest hold, and how far memory was
-    off."""
+    """Creates and deletes the largest allowed filter in every way. Returns the longest hold, and the largest relative
+    difference in memory."""
     name, random_bytes = option(spec, "max-filter-bytes"), random.Random(seed).randbytes
     with Server(spec) as server:
         client = server.client()
@@ -129,7 +131,7 @@ def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
             client.config_set(name, size)
             window = ["WINDOW", 2] if way == "BF.ROTATE" else ["NONSCALING"]
             hold("RESERVE", "BF.RESERVE", "big", 0.01, int(size * (8 if way != "BF.ROTATE" else 3.3) / 9.93), *window)
-            # Enough items to touch every page. The buffer for them is freed with the connection.
+            # Add enough items to touch every page. The query buffer is freed together with `command`'s own connection.
             server.command("BF.BULKADD", "big", "FIXED", 8, random_bytes(size // 16))
             refused_for_memory(client, "BF.RESERVE", "larger", 0.01, int(size * 8 / 9.8))
             match way:
@@ -154,7 +156,7 @@ def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
             client.execute_command("DEL", "big", "small")
             wait_for(lambda: not any(gauges(client).values()), f"all to be freed after {way}", 30)
 
-        for way in WAYS:  # what the server makes once: threads, tables
+        for way in WAYS:  # warms up: the server creates threads and tables only once
             come_and_go_once(way, 16 * MIB)
         for way in WAYS:
             baseline = used(client)

@@ -1,9 +1,9 @@
 """A panic in every command and every callback: the client gets an error, and the server survives.
 
-A module that is built with fail points panics in every command, before and after it has opened its key, and in every
-callback of the data types, of INFO, of the options and of the worker pool. Each time the client must get an error, the
-count of panics in INFO must rise by one, and the key must be unchanged. The released module has no fail points
-(src/failpoint.rs): scripts/panics builds one that has them.
+A module that is built with fail points panics in every command, both before and after opening the key, and in every
+callback of the data types, INFO, the options and the worker pool. Each time the client must get an error, the panic
+count in INFO must rise by one, and the key must be unchanged. The released module has no fail points
+(src/failpoint.rs); scripts/panics builds a module that has them.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ SMALL = {"THREADS": 1, "OFFLOAD_MIN_ITEMS": 10}
 
 
 class Panics:
-    """A server whose module has fail points, which of them were hit, and how often."""
+    """A server whose module has fail points, and the list of points that were hit."""
 
     def __init__(self, server):
         self.server, self.client, self.hits = server, server.client(), []
@@ -40,7 +40,7 @@ class Panics:
             self.client.execute_command(*command.split())
 
     def state(self):
-        """The content of every key, and every gauge."""
+        """Every key's digest, and all gauges."""
         keys = sorted(self.client.keys())
         return {key: self.client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in keys}, gauges(self.client)
 
@@ -49,8 +49,8 @@ class Panics:
 
     @contextlib.contextmanager
     def panic(self, place: str, caught: int = 1):
-        """The block reaches the fail point, and the server survives. A child process has its own count, so here it is
-        0."""
+        """Checks that the block reaches the fail point, and that the server survives. If a child process panics,
+        `caught` is 0, because the child has a count of its own."""
         before = self.panics()
         self.client.config_set(self.failpoint, place)
         yield
@@ -62,7 +62,7 @@ class Panics:
         self.hits.append(place)
 
     def refused(self, place: str, *command, says: str = "internal error") -> None:
-        """The client gets an error, and nothing has changed."""
+        """Checks that the client gets an error, and that nothing changes."""
         before = self.state()
         with self.panic(place):
             try:
@@ -70,13 +70,13 @@ class Panics:
             except redis.ResponseError as error:
                 reply = str(error)
             assert says in str(reply), f"{command[0]} with a panic in {place} replied {reply}"
-        # A client that waited is released with its reply, and then its job ends.
+        # A blocked client gets its reply before its job ends.
         wait_for(lambda: self.state() == before, f"all to be as before {command[0]} with a panic in {place}", 2)
 
     # ---- one panic --------------------------------------------------------------------------------------------------
 
     def commands(self) -> None:
-        """Each command, before and after it opens its first key; without a panic, it works."""
+        """Panics in each command, before and after it opens its first key. Without a panic, the command works."""
         for words in [self.words(command) for command in COMMANDS]:
             for place in ["command", "open"]:
                 self.refused(place, *words)
@@ -85,7 +85,7 @@ class Panics:
             self.make_keys()
 
     def words(self, command) -> list:
-        """The command's arguments, with which it succeeds."""
+        """The command with arguments that make it succeed."""
         new = {
             "BF.RESERVE": ["0.01", "100", "LIKE", "plain"],
             "CF.RESERVE": ["100"],
@@ -103,7 +103,7 @@ class Panics:
         return command.words(others.get(command.name, family))
 
     def values(self) -> None:
-        """The callbacks of the data types, for a value of each type."""
+        """Panics in the data types' callbacks, for a value of each type."""
         kept = ["bloom", "window", "cuckoo", "foreign"]
         for arrival in {arrival.type: arrival for arrival in arrivals().values()}.values():
             kept.append(f"from {arrival.type.decode()}")
@@ -138,7 +138,8 @@ class Panics:
         raise AssertionError("what a panic left of a payload was loaded")
 
     def files(self) -> None:
-        """A child that panics writes no file: the last good one stays, and the server reports the failure."""
+        """Checks that a child that panics writes no file: the previous file stays, and the server reports the failure.
+        """
         client, directory = self.client, self.server.directory
         client.save()
         good = (directory / "dump.rdb").read_bytes()
@@ -160,7 +161,7 @@ class Panics:
         assert self.state()[0] == before
 
     def server_side(self) -> None:
-        """INFO, options, the keys of a command, FLUSHALL."""
+        """Panics in the callbacks of INFO, the options and FLUSHALL."""
         client, threads = self.client, option(self.server.spec, "threads")
         with self.panic("info"):
             client.execute_command("INFO", "bf")
@@ -173,25 +174,25 @@ class Panics:
         self.make_keys()
 
     def keys(self) -> None:
-        """In a cluster the server asks the module for BF.RESERVE's keys. Without an answer, the server treats it as a
-        command without keys."""
+        """Panics while a cluster's server asks the module for BF.RESERVE's keys. Without an answer, the server treats
+        BF.RESERVE as a command without keys."""
         self.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         wait_for(lambda: "cluster_state:ok" in self.server.cli("CLUSTER", "INFO"), "the cluster")
         with self.panic("keys"):
             assert self.client.execute_command("BF.RESERVE", "new", "0.01", "100") == b"OK"
 
     def pool(self) -> None:
-        """A client that waits gets an error, whichever step fails."""
+        """Panics in each step of a job. A waiting client gets an error, whichever step fails."""
         words = ["BF.BULKTEST", "plain", "FIXED", 1, bytes(1000)]
         self.refused("job", *words)
         self.refused("answer", *words)
         with self.panic("release"):
             self.client.execute_command(*words)
-            time.sleep(0.05)  # it comes behind the reply
+            time.sleep(0.05)  # the release follows the reply
         assert self.client.execute_command(*words) == bytes(125)
 
     def end(self) -> None:
-        """A normal exit, though the threads are not joined."""
+        """Panics at shutdown. The server exits normally, although the threads aren't joined."""
         self.client.config_set(self.failpoint, "shutdown")
         self.server.stop()
         assert self.server.process.returncode == 0

@@ -1,15 +1,15 @@
-"""BF.REBUILD under live adds: whenever a server is lost, no acknowledged item is lost.
+"""BF.REBUILD under live adds: no acknowledged item is lost, at whatever point the server is killed.
 
-Three clients add to a filter, each item to the source of truth first, while a fourth begins a rebuild, backfills from
-the source of truth, and commits or aborts. At a point that walks through every phase the server is killed by kill -9:
-a server that writes an append-only file with `appendfsync always` is started again; if there is a replica, it takes
-over, and an item counts as acknowledged when WAIT has said that the replica has it. Then the rebuild must be in the
-state in which it was. It continues with the items that had not been acknowledged, not from the beginning, so what the
-shadow had must still be there; it is committed, and the filter must have every item. At the end of each round a
-replica, or another restart, must agree on everything, bit for bit.
+Three clients add items to a filter, after adding each to the source of truth, while a fourth client begins a rebuild,
+backfills from the source of truth, and commits or aborts. The rounds kill the server by kill -9 in every phase in turn.
+A server that writes an append-only file with `appendfsync always` is restarted. If there is a replica, it takes over,
+and an item counts as acknowledged after WAIT has confirmed that the replica has it. Then the rebuild must still be in
+its previous state. It continues with the items that were not acknowledged, not from the beginning, so the shadow must
+still have its items. Finally the rebuild is committed, and the filter must have every item. At the end of each round a
+replica, or the server after another restart, must have the same data, bit for bit.
 
-Some filters become static, and some are already. A static filter accepts no adds, so the clients test its items, and
-must always get a yes. """
+Some filters become static during the rebuild, and some already are. A static filter accepts no adds, so the clients
+test its items instead, and must always get a yes. """
 
 import contextlib
 import functools
@@ -27,22 +27,22 @@ from kit.suite import Server, clients, options, progress, run
 from kit.workload import digests
 
 INITIAL, BATCH, ADDERS = 600, 100, 3
-MANY = 40_000  # static filters with this number of items are built on other threads
+MANY = 40_000  # a static filter of this size is built on other threads
 
-# The filters that are rebuilt: our own, with room for a round, and two of other systems.
+# The filters to rebuild: our own, with enough room for a round, and two from other systems.
 CAPACITIES = {"scaling": 100} | dict.fromkeys(
     ["fixed", "counting-8", "window", "sharded", "fingerprint-counting", "window-table"], 100_000
 )
 KINDS = [*CAPACITIES, "go-zero", "redisbloom", "static", "becomes static"]
 FUSE = ["LAYOUT", "FUSE"]
 
-# Where the server is lost: after this many steps of the rebuild, or during the next step.
+# When the server is killed: between two steps of the rebuild, or during a step.
 POINTS = ["before BEGIN", "in BEGIN", "after BEGIN", "in backfill", "half backfilled", "backfilled", "in COMMIT"]
 POINTS += ["after COMMIT", "in ABORT", "after ABORT"]
 
 
 class Source:
-    """The source of truth, and the part of it that the filter is known to have."""
+    """The source of truth, and the items in it that the filter must have."""
 
     def __init__(self):
         self.numbers = itertools.count()
@@ -66,10 +66,10 @@ class Round:
         self.point = POINTS[number % len(POINTS)]
         self.key = f"{self.kind}:{number}"
         self.source = Source()
-        self.sent: list[str] = []  # words of the rebuild
-        self.done: list[str] = []  # those that were acknowledged
-        self.left: list[list[bytes]] = []  # batches to backfill
-        self.backfilled: list[bytes] = []  # and all of them
+        self.sent: list[str] = []  # the subcommands of BF.REBUILD that were sent
+        self.done: list[str] = []  # the acknowledged ones among them
+        self.left: list[list[bytes]] = []  # the batches still to backfill
+        self.backfilled: list[bytes] = []  # the items of all batches
         self.initial, self.batch = (MANY, MANY // 6) if "static" in self.kind else (INITIAL, BATCH)
 
     def prepare(self, client) -> None:
@@ -107,7 +107,7 @@ class Round:
                     self.source.acknowledged += items
 
     def takes(self, chance: random.Random, client, items: list[bytes]) -> bool:
-        """Adds items, unless the filter is static."""
+        """Adds items. Returns False if the filter is static and refuses them."""
         try:
             match chance.randrange(4):
                 case 0:
@@ -142,7 +142,8 @@ class Round:
         self.read_truth()
 
     def read_truth(self) -> None:
-        """Items added before BEGIN were in the source of truth before that; later items go to both filters."""
+        """Reads the items to backfill. Items added before BEGIN are already in the source of truth; later items go to
+        both filters."""
         truth = self.backfilled = list(self.source.truth)
         self.left = [truth[at : at + self.batch] for at in range(0, len(truth), self.batch)]
 
@@ -161,7 +162,7 @@ class Round:
             self.source.acknowledged = [*{*self.source.acknowledged, *self.backfilled}]
 
     def until_lost(self, server) -> None:
-        """Continues the rebuild up to the point, and kills the server there."""
+        """Runs the rebuild up to this round's point, and kills the server there."""
         with server.client() as client, contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             moment, _, step = self.point.partition(" ")
             time.sleep(self.chance.uniform(0.01, 0.05))
@@ -185,16 +186,16 @@ class Round:
         server.process.kill()
 
     def lose_soon(self, server, within: float = 0.003) -> None:
-        """While a command is in flight."""
+        """Kills the server while a command is in flight."""
         threading.Timer(self.chance.uniform(0, within), server.process.kill).start()
 
     def go_on(self, server) -> None:
-        """The rebuild is in the acknowledged state, and can be completed."""
+        """Checks that the rebuild is in the acknowledged state, and completes it."""
         with server.client() as client:
             self.check(client)
             running = pairs(client.execute_command("BF.REBUILD", self.key, "STATUS"))[b"Status"] == b"running"
             end = {"COMMIT", "ABORT"}
-            if self.sent[-1:] == self.done[-1:]:  # nothing was on its way
+            if self.sent[-1:] == self.done[-1:]:  # nothing was in flight
                 expected = "BEGIN" in self.done and not end & set(self.done)
                 assert running == expected, f"{self.point}: running {running} after {self.done[-3:]}"
             if not running and "BEGIN" in self.sent and not end & set(self.sent):
@@ -202,7 +203,7 @@ class Round:
             with self.adding(server):
                 if not running:
                     self.begin(client)
-                elif not self.done:  # its BEGIN was carried out, and not acknowledged
+                elif not self.done:  # BEGIN was executed, but not acknowledged
                     self.read_truth()
                 time.sleep(0.01)
                 self.backfill(client)
@@ -213,7 +214,7 @@ class Round:
         items = list(self.source.acknowledged)
         present = client.execute_command("BF.BULKTEST", self.key, "FIXED", 9, b"".join(items), "COUNT")
         assert present == len(items), f"{self.key}, {self.point}: {len(items) - present} of {len(items)} items are lost"
-        # Otherwise a filter that says yes to everything would pass.
+        # Without this, a filter that says yes to everything would pass.
         strangers = b"".join(b"%09d" % (10**8 + number) for number in range(2000))
         wrong = client.execute_command("BF.BULKTEST", self.key, "FIXED", 9, strangers, "COUNT")
         assert wrong < 200, f"{self.key}, {self.point}: {wrong} of 2000 strangers"
@@ -225,7 +226,7 @@ def same(expected: dict, found: dict) -> None:
 
 
 def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
-    """kill -9 and a restart on the append-only file."""
+    """Kills the server by kill -9, and restarts it from its append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "64kb"}
     with Server(spec, config=config) as server:
         for number in range(count):
@@ -245,14 +246,14 @@ def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
             server.start_somewhere()
             with server.client() as client:
                 same(before, digests(client))
-                # Earlier filters have been checked.
+                # Earlier rounds have checked the other filters.
                 client.delete(*[key for key in client.keys() if key != round_.key.encode()] or ["none"])
             progress(number + 1, count, "kills")
         server.check()
 
 
 def failed_over(spec, count: int, chance: random.Random, rounds: list) -> None:
-    """kill -9, and a replica that takes over."""
+    """Kills the primary by kill -9, and promotes its replica."""
 
     def safe(client) -> None:
         if client.execute_command("WAIT", 1, 10_000) < 1:

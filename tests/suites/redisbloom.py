@@ -1,16 +1,17 @@
-"""Beside a real RedisBloom: what it sends to replicas and files makes the same filters here, byte for byte.
+"""Compares with a real RedisBloom: its replication stream and files make the same filters here, byte for byte.
 
-A RedisBloom is the primary of one of its own and of one of ours. Random commands in every spelling that it accepts
-(`Traffic`), which fill, refuse, grow, empty and compact filters. After every batch both replicas must have the DUMP of
-the primary of every key. Then its append-only file, as it is and rewritten with and without an RDB part, is loaded by
-ours, and ours starts again from its own file. Finally our server is promoted, and RedisBloom follows it: the filters
-are RedisBloom's, so it must also stay equal.
+A server with RedisBloom is the primary of two replicas: one with RedisBloom, and one with our module. `Traffic` sends
+random commands in every spelling that RedisBloom accepts; they fill, grow, empty and compact filters, and some are
+refused. After every batch, both replicas must have the primary's DUMP of every key. Then a server with our module loads
+the primary's append-only file, both as it is and rewritten with and without an RDB part, and another one loads our
+replica's file. Finally our replica is promoted, and the RedisBloom replica follows it: the filters are in RedisBloom's
+format, so it must stay equal too.
 
-Cuckoo filters of many sub-filters, whose compaction takes long, are compacted on both by CF.COMPACT and CF.DEL, in either
-direction.
+Cuckoo filters with many sub-filters, which take long to compact, are compacted by CF.COMPACT and by CF.DEL, first with
+RedisBloom and then with our module as the primary.
 
-RedisBloom is fetched by scripts/redisbloom. 10,000 commands last about a minute. --record FILE writes what RedisBloom
-made of random commands instead: tests/fixtures/redisbloom/commands.json is such a file. """
+scripts/redisbloom fetches RedisBloom. 10,000 commands take about a minute. With --record FILE, the suite instead writes
+RedisBloom's results for random commands to a file such as tests/fixtures/redisbloom/commands.json. """
 
 import collections
 import itertools
@@ -30,17 +31,17 @@ from kit.wire_format import crc32c
 BATCH = 50
 BATCHES_OF_A_ROUND = 20
 
-# RedisBloom also replicates a command that failed, which then fails on the replicas as it did.
+# RedisBloom also replicates commands that failed. They fail on the replicas in the same way.
 CONFIG = {**APPEND_ONLY, "appendfsync": "no", "propagation-error-behavior": "ignore"}
 
-GROWN = 60_000  # items of a filter with some thirty sub-filters
-COMPACTED = {"by command": 0.08, "by deletes": 0.1}  # copies of it, and the part of the items that is deleted
+GROWN = 60_000  # items in a filter with about thirty sub-filters
+COMPACTED = {"by command": 0.08, "by deletes": 0.1}  # copies of that filter, and the fraction of items to delete
 
 REDISBLOOM = {"module": MODULE, "module_args": MODULE_ARGS}
 
 
 def dumps(server: Server) -> dict[bytes, tuple]:
-    """Everything that can be known of every key."""
+    """Every key's type, DUMP and expiry."""
     with server.client() as client:
         keys = sorted(client.keys())
         pipeline = client.pipeline(transaction=False)
@@ -76,7 +77,7 @@ class Round:
         self.primary.destroy()
 
     def write(self, primary: Server) -> None:
-        """A batch of commands. Each is sent even if an earlier one was refused."""
+        """Sends a batch of commands. Each is sent even if an earlier one was refused."""
         with primary.client() as client:
             self.copy(client)
             for words in map(encoded, self.traffic.commands(BATCH)):
@@ -86,7 +87,7 @@ class Round:
                     self.totals["items refused"] += reply.count(-1) if isinstance(reply, list) else 0
                 except redis.ResponseError as error:
                     self.totals[f"refused: {str(error)[:30]}"] += 1
-                    # RedisBloom should have accepted the spelling. Only the format of numbers depends on the server.
+                    # RedisBloom should accept every spelling. Only the format of numbers depends on the server.
                     assert not str(error).startswith(("Unknown", "wrong number", "Couldn't")), (words, error)
                 except Exception as error:
                     error.add_note(f"after {words}")
@@ -109,8 +110,8 @@ class Round:
         self.promote()
 
     def copy(self, client) -> None:
-        """Copies a filter under another name: whole, or a Bloom filter in pieces. RedisBloom 2.8 sends its replicas the head
-        of CF.LOADCHUNK only, so its own replicas have an empty filter."""
+        """Copies a filter to another key: as a whole, or, if it is a Bloom filter, maybe in pieces. RedisBloom 2.8
+        replicates only the head sent by CF.LOADCHUNK, so a cuckoo filter would be empty on its own replicas."""
         keys = sorted(client.keys())
         if not keys:
             return
@@ -127,7 +128,7 @@ class Round:
             client.execute_command("BF.LOADCHUNK", copy, iterator, piece)
 
     def files(self) -> None:
-        """Its append-only file in all its forms, and ours."""
+        """Loads RedisBloom's append-only file in all its forms, and our replica's."""
         expected = dumps(self.primary)
         self.load("its append-only file", expected)
         for preamble in ("no", "yes"):
@@ -143,12 +144,12 @@ class Round:
         self.load("the replica's append-only file", expected, self.ours)
 
     def grow(self) -> None:
-        """A cuckoo filter whose compaction needs more steps than our commands may take on our own filters."""
+        """Creates a cuckoo filter whose compaction needs more steps than our commands may spend on our own filters."""
         self.primary.command("CF.RESERVE", "grown", 2000, "EXPANSION", 1)
         self.primary.command("CF.INSERT", "grown", "ITEMS", *range(GROWN))
 
     def compact(self, primary: Server) -> None:
-        """Compacts copies of it, one by CF.COMPACT and one by CF.DEL."""
+        """Compacts two copies of that filter, one by CF.COMPACT and one by CF.DEL."""
         with primary.client() as client:
             whole = client.dump("grown")
             for key, most in COMPACTED.items():
@@ -168,7 +169,7 @@ class Round:
             self.totals["compacted"] += len(COMPACTED)
 
     def load(self, what: str, expected: dict, source: Server | None = None) -> None:
-        """One of our servers starts with a copy of the file. Nothing has written to it for a moment."""
+        """Starts a server with our module on a copy of the file, which no server is writing to at the moment."""
         with Server(self.primary.spec, config={**CONFIG, "appendonly": "no"}) as server:
             server.stop()
             shutil.copytree((source or self.primary).directory / "appendonlydir", server.directory / "appendonlydir")
@@ -177,8 +178,8 @@ class Round:
             self.totals["loaded"] += compare(what, expected, dumps(server))
 
     def promote(self) -> None:
-        """Our server becomes the primary, and RedisBloom its replica. No filter is created: it would have Bloomery's
-        own type."""
+        """Makes our server the primary, and RedisBloom its replica. No filter is created, since it would have
+        Bloomery's own type."""
         self.ours.command("REPLICAOF", "NO", "ONE")
         self.theirs.command("REPLICAOF", "127.0.0.1", self.ours.port)
         self.ours.wait_until_online(self.theirs)
@@ -189,7 +190,7 @@ class Round:
             for words in map(encoded, self.traffic.commands(BATCH * 10)):
                 if words[0].endswith(b"RESERVE") or words[0] in (b"DEL", b"RENAME") or words[1] not in exists:
                     continue
-                # In a form that Bloomery accepts, which is the primary now.
+                # Bloomery is the primary now, so use a form that it accepts.
                 if b"INSERT" in words[0]:
                     words = [*words[:2], b"ITEMS", *words[-3:]]
                 try:
@@ -203,8 +204,8 @@ class Round:
 
 
 def record(spec: Spec, arguments) -> str:
-    """RedisBloom's results for random commands: all commands that it accepted, and after every batch the length and the
-    CRC-32C of SCANDUMP's pieces for every filter that has changed. """
+    """Records RedisBloom's results for random commands: all commands that it accepted, and after every batch, for each
+    filter that changed, the length and the CRC-32C of all its SCANDUMP pieces together. """
     batches: list[dict] = []
     pieces: dict[str, list] = {}
     traffic = Traffic(arguments.seed)
@@ -213,7 +214,7 @@ def record(spec: Spec, arguments) -> str:
             accepted = []
             fixed = [] if number else traffic.fixed()
             for words in map(encoded, [*fixed, *traffic.commands(BATCH)]):
-                # Not the server's own commands, such as DEL.
+                # Skip the server's own commands, such as DEL.
                 if not words[0].startswith((b"BF.", b"CF.")):
                     continue
                 try:
@@ -234,7 +235,7 @@ def family(client, key: bytes) -> str:
 
 
 def pieces_of(client, key: bytes) -> list[tuple[int, bytes]]:
-    """What SCANDUMP returns; nothing for an empty cuckoo filter."""
+    """The pieces that SCANDUMP returns; none for an empty cuckoo filter."""
     command, iterator, pieces = f"{family(client, key)}.SCANDUMP", 0, []
     while True:
         iterator, piece = client.execute_command(command, key, iterator)
@@ -273,7 +274,7 @@ def redisbloom(spec: Spec, arguments) -> str:
 
 def figure(totals) -> str:
     refused = sum(count for name, count in totals.items() if name.startswith("refused: "))
-    # It would show little if no filter had been full.
+    # If no filter had been full, the run would prove little.
     assert refused and totals["items refused"] > 100 and totals["compacted"], totals
     assert totals["commands of ours"] and totals["sent back"], totals
     return (

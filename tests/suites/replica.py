@@ -2,13 +2,13 @@
 
 Three servers form a chain: primary, replica, replica of the replica, each with a different configuration. Three
 clients send rounds of random commands to the same keys. In each round, one thing goes wrong (`Chain`): cut links, a
-paused replica, a backlog that is too small, a killed replica, an orderly promotion, FAILOVER, a killed primary.
-Promotions reverse the chain, so every server is in every place. After each round all three must be equal, and have
-every acknowledged item (`Ledger`). No replica may have answered its primary with an error, which would have stopped it.
+paused replica, a backlog that is too small, a killed replica, an orderly promotion, FAILOVER, or a killed primary.
+Promotions rotate the chain, so every server gets to be in every position. After each round all three must be equal and
+have every acknowledged item (`Ledger`). No replica may have replied to its primary with an error.
 
---replica NAME makes the replicas of another server of the matrix, which must be newer than the primary: the primary is
-never their replica, and in the end they take over. 100,000 commands need about three minutes. A failure prints the
-command that repeats it; what depends on timing is repeated roughly.
+--replica NAME uses another server of the matrix for the replicas. It must be newer than the primary: the primary never
+becomes their replica, and in the end they take over. 100,000 commands take about three minutes. A failure prints the
+command that repeats it; only the timing differs from run to run.
 """
 
 import collections
@@ -28,9 +28,9 @@ from kit.suite import progress
 from kit.workload import Workload, digests
 
 COMMANDS_OF_A_ROUND = 1000
-OTHERS = 2  # clients that write to the same keys meanwhile
+OTHERS = 2  # other clients that write to the same keys at the same time
 
-# Load arguments of the three servers. One server's defaults must not affect what the others have.
+# The module arguments of the three servers. One server's defaults must not affect the data on the others.
 PERSONALITIES = [
     "THREADS 0",
     """ERROR_RATE 0.2 INITIAL_SIZE 3 EXPANSION_FACTOR 0 CF_BUCKET_SIZE 7 CF_INITIAL_SIZE 20 CF_MAX_ITERATIONS 1
@@ -40,7 +40,7 @@ PERSONALITIES = [
        CF_EXPANSION_FACTOR 4 CF_MAX_EXPANSIONS 65536 THREADS 1""",
 ]
 
-# As a replica, this server could not have created any of the filters itself. As the primary it refuses some.
+# With these limits, a replica couldn't create any of the filters itself. As the primary, a server refuses some of them.
 REPLICA_LIMITS = ["MAX_FILTER_BYTES", "1"], {"maxmemory": "1mb", "maxmemory-policy": "noeviction"}
 LIMITS = {True: {"max-filter-bytes": "128kb", "maxmemory": "0"}, False: {"max-filter-bytes": "1", "maxmemory": "1mb"}}
 
@@ -56,12 +56,13 @@ WINDOW, GENERATIONS, EVERY = "ledger:window", 8, 400
 
 
 class Ledger:
-    """Items whose adds were acknowledged. No server may say no to one of them: nothing here is deleted or rotated
-    away. Items that only the primary has acknowledged are pending; they become certain when a replica has them too.
+    """Items whose adds were acknowledged. No server may say no to any of them: nothing here is deleted or rotated
+    away. Items that only the primary has acknowledged are pending; they become certain once a replica has them.
     """
 
     KEYS = ["chain", "fixed", "counting", "fingerprints", "cuckoo", "default", "default-cuckoo"]
-    # Each filter gets this number of items, then another one follows. This bounds its size, and so the time of a round.
+    # A filter gets about this number of items; then the next filter is used. This bounds the size of a filter, and
+    # so the time of a round.
     ITEMS_OF_A_KEY = 3000
 
     def __init__(self, seed: int):
@@ -70,7 +71,7 @@ class Ledger:
         self.settled = 0
         self.certain: dict[str, list[bytes]] = collections.defaultdict(list)
         self.window: list[tuple[float, bytes]] = []
-        self.pending: list[tuple[float, str, bytes]] = []  # with the time before the add
+        self.pending: list[tuple[float, str, bytes]] = []  # the time just before the add, the key, the item
 
     def add(self, client) -> None:
         """A step of the workload."""
@@ -87,7 +88,7 @@ class Ledger:
             added = items
         else:
             reply = client.execute_command("BF.MADD", key, *items)
-            # The first refused item ends the reply.
+            # The reply ends at the first refused item.
             added = [item for item, new in zip(items, reply, strict=False) if not isinstance(new, Exception)]
         self.pending += [(now, key, item) for item in added]
 
@@ -109,7 +110,7 @@ class Ledger:
             client.execute_command(command, key, *words)
 
     def settle(self) -> None:
-        """A replica has all pending writes, so they are certain now."""
+        """Makes all pending items certain, because a replica has them."""
         for at, key, item in self.pending:
             if key == WINDOW:
                 self.window.append((at, item))
@@ -119,7 +120,7 @@ class Ledger:
         self.pending = []
 
     def lose_pending(self) -> None:
-        """The primary is gone, and it isn't known what it had sent."""
+        """Drops the pending items, since nobody knows which of them the killed primary had replicated."""
         self.pending = []
 
     def check(self, server: Server) -> None:
@@ -132,7 +133,7 @@ class Ledger:
                 assert present == len(items), f"{server}: {key} has lost {len(items) - present} of {len(items)} items"
             if self.window:
                 answers = client.execute_command("BF.MEXISTS", WINDOW, *(item for _, item in self.window))
-                # The items that were in the window until the end.
+                # Only the items that were still in the window when the reply arrived must be present.
                 oldest = time.time() - (GENERATIONS - 1) * EVERY / 1000 + 0.001
                 lost = [at for (at, _), answer in zip(self.window, answers, strict=True) if not answer and at > oldest]
                 assert not lost, f"{server}: lost inside the window, added {time.time() - lost[0]:.3f} s before"
@@ -140,8 +141,9 @@ class Ledger:
 
 
 class Chain:
-    """Servers, and what may happen to them. `servers[0]` is the primary, each other is the replica of the one before.
-    `run_round` runs one round. The methods in TROUBLES and PROMOTIONS get `write`, which writes a part of a round.
+    """Servers, and what can happen to them. `servers[0]` is the primary; each other server is a replica of the one
+    before it. `run_round` runs one round. The methods in TROUBLES and PROMOTIONS get a function `write`, which sends a
+    share of the round's commands.
     """
 
     def __init__(self, specs: list[Spec], seed: int):
@@ -153,7 +155,7 @@ class Chain:
         self.totals: collections.Counter[str] = collections.Counter()
         self.made: list[Server] = []
         self.servers: list[Server] = []
-        # A server reads data of its own version and of older ones, not of newer ones.
+        # A server reads data from its own version and from older ones, but not from newer ones.
         self.turns_round = len(set(specs)) == 1
         limits, limits_of_server = REPLICA_LIMITS
         for threads, (spec, personality) in enumerate(zip(specs, PERSONALITIES, strict=True), 1):
@@ -205,7 +207,7 @@ class Chain:
         server.kill()
 
     def count(self, server: Server) -> None:
-        """Adds up the server's counts before it is gone."""
+        """Adds the server's counts to the totals before the server stops."""
         stats, commands = server.info("stats"), server.info("commandstats")
         assert stats["unexpected_error_replies"] == 0, f"{server} sent its primary an error"
         self.totals["full"] += stats["sync_full"]
@@ -215,7 +217,7 @@ class Chain:
             self.totals[name] += sum(seen.get(part, 0) * sign for part, sign in CALLS.items())
 
     def explain(self, error: Exception) -> None:
-        """A replica that panicked over its primary's commands looks like a lost connection."""
+        """Adds the servers' own failures to an error: a panic of a replica looks like a lost connection."""
         for server in self.made:
             try:
                 server.check()
@@ -240,7 +242,7 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        # Reads come first: if one of them changed something, the comparison would show it.
+        # The reads come first, so that the comparison would notice a read that changes something.
         for server in self.servers:
             self.ledger.check(server)
         with self.primary.client() as client:
@@ -259,7 +261,7 @@ class Chain:
         self.totals["checks"] += 1
         self.totals["keys"] += len(expected)
 
-    # ---- what befalls it --------------------------------------------------------------------------------------------
+    # ---- what happens to the chain ----------------------------------------------------------------------------------
 
     def nothing(self, write) -> None:
         write(1)
@@ -271,7 +273,7 @@ class Chain:
         write(0.2)
 
     def pause_a_replica(self, write) -> None:
-        """When it continues, its link is cut, and the backlog contains what it missed."""
+        """Pauses a replica and cuts its link. When it continues, the backlog still contains the commands it missed."""
         upstream, replica = self.some_link()
         with paused(replica):
             write(0.5)
@@ -279,7 +281,7 @@ class Chain:
         write(0.5)
 
     def outrun_a_replica(self, write) -> None:
-        """The backlog no longer contains what it missed."""
+        """Pauses a replica until the backlog no longer contains the commands it missed."""
         upstream, replica = self.some_link()
         before = upstream.info("stats")["sync_full"]
         with paused(replica):
@@ -304,7 +306,7 @@ class Chain:
         write(0.4)
 
     def promote(self, write) -> None:
-        """An orderly promotion: the writers stop, the replica catches up, takes over, and the others follow it."""
+        """An orderly promotion: the writers stop, the replica catches up and takes over, and the others follow it."""
         write(0.5)
         self.catch_up()
         first, second, third = self.servers
@@ -313,7 +315,7 @@ class Chain:
         write(0.5)
 
     def fail_over(self, write) -> None:
-        """By FAILOVER, during writes. The new primary has what the old one has acknowledged."""
+        """Promotes by FAILOVER, during writes. The new primary has all writes that the old one acknowledged."""
         write(0.4)
         first, second, third = self.servers
         limit(second, True)
@@ -328,12 +330,12 @@ class Chain:
         write(0.5)
 
     def kill_the_primary(self, write) -> None:
-        """What a replica has confirmed is there; what it hasn't may be lost. The killed server comes back empty, as the
-        last replica in the chain."""
+        """Kills the primary. Writes that a replica confirmed must survive; others may be lost. The killed server comes
+        back empty, as the last replica in the chain."""
         write(0.2)
         with self.primary.client() as client:
             self.workload.run(client, 200)
-            # WAIT covers the writes of its own connection; all earlier ones have also reached the replica.
+            # WAIT covers only its own connection's writes, but all earlier writes have reached the replica as well.
             assert client.execute_command("WAIT", 1, 20_000) >= 1
         self.ledger.settle()
         write(0.2)
@@ -348,7 +350,8 @@ class Chain:
         write(0.4)
 
     def window_goes_on(self) -> None:
-        """The new primary rotates by the clock, in the periods that began at the old one, and its replicas follow."""
+        """Checks that the new primary rotates by the clock, continuing the old primary's periods, and that its replicas
+        follow."""
         self.totals["failovers"] += 1
         self.ledger.check(self.primary)
         rotated = rotations(self.servers[1])
@@ -369,12 +372,12 @@ class Chain:
 TROUBLES = [Chain.nothing, Chain.cut_links, Chain.pause_a_replica, Chain.outrun_a_replica, Chain.kill_a_replica]
 PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
 
-# Commands in INFO commandstats that were executed.
+# The numbers in INFO commandstats that add up to the executed calls.
 CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
 
 
 def write_on(workload: Workload, client, go_on) -> None:
-    """Writes to the same keys as the others, until the test or the primary ends."""
+    """Writes to the same keys as the other clients, until the test ends or the primary stops."""
     with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
         while go_on():
             workload.step(client)
@@ -385,7 +388,7 @@ def configure(server: Server, name: str, value: str) -> None:
 
 
 def limit(server: Server, is_primary: bool) -> None:
-    """The limits of its place."""
+    """Sets the limits of a primary or of a replica."""
     for name, value in LIMITS[is_primary].items():
         if name.startswith("max-filter"):
             name = option(server.spec, name)
@@ -401,7 +404,7 @@ def generation(client) -> int:
 
 
 def troubles(chain: Chain):
-    """All of them in random order, again and again."""
+    """All troubles in random order, again and again."""
     while True:
         every = TROUBLES + (PROMOTIONS if chain.turns_round else [])
         yield from chain.random.sample(every, len(every))
@@ -428,7 +431,7 @@ def replica(spec: Spec, arguments) -> str:
 
 def figure(chain: Chain, commands: int, by: str) -> str:
     totals = chain.totals
-    # Otherwise the run would show little.
+    # Without these, the run would prove little.
     assert not [name for name in WRITES if not totals[name]], "some command was never carried out"
     assert len(chain.workload.refused) > 10
     assert totals["full"] >= 3 and totals["partial"] >= 1 and totals["failovers"] >= 1

@@ -1,14 +1,15 @@
-"""Restarts after interrupted work: snapshots, rewrites and syncs that were killed, files cut at every byte.
+"""Restarts after interrupted work: killed snapshots, rewrites and syncs, and files cut at every byte.
 
 Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, of BGREWRITEAOF, and of a full sync,
-in which it may also be the replica. Keys are saved and loaded slowly, so that there is time to interrupt; clients
-write meanwhile. After an interrupted snapshot the server has the snapshot before it, or all of this one; after a
-rewrite everything that was acknowledged; after a sync the replica becomes equal to its primary.
+where the killed server may also be the replica. Keys are saved and loaded slowly, so that there is time to interrupt;
+clients write at the same time. After an interrupted snapshot, the server must have either the previous snapshot or all
+of this one; after a rewrite, everything that was acknowledged; after a sync, the replica must become equal to its
+primary.
 
-Cuts: the append-only file ends at every byte of its last commands in turn, including commands within transactions. A
-server without the module gets a file with commands of its own of the same lengths. With `aof-load-truncated yes` both
-start, with as many commands, and leave a file of the same length; with `no` both refuse, and after `check-aof --fix`
-both start.
+Cuts: the append-only file is cut at every byte of its last commands in turn, including commands within transactions. A
+server without the module gets a file of its own commands with the same lengths. With `aof-load-truncated yes` both
+servers must start, with the same number of commands, and leave a file of the same length. With `no`, both must refuse,
+and start after `check-aof --fix`.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from kit.workload import digests
 
 APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0}
 MODULE_ARGS = ["THREADS", 2, "OFFLOAD_MIN_ITEMS", 5000]
-SAVE_SLOWLY = {"rdb-key-save-delay": 20_000}  # µs for each key, so a third of a second
+SAVE_SLOWLY = {"rdb-key-save-delay": 20_000}  # µs for each key; a save takes about a third of a second
 LOAD_SLOWLY = {"key-load-delay": 10_000}
 
 
@@ -92,7 +93,7 @@ def rewrite(spec, seed: str, chance: random.Random) -> bool:
             was_busy = kill(server, chance, busy)
         server.start_somewhere()
         settle(server, writers)
-        # The remains of the rewrite don't prevent the next one.
+        # The leftovers of the rewrite must not prevent the next one.
         before = state(server)
         server.command("CONFIG", "SET", "rdb-key-save-delay", 0)
         wait_for(lambda: not busy(), "the rewrite that a start may begin")
@@ -137,7 +138,7 @@ def full_sync(spec, seed: str, chance: random.Random) -> bool:
 
 
 def kill(server, chance: random.Random, busy) -> bool:
-    """Kills the server, its children, or all of them. Returns whether the work was still going on."""
+    """Kills the server, its children, or all of them. Returns whether the work was still in progress."""
     was_busy, victim = bool(busy()), chance.choice(["server", "children", "all"])
     pid = server.process.pid
     processes = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -148,14 +149,14 @@ def kill(server, chance: random.Random, busy) -> bool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(process), signal.SIGKILL)
     if victim == "children":
-        time.sleep(0.2)  # it goes on, and notices
+        time.sleep(0.2)  # the server continues, and notices
         assert server.alive(), server.explain("died with its child")
         server.kill()
     return was_busy
 
 
 def write(server, writers, turns: int) -> None:
-    """A few writes without interruptions."""
+    """Lets the writers write a little, without interruptions."""
     with server.client() as client:
         for writer in writers:
             left = iter(range(turns))
@@ -205,14 +206,14 @@ def cut_all(spec, arguments) -> str:
 
 
 def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
-    """Writes our append-only file to the folder. Returns its name, and where commands end, with the data at that
-    point."""
+    """Writes our append-only file to the folder. Returns its name, and the offsets at which commands end, each with the
+    digests at that point."""
     with Server(spec, config=APPEND_ONLY | base(spec), module_args=MODULE_ARGS) as server, server.client() as client:
-        # The base contains filters: check-aof has to skip them.
+        # The base file contains filters, which check-aof must skip.
         make_all(client, [kind for kind in KINDS if kind.capacity < 1000])
         last = last_commands(client)
         file = rewritten(server)
-        client.execute_command("BF.ADD", "seen", "ada")  # behind the SELECT that a file begins with
+        client.execute_command("BF.ADD", "seen", "ada")  # follows the SELECT at the start of the file
         ends = [(file.stat().st_size, digests(client))]
         for commands in last:
             with client.pipeline(transaction=len(commands) > 1) as pipeline:
@@ -226,14 +227,14 @@ def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
 
 
 def base(spec) -> dict:
-    """From version 9 on, Valkey's check-aof doesn't know the RDB files of its own server, with or without the module.
-    """
+    """The format of the base file. From version 9 on, Valkey's check-aof can't read its own server's RDB files, with or
+    without the module."""
     return {"aof-use-rdb-preamble": "no" if spec.product == "valkey" and spec.version >= (9,) else "yes"}
 
 
 def last_commands(client) -> list[list[list]]:
-    """Transactions, if there are several commands. The server makes a transaction of a command that creates a filter
-    with an item."""
+    """Groups of commands. A group of several commands is sent as a transaction. The server itself makes a transaction
+    of a command that creates a filter and adds an item."""
     client.execute_command("BF.RESERVE", "window", 0.1, 10, "WINDOW", 2)
     client.execute_command("BF.RESERVE", "counting", 0.1, 10, "COUNTING")
     client.execute_command("BF.RESERVE", "away", 0.1, 4)
@@ -250,8 +251,8 @@ def last_commands(client) -> list[list[list]]:
 
 
 def imitate(spec, ours: Path, folder: Path) -> dict[int, int]:
-    """Writes a file with a SET of the same length in place of each of our commands. Returns the number of keys after
-    each."""
+    """Writes a file that has a SET of the same length in place of each of our commands. Returns the number of keys by
+    offset, after each command."""
     with Server(spec, config=APPEND_ONLY | base(spec), module=None) as server:
         file = rewritten(server)
         server.kill()
@@ -275,8 +276,8 @@ def encoded(*words: bytes) -> bytes:
 
 
 def as_long(number: int, length: int) -> bytes:
-    """A SET of a key of its own."""
-    for digits in (2, 3):  # a length with one digit more shifts the rest by one
+    """A SET of a new key, of exactly this length."""
+    for digits in (2, 3):  # some lengths can't be reached: the value's length gains a digit, so one is skipped
         for size in range(length):
             command = encoded(b"SET", b"%0*d" % (digits, number), bytes(size))
             if len(command) == length:
@@ -285,7 +286,7 @@ def as_long(number: int, length: int) -> bytes:
 
 
 def rewritten(server) -> Path:
-    """The file that comes after a rewrite."""
+    """The incremental file that follows a rewrite."""
     with server.client() as client:
         client.bgrewriteaof()
         wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the rewrite")
@@ -294,8 +295,8 @@ def rewritten(server) -> Path:
 
 
 def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tuple[bool, int]:
-    """Starts the server with this many bytes of the file. Returns whether it refused to start until a repair, and the
-    resulting length of the file."""
+    """Starts the server with the first `cut` bytes of the file. Returns whether it refused to start before a repair,
+    and the final length of the file."""
     server.kill()
     target = server.directory / "appendonlydir"
     shutil.rmtree(target)
@@ -314,8 +315,8 @@ def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tupl
 
 
 def repair(server) -> None:
-    """The repair that an operator does: redis-check-aof --fix, valkey-check-aof --fix. It is the same program as the
-    server."""
+    """Repairs the file as an operator would, by redis-check-aof --fix or valkey-check-aof --fix. The tool is the same
+    executable as the server."""
     tree, product = server.spec.program.parent, server.spec.product
     (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
     line = [loader, "--argv0", f"{product}-check-aof", "--library-path", loader.parent]

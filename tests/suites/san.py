@@ -1,8 +1,8 @@
-"""A server with a module that is instrumented by AddressSanitizer.
+"""Runs a server with a module that AddressSanitizer has instrumented.
 
 The sanitizer's runtime is loaded first, and replaces the server's jemalloc, which is a shared library. So it watches
-the module's blocks, which come from the server, and the server's own. First, a module that writes a byte too many shows
-that this works. scripts/san builds what this needs. """
+both the module's blocks, which the server allocates, and the server's own. To show that this works, the suite first
+loads a module that writes one byte too many. scripts/san builds everything that the suite needs. """
 
 import os
 import re
@@ -16,8 +16,8 @@ from kit.servers import Server, ServerFailed
 
 BUILT = Path(os.environ["BLOOMERY_ASAN"])
 LOGS = Path(tempfile.mkdtemp(prefix="bloomery-asan-"))
-# Reports include the whole call stack of an allocation, through the server, which has no frame pointers. The reports
-# count, not the exit status.
+# Reports must include an allocation's whole call stack, including the server's part, which has no frame pointers. The
+# suite goes by the reports, not by the exit status.
 OPTIONS = ":".join(
     [
         f"log_path={LOGS}/asan",
@@ -35,7 +35,7 @@ def reports() -> list[str]:
         log.unlink()
         if "LeakSanitizer" not in text:
             found.append(text)
-        # For each thread that exists when the server exits, the program loader leaks a table; that isn't ours.
+        # For each thread that exists when the server exits, the dynamic loader leaks a table. That isn't our leak.
         found += [part for part in text.split("\n\n") if re.match(r"(Ind|D)irect leak", part) and "bloomery" in part]
     return found
 
@@ -44,7 +44,7 @@ def control(spec) -> None:
     try:
         Server(spec, module=BUILT / "libcontrol.so").destroy()
     except ServerFailed:
-        pass  # it says that it will not load
+        pass  # the control module refuses to load
     found = "\n\n".join(reports())
     assert "heap-buffer-overflow" in found and "RedisModule_OnLoad" in found, f"the control was not reported: {found}"
 

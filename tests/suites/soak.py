@@ -1,14 +1,14 @@
 """Hours of mixed traffic at a low rate: nothing crashes, nothing leaks, nothing drifts.
 
-Random writes of every kind (kit/workload.py), filters of tens of MiB that come and go, offloaded tests, whole-filter
-commands, other systems' filters, snapshots, rewrites of the append-only file, and a replica that loses its link now and
-then. Every 10 seconds the server's memory is read. A line is fitted to the last two thirds by least squares: the
-resident memory of a server that leaks climbs. At the end every module command has been called, the replica is equal,
-and when all keys are gone the server uses as much memory as when it was empty and warm.
+The traffic consists of random writes of every kind (kit/workload.py), filters of tens of MiB that are created and
+deleted, offloaded tests, whole-filter commands, other systems' filters, snapshots, rewrites of the append-only file,
+and a replica that loses its link now and then. The suite samples the server's memory every 10 seconds, and fits a line
+to the last two thirds of the samples by least squares: if the server leaks, its resident memory climbs. By the end,
+every module command must have been called, the replica must be equal, and after all keys are deleted the server must
+use as much memory as when it was warmed up and empty.
 
-The slope of a short run is uncertain; its standard error is printed beside it. It assumes that samples are independent,
-which isn't quite true of memory that comes and goes. The run fails if the slope is above the bound by more than two
-standard errors.
+The slope of a short run is uncertain, so it is printed with its standard error. That assumes independent samples, which
+isn't quite true of fluctuating memory. The run fails if the slope exceeds the bound by more than two standard errors.
 """
 
 import contextlib
@@ -24,20 +24,20 @@ from kit.filters import load_pieces, pairs, pieces
 from kit.suite import Server, options, progress, run
 from kit.workload import Workload, digests
 
-PERIOD = 10  # seconds from sample to sample
+PERIOD = 10  # seconds between samples
 BOUND = 1.0  # MiB/h
-BACK = 8 << 10  # bytes of data that the empty server may have more than when it was warm
+BACK = 8 << 10  # bytes: how much more data memory the empty server may use than after the warm-up
 BLOB = b"".join(b"%08d" % number for number in range(20_000))
 CONFIG = {
     "appendonly": "yes",
     "auto-aof-rewrite-min-size": "16mb",
     "repl-backlog-size": "256kb",
-    # What a server remembers about commands, not keys: arguments of slow ones, a histogram of each.
+    # These would store data about commands: the arguments of slow ones, and a latency histogram for each.
     "slowlog-log-slower-than": -1,
     "latency-tracking": "no",
 }
 
-# Filters of 5 to 40 MiB, in terms of the capacity of one MiB.
+# Filters of 5 to 40 MiB, each with the capacity that takes up one MiB.
 LARGE = [
     ("BF.RESERVE 0.01 {} NONSCALING", 800_000),
     ("BF.RESERVE 0.01 {} EXPANSION 2", 800_000),
@@ -71,7 +71,7 @@ class Traffic:
         return self.client.execute_command(*words)
 
     def large(self) -> None:
-        """The pool tests a filter while it is changed, copied and dropped."""
+        """Changes, copies and drops a filter while the pool tests it."""
         reservation, per_mib = self.chance.choice(LARGE)
         command, *words = reservation.format(self.chance.randint(5, 40) * per_mib).split()
         self.do(command, "large", *words)
@@ -92,7 +92,7 @@ class Traffic:
 
     @contextlib.contextmanager
     def testers(self, count: int):
-        """Clients whose blobs the pool tests; one of them disconnects."""
+        """Clients whose blobs the pool tests. One of them disconnects without waiting for its reply."""
 
         def test(stays: bool) -> None:
             with self.server.client() as other:
@@ -112,7 +112,7 @@ class Traffic:
                 thread.join()
 
     def whole(self) -> None:
-        """Commands on several filters, sometimes in a transaction. Their results stay until the next time."""
+        """Runs commands on several filters, sometimes in a transaction. Keeps their results until the next call."""
         self.client.delete("left", "right", "both", "common")
         self.do("BF.RESERVE", "left", 0.01, 5000, *self.chance.choice([["NONSCALING"], ["COUNTING"], ["WINDOW", 3]]))
         self.do("BF.RESERVE", "right", 0.01, 5000, "LIKE", "left")
@@ -128,7 +128,7 @@ class Traffic:
             pipeline.execute()
 
     def foreign(self) -> None:
-        """Other systems' filters: they are imported, grow and move. The last one stays until the next time."""
+        """Imports, grows and moves other systems' filters. Keeps the last one until the next call."""
         for make in (redisbloom_chain, valkey_bloom_chain, go_zero_bitmap):
             self.client.delete("foreign", "moved")
             self.do(*make("foreign"))
@@ -137,8 +137,8 @@ class Traffic:
             assert self.do("BF.CARD", "moved") == self.do("BF.CARD", "foreign")
 
     def once(self) -> None:
-        """Commands that nothing else here sends, on separate filters: a rebuild may have changed the kind of the
-        workload's."""
+        """Sends the commands that no other step sends. They use filters of their own, because a rebuild may have
+        changed the kind of the workload's filters."""
         self.do("BF.RESERVE", "aging", 0.01, 30, "WINDOW", 3)
         self.do("BF.ADD", "aging", "ada")
         self.do("BF.TEST", "aging", "ada")
@@ -152,19 +152,19 @@ class Traffic:
         self.client.delete("aging", "pieces")
 
     def save(self) -> None:
-        """A snapshot, or a rewrite; refused while the other is in progress."""
+        """Starts a snapshot or a rewrite. The server refuses one while the other is in progress."""
         with contextlib.suppress(redis.ResponseError):
             self.do(self.chance.choice(["BGSAVE", "BGREWRITEAOF"]))
 
     def link(self) -> None:
-        """The replica loses its link, and sometimes what it needs for a partial resync."""
+        """Cuts the replica's link, and sometimes makes a partial resync impossible."""
         if self.chance.random() < 0.3:
             self.do("DEBUG", "CHANGE-REPL-ID")
         self.do("CLIENT", "KILL", "TYPE", "replica")
 
     def compare(self, replica) -> None:
         self.server.wait_until_online(replica)
-        self.whole()  # the last thing: a full resync behind it would mend what was not replicated
+        self.whole()  # this comes last: a later full resync would hide replication errors
         self.server.wait_for_replicas()
         with replica.client() as other:
             ours, theirs = digests(self.client), digests(other)
@@ -172,9 +172,9 @@ class Traffic:
         assert not differing, f"the replica's {differing} are not the primary's"
 
     def used(self, replica) -> int:
-        """The memory of the empty, idle server that is used for data alone, without its replica. The server subtracts
-        buffers, tables and itself from its total. The numbers aren't from the same moment, so the difference may be
-        below 0, and INFO then wraps around.
+        """Empties the server, and returns the memory that it uses for data alone, while idle and without its replica.
+        The server computes it from its total by subtracting its buffers, tables and initial memory. These numbers
+        aren't from the same moment, so the difference might be negative, and INFO then wraps around.
         """
         self.do("FLUSHALL", "SYNC")
         replica.command("REPLICAOF", "NO", "ONE")
@@ -192,8 +192,9 @@ def soak(spec, arguments) -> str:
     with Server(spec, config=CONFIG, module_args=module_args) as server:
         replica = server.replica(module_args=module_args, config={"latency-tracking": "no"})
         traffic = Traffic(server, arguments.seed)
-        # Warm, then empty. Losing its replica costs a server some memory once, and rare events cost some in the first
-        # 36,000 commands, up to 13 kB; the next 110,000 needed 8 bytes (valkey-9.1) and 2 kB (redis-7.0).
+        # Warm the server up, then empty it. The first loss of its replica costs a server some memory, and in the first
+        # 36,000 commands rare events cost up to 13 kB. The next 110,000 needed 8 bytes (valkey-9.1) and 2 kB
+        # (redis-7.0).
         traffic.every_step()
         traffic.used(replica)
         for _ in range(600):
@@ -204,7 +205,7 @@ def soak(spec, arguments) -> str:
         must_have_called_every_command(traffic.client)
         left = traffic.used(replica)
         if left - warm > BACK:
-            # Something rare that a server needs once, or a leak, which the same traffic repeats.
+            # Either a rare event cost the server memory once, or there is a leak. The same traffic would repeat a leak.
             warm = left
             samples = watch(traffic, replica, arguments.count, arguments.share)
             left = traffic.used(replica)
@@ -223,7 +224,7 @@ def soak(spec, arguments) -> str:
 
 
 def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float, float]]:
-    """Traffic, and samples of it: hours, MiB resident, MiB used."""
+    """Runs traffic, and samples the memory: hours, MiB resident, MiB used."""
     started, samples = time.monotonic(), []
     while len(samples) < count:
         began = time.monotonic()
@@ -231,8 +232,8 @@ def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float
         time.sleep(min(PERIOD, (time.monotonic() - began) * (1 / share - 1)))
         now = time.monotonic()
         if now - started >= PERIOD * (len(samples) + 1):
-            traffic.do("MEMORY", "PURGE")  # else what the allocator keeps of filters that are gone would hide a leak
-            time.sleep(0.3)  # the server looks at its resident memory ten times a second
+            traffic.do("MEMORY", "PURGE")  # otherwise the memory that the allocator keeps for reuse would hide a leak
+            time.sleep(0.3)  # the server updates its resident memory ten times a second
             memory = traffic.client.info("memory")
             samples.append(((now - started) / 3600, memory["used_memory_rss"] / 2**20, memory["used_memory"] / 2**20))
             progress(len(samples), count, "samples")
@@ -242,7 +243,7 @@ def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float
 
 
 def fitted(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """The slope of a line through the points, and its standard error; infinite if there are too few points."""
+    """The slope of a line through the points, and its standard error, which is infinite if there are too few points."""
     if len(points) < 3:
         return 0.0, float("inf")
     xs, ys = zip(*points, strict=True)

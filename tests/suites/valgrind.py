@@ -1,7 +1,7 @@
-"""A server with the module under valgrind's memcheck.
+"""Runs a server with the module under valgrind's memcheck.
 
-Debian's servers allocate from a jemalloc that is a shared library. valgrind replaces it, so it sees every block of the
-module. First, a module that writes a byte too many and loses a block shows that this works. """
+Debian's servers allocate from a jemalloc that is a shared library. valgrind replaces it, so it sees all of the module's
+blocks. To show that this works, the suite first loads a module that writes one byte too many and leaks a block. """
 
 import os
 import re
@@ -15,11 +15,12 @@ from pathlib import Path
 from kit import suite, under
 from kit.servers import MODULE, ROOT, Server, ServerFailed
 
-# Tests for which it matters which commands the server runs, and not how many. The others measure, restart often, or
-# test clients.
+# Tests that depend on which commands the server runs, not on how many. The others measure time, restart often, or test
+# clients.
 FEASIBLE = ["test_algebra.py", "test_bulk.py", "test_loading.py", "test_hostile.py", "test_persistence.py"]
 
-# What an error looks like. "Possibly lost" blocks are the server's strings, which have pointers into their middle.
+# Matches an error. "Possibly lost" blocks don't count: they are the server's strings, to which only interior pointers
+# exist.
 ERROR = re.compile(
     r"==\d+== (Invalid |Conditional jump|Use of uninit|Syscall param|Mismatched|Argument |Source and dest|Process term"
     r"|[\d,]+ .*bytes in .* definitely lost)"
@@ -34,12 +35,12 @@ MEMCHECK = [
 
 
 def errors() -> list[str]:
-    """New reports, each a paragraph."""
+    """The new reports. Each is a paragraph in a log."""
     found = []
     logs = {log.stem: log.read_text(errors="replace") for log in LOGS.glob("*.log")}
     for process, text in logs.items():
         reports = [part for part in re.split(r"\n==\d+== \n", text) if ERROR.search(part)]
-        # The child that saves has the memory of its parent's threads, but not the threads.
+        # A child that saves has the memory of its parent's threads, but not the threads, so it seems to leak.
         if re.search(r"== Parent PID: (\d+)", text)[1] in logs:
             reports = [report for report in reports if "definitely lost" not in report]
         found += reports
@@ -48,13 +49,13 @@ def errors() -> list[str]:
 
 
 def control(spec) -> None:
-    """A module that writes a byte too many, and loses a block, is reported."""
+    """Checks that valgrind reports a module that writes one byte too many and leaks a block."""
     source, module = Path(__file__).with_name("control.c"), LOGS / "control.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-g", "-O0", "-o", module, source], check=True)
     try:
         Server(spec, module=module).destroy()
     except ServerFailed:
-        pass  # it says that it will not load
+        pass  # the control module refuses to load
     found = errors()
     assert any("Invalid write of size 1" in error for error in found), f"valgrind does not see the blocks: {found}"
     assert any("definitely lost" in error for error in found), f"valgrind does not see the leak: {found}"
@@ -82,7 +83,7 @@ def main() -> None:
     parser = suite.options("valgrind", __doc__, 200, "random commands")
     parser.add_argument("--full", action="store_true", help=f"and {', '.join(FEASIBLE)} of the server tests")
     if "--server" not in " ".join(sys.argv):
-        # The older server handles memory like the others; under valgrind it is thirty times slower.
+        # One server is enough: the oldest handles memory like the others, and valgrind makes it thirty times slower.
         sys.argv += ["--server", "redis-7.0"]
     under.put_under(MEMCHECK)
     print(f"module {MODULE}", file=sys.stderr)
