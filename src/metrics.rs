@@ -58,7 +58,7 @@ pub(crate) struct Across {
     /// Layers and links.
     pub(crate) arrays: Sum,
     pub(crate) items: Sum,
-    /// Items that they are sized for.
+    /// Items that the filters are sized for.
     pub(crate) capacity: Sum,
 }
 

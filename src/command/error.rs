@@ -166,7 +166,7 @@ pub enum CommandError {
     BadHeader(Option<DecodeError>),
     /// The data isn't the next chunk of a cuckoo filter.
     BadChunk(DecodeError),
-    /// A chunk after the end of a filter that is already complete.
+    /// A chunk for a filter that is already complete.
     NoLink,
     /// A source that is given as bytes isn't a filter.
     BadSource {

@@ -46,8 +46,8 @@ pub(super) fn count_refusal(why: &CommandError) {
     }
 }
 
-/// Whether a command that writes the key at argument 1 waits for it, or was refused. If the command may not wait,
-/// finishes the work that holds the key.
+/// Whether a command that writes to the key in argument 1 has to wait for that key, or was refused. If the command
+/// isn't allowed to wait, finishes the work that holds the key.
 #[cold]
 pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };

@@ -1,7 +1,7 @@
 //! The pool under loom.
 //!
-//! A lost wake-up shows as a deadlock, or as threads that never end. In the models nobody spins: every thread sleeps as
-//! soon as it can, which is the harder case.
+//! A lost wake-up shows as a deadlock, or as threads that never end. In the models, no thread spins: every thread
+//! sleeps as soon as it can, which is the harder case.
 
 use super::{Job, Pool, Seat};
 use crate::sync::explore;
@@ -122,7 +122,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
             Box::new(move |_| _ = ran.fetch_add(1, Relaxed))
         };
         let (Ok(first), Ok(second)) = (pool.submit(job()), pool.submit(job())) else { unreachable!() };
-        // Out of order, so that the worker may be running the other job.
+        // Withdrawn out of order, so that the worker may be running the other job.
         let withdrawn: Vec<Job> =
             [second, first].into_iter().filter_map(|ticket| pool.withdraw(ticket)).collect();
         assert!([first, second].into_iter().all(|ticket| pool.withdraw(ticket).is_none()));
@@ -169,8 +169,8 @@ fn more_jobs_than_may_be_paused() {
     });
 }
 
-/// One worker, and jobs that end their turn after each task. All end, even if one is withdrawn in the middle, and the
-/// pool closes at any time.
+/// One worker, and jobs that end their turn after each task. All jobs end, even if one is withdrawn in the middle, and
+/// no matter when the pool is shut down.
 #[test]
 fn jobs_take_turns() {
     for withdraws in [false, true] {

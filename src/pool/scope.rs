@@ -25,7 +25,8 @@ pub(super) struct Scope {
     caller: thread::Thread,
 }
 
-// SAFETY: only the field `task` isn't Send. It points at a Sync, so any thread may call it while it exists; see `run`.
+// SAFETY: only the field `task` isn't Send. It points at a `Sync` value, so any thread may call it while it exists; see
+// `run`.
 unsafe impl Send for Scope {}
 // SAFETY: as above.
 unsafe impl Sync for Scope {}

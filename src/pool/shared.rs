@@ -286,7 +286,7 @@ impl<'p> Seat<'p> {
 }
 
 impl Shared {
-    /// Ends the turn of this thread's job if other jobs wait. Returns at its next turn.
+    /// Ends the turn of this thread's job if other jobs wait. Returns when the job has its next turn.
     fn pause(self: &Arc<Shared>, ticket: Ticket) {
         let mut state = self.lock();
         let must_go_on = state.wanted == 0 || state.hurried == Some(ticket);
@@ -339,7 +339,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether the next turn is that of a job that has begun.
+    /// Whether the next turn goes to a job that has already begun.
     fn is_paused_next(&self) -> bool {
         let may_begin = !self.queue.is_empty() && self.paused.len() < MOST_PAUSED;
         !self.paused.is_empty() && (!may_begin || self.has_begun_one)

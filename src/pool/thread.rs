@@ -14,7 +14,7 @@ pub(super) fn is_finished(thread: &JoinHandle<()>) -> bool {
     thread.is_finished()
 }
 
-/// loom has no way to find out.
+/// Loom can't tell whether a thread has ended.
 #[cfg(all(loom, test))]
 pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
     false

@@ -408,7 +408,8 @@ fn other_systems_filters_merge_with_their_like() {
         let Ok(Reply::Integer(items)) = server.line("BF.CARD a") else { panic!() };
         assert!((mine.max(theirs)..=mine + theirs).contains(&items), "{recipe}: {items}");
         pair.follow();
-        // Its wire form is validated like the original's: valkey-bloom's last link doesn't exceed its capacity.
+        // The union is validated like a filter from the original system: valkey-bloom's last link never has more items
+        // than its capacity.
         must_survive_the_wire(server, "a");
     }
 }

@@ -91,7 +91,7 @@ pub(crate) struct FakeServer {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
-    /// Whether a command has said that it may take long.
+    /// Whether a command has announced that it might take long.
     pub(crate) is_timed: Cell<bool>,
     /// The number of items after which a command pauses and continues later, if it is allowed to.
     pub(crate) pauses_after: Cell<Option<usize>>,

@@ -178,7 +178,7 @@ unsafe fn changed(ctx: Context, argv: Arguments) {
     }
 }
 
-/// Every command has to look at the item's argument. This does no more.
+/// Every command has to read the item from its argument. This function does nothing else.
 ///
 /// # Safety
 /// `item` is an argument of the running command.

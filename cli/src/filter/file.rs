@@ -12,7 +12,7 @@ use std::path::Path;
 const ENVELOPE: usize = 24;
 const PREFIX: usize = 20;
 
-/// Where both have the length of the bytes that follow.
+/// Offset of the length of the bytes that follow, in a head and in a chunk.
 const LENGTH: std::ops::Range<usize> = 8..12;
 
 /// More than the bytes of the largest head: a filter that is being rebuilt may have twice 4096 layers, of 64 bytes

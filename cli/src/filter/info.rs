@@ -71,7 +71,7 @@ pub(crate) struct FilterInfo {
     pub(crate) feedback: Option<Feedback>,
     /// A rebuild in progress.
     pub(crate) rebuild: Option<Rebuild>,
-    /// Tells it from other filters; `None` for filters of other systems.
+    /// Distinguishes the filter from all others; `None` for filters of other systems.
     pub(crate) identity: Option<String>,
     /// What the user should do about the filter, in words.
     pub(crate) advice: Vec<String>,
@@ -124,7 +124,7 @@ pub(crate) struct Rebuild {
     pub(crate) error_rate_now: Option<f64>,
     /// Deletes that it could not apply.
     pub(crate) deletes_missed: Option<u64>,
-    /// Tells it from other filters.
+    /// Distinguishes the filter from all others.
     pub(crate) identity: Option<String>,
 }
 

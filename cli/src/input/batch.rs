@@ -11,7 +11,7 @@ pub(super) struct Item<'f> {
     pub(super) bytes: &'f [u8],
     /// Offset after the item and its line end.
     pub(super) end: u64,
-    /// Whether the input ended before the item did.
+    /// Whether the input ended before the item's line end.
     pub(super) is_open: bool,
 }
 

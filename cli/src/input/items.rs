@@ -50,7 +50,7 @@ impl Items {
     /// may have grown.
     pub(crate) fn again(&mut self, before: &Span) -> anyhow::Result<Batch> {
         while self.offset < before.start {
-            // In parts, because there may be much before it.
+            // In parts, because a long input may precede the batch.
             let is_whole = |part: &Batch| {
                 part.span.end >= before.start || part.blob.len() + part.blank as usize >= BUFFER
             };

@@ -142,7 +142,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
             aux_save2: (data_type == DataType::Native).then_some(beside.save),
             aux_save_triggers: AUX_AFTER_RDB,
             free_effort: Some(free_effort),
-            // Nothing outside the key refers to its value, so unlinking it has no further work.
+            // Nothing outside the key refers to its value, so nothing else has to be done when the key is unlinked.
             unlink: None,
             copy: Some(copy),
             // No server that the tests can run has the allocator that defragmentation needs; see docs/DESIGN.md.

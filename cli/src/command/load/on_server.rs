@@ -175,7 +175,7 @@ redis.call('HSET', KEYS[2], 'offset', to, 'taken', taken, 'last', last, 'then', 
 return {'taken', added, removed}
 ";
 
-/// What is filled.
+/// What a load fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A Bloom filter.

@@ -31,7 +31,7 @@ pub(super) struct View {
     find: String,
     /// Whether key presses are appended to `find`.
     typing: bool,
-    /// The error of the last look.
+    /// The error of the most recent query.
     error: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl View {
         self.table.select(index.and_then(|index| last.map(|last| index.min(last))));
     }
 
-    /// Shows the error of a look; the last good one stays on the screen.
+    /// Shows the error of a query; the last snapshot stays on the screen.
     pub(super) fn failed(&mut self, error: String) {
         self.error = Some(error);
     }

@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             Failure::Usage("stdout is not a terminal; use --once to print one snapshot".into()).into()
         );
     }
-    // The first look comes before the terminal changes, so that a wrong address or password is reported normally.
+    // The servers are queried before the terminal changes, so that a wrong address or password is reported normally.
     let first = collector.look()?;
     let (to_show, looks) = mpsc::channel();
     std::thread::spawn(move || {
@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     result.map(|()| Outcome::Done)
 }
 
-/// How often the loop checks for a new look while no key is pressed.
+/// How often the loop checks for a new snapshot while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
 
 type Look = Result<Snapshot, String>;
@@ -136,7 +136,7 @@ fn show(
 ) -> anyhow::Result<()> {
     loop {
         terminal.draw(|frame| view.draw(frame))?;
-        // Wait until something changes: a key, the size of the terminal, a new look.
+        // Wait until something happens: a key press, a change of the terminal's size, or a new snapshot.
         loop {
             match looks.try_recv() {
                 Ok(Ok(snapshot)) => {
@@ -168,7 +168,7 @@ fn show(
 }
 
 fn once(options: &Options, collector: &mut Collector, interval: Duration) -> anyhow::Result<Outcome> {
-    // Rates need two looks.
+    // Rates need two snapshots.
     collector.look()?;
     std::thread::sleep(interval);
     let mut snapshot = collector.look()?;

@@ -66,7 +66,7 @@ pub(super) struct Row {
     /// The node that has it.
     pub(super) server: String,
     pub(super) key: String,
-    /// Tests per second; `None` before the second look.
+    /// Tests per second; `None` in the first snapshot.
     pub(super) tests_per_second: Option<f64>,
     pub(super) adds_per_second: Option<f64>,
     pub(super) info: FilterInfo,
