@@ -459,7 +459,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         Ok(shared)
     }
 
-    /// A block with a few words, which are 0, or with `many`.
+    /// A block with `few` words, which are 0, or with the words in `many`.
     fn with_block(
         few: u16,
         many: Option<Words>,

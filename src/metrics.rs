@@ -203,7 +203,7 @@ impl Sum {
         if IS_MAIN.get() { self.change(amount, 0) } else { self.by_others.sub(amount) }
     }
 
-    /// Either part alone may be below 0.
+    /// Each of the two parts alone may be below 0; the sum is not.
     #[cfg_attr(not(feature = "module"), allow(dead_code, reason = "it is INFO that reads it"))]
     pub(crate) fn get(&self) -> u64 {
         self.by_main.load(Relaxed).wrapping_add(self.by_others.get())

@@ -58,7 +58,7 @@ pub enum Corner {
 pub enum Axis {
     /// Evenly.
     Linear,
-    /// By powers of the base, with a mark at each power, which the function formats.
+    /// Logarithmic to this base, with a mark at each power of the base. The function formats the marks.
     Log(f64, fn(f64) -> String),
 }
 

@@ -349,7 +349,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds the outcome of the items after these.
+    /// Adds the outcome for the items that follow.
     fn append(&mut self, next: Sums) {
         self.added = self.added.saturating_add(next.added);
         self.done = self.done.saturating_add(next.done);

@@ -176,7 +176,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
         }
         sources = read_all(&blobs)?;
         let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
-        // It isn't known before this point which of them are fingerprints.
+        // Only now is it known which of the filters are fingerprint tables.
         if !call.goes_apart(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter)))) {
             let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
             return unite(call, key, &filters, union, refusal);

@@ -183,7 +183,7 @@ fn add_arguments<'a, C: Call<'a>>(
                 *answer = Answer::from(added);
             }
             (hashes, done) = (rest, done.saturating_add(1));
-            // The longest search takes as long as a group of other items.
+            // A long search can take as long as adding a whole group of items without a search.
             if filter.searched().wrapping_sub(searched) >= SEARCHED {
                 searched = filter.searched();
                 if call.should_pause(done) {

@@ -40,7 +40,7 @@ pub enum CommandError {
     ErrorRateTooSmall,
     /// The capacity isn't an integer.
     BadCapacity,
-    /// The capacity is an integer out of range. The text names RedisBloom's bound; our real bound is memory.
+    /// The capacity is an integer out of range. The error text names RedisBloom's bound; ours is the memory.
     CapacityRange,
     /// The capacity is too large for the sizing computations.
     CapacityTooLarge,

@@ -241,7 +241,7 @@ impl Pieces {
         })
     }
 
-    /// Bytes of the array that this chunk would have allocated; 0 if none.
+    /// Size in bytes of the array that this chunk would cause to be allocated; 0 if none.
     fn would_allocate(&self, iterator: i64, chunk: &[u8]) -> u64 {
         let len = chunk.len() as u64;
         match &self.body {
@@ -259,9 +259,9 @@ impl Pieces {
 
     /// Reads the chunk that came with an iterator. The error also says whether the load is over.
     ///
-    /// Chunks in our format are placed on the main thread. For 16 MiB, which a reader accepts, that takes up to 50 ms.
-    /// Clients get chunks from a writer, and writers don't exceed [`CHUNK`]. Chunks that another server has accepted
-    /// are accepted from there.
+    /// Chunks in our format are copied into the load on the main thread. For 16 MiB, which a reader accepts, that takes
+    /// up to 50 ms. Clients get chunks from a writer, and writers don't exceed [`CHUNK`]. Chunks that another server
+    /// has accepted are accepted from there.
     fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
         match &mut self.body {
             Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
@@ -431,8 +431,8 @@ impl Loads {
         sent.filter(|sent| **sent == Sent::Pieces).for_each(|sent| *sent = Sent::Missed);
     }
 
-    /// Bytes of the array that this chunk would have allocated; 0 if none. All other memory replaces the chunk itself,
-    /// which is freed after the command.
+    /// Size in bytes of the array that this chunk would cause to be allocated; 0 if none. All other memory replaces the
+    /// chunk itself, which is freed after the command.
     pub(super) fn would_allocate(&self, key: &(i32, Vec<u8>), iterator: i64, chunk: &[u8]) -> u64 {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }

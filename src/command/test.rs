@@ -42,8 +42,7 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     };
     let item = filter.item_hash(call.arg(FIRST_ITEM));
     filter.prefetch(item);
-    // Closing the key takes 25 ns, during which the prefetched line arrives: the whole command takes 0.98 times as
-    // long.
+    // Closing the key takes 25 ns, during which the prefetched line arrives, so the whole command takes 2% less time.
     let Some(LiveRef::Bloom(filter)) = call.close(key).and_then(Filter::live) else {
         return Ok(Reply::Bool(false));
     };
@@ -298,7 +297,7 @@ mod tests {
     use super::*;
     use crate::parallel::alone;
 
-    /// Sets `stop` with one of its groups.
+    /// A filter that sets `stop` while a certain group of items is tested.
     struct Leaves {
         stop: Stop,
         at: u64,

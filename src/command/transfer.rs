@@ -26,11 +26,11 @@ use std::sync::Arc;
 /// Argument of a piece.
 const DATA: usize = 3;
 
-/// Placing a byte of a RedisBloom piece takes this many times the work on a byte of cells: the cells are counted before
-/// and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74 ms.
+/// Copying a byte of a RedisBloom piece into a load takes as long as processing this many bytes of cells: the cells are
+/// counted before and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74 ms.
 const PLACED: u64 = 4;
 
-/// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
+/// The filter in a key, if commands of this namespace are for it. During a rebuild, this is the live filter.
 fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
     Ok(match namespace {
         Namespace::Bloom => key.bloom()?.map(FilterRef::from),

@@ -428,8 +428,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But a window may not have dropped any item from the cells in question; then it drops
-        // more generations. Once it is empty, there is room.
+        // New cells have room. But the generation that a window dropped may have had no item in the cells in question;
+        // then the window drops more generations. Once it is empty, there is room.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),

@@ -29,7 +29,7 @@ impl Rebuild {
         Ok(Rebuild { live, shadow, deletes_missed })
     }
 
-    /// Checks whether the two can be combined.
+    /// Checks whether these filters can be combined in a rebuild.
     ///
     /// # Errors
     /// [`Error::Exclusive`] for two windows with different schedules.

@@ -36,7 +36,7 @@ pub(super) fn forget() {
 
 /// Whether anybody receives what is replicated in this context, which has these flags. If in doubt, somebody does.
 pub(super) fn is_heard(ctx: Context<'_>, flags: u32) -> bool {
-    // While a server loads or has a primary, others may begin to listen without a fork.
+    // In these states, somebody may begin to listen without a fork of this server.
     let may_be = raw::REDISMODULE_CTX_FLAGS_AOF
         | raw::REDISMODULE_CTX_FLAGS_CLUSTER
         | raw::REDISMODULE_CTX_FLAGS_SLAVE

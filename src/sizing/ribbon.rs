@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// A filter of any size keeps any error rate. If one block had one column less, it wouldn't.
+    /// A filter of any size keeps any error rate. With one column less in a single block, it wouldn't.
     #[test]
     fn no_column_is_wasted() {
         let rates = (1..400).map(|step| libm::exp2(-f64::from(step) * 0.08)).chain([0.9, 0.5, 0.01]);

@@ -304,7 +304,7 @@ fn full_windows_rotate_alike_everywhere() {
                 15 => format!("BF.REBUILD {key} ADD{}", items(10, &mut random)),
                 16 => format!("BF.REBUILD {key} COMMIT"),
                 17 => {
-                    // The clock jumps forward, and back.
+                    // The clock jumps forward; another operation sets it back.
                     server.now_ms.set(server.now_ms.get() + random.random_range(0..100_000));
                     format!("BF.ADD {key} 1")
                 }

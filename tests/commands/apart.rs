@@ -172,14 +172,14 @@ fn bloom_filters(server: &FakeServer) {
     server.line("BF.REBUILD list ADD a b c").unwrap();
 }
 
-/// A filter that is due for compaction with the next delete.
+/// A filter that the next delete will compact.
 fn cuckoo_filter(server: &FakeServer) {
     let mut filter = Cuckoo::new(CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(200) }).unwrap();
     filter.insert(b"x").unwrap();
     for item in 0..1000u64 {
         filter.insert(item.to_le_bytes()).unwrap();
     }
-    // After one more delete, a tenth of the items have been deleted.
+    // Delete items until one more delete would make the filter sparse.
     let mut items = (0..1000u64).map(u64::to_le_bytes);
     while !filter.is_sparse() {
         let mut last = filter.snapshot().unwrap();

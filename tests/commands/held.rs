@@ -49,7 +49,7 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
         for command in commands {
             let server = FakeServer::default();
             make(&server);
-            // Memory for the existing cells only.
+            // There is only memory for the existing cells.
             server.memory.set(Some(1));
             let first = add(&server, command, 0);
             server.asked.set(0);

@@ -79,7 +79,7 @@ fn a_union_with_blobs_is_that_with_keys() {
                 pair.follow();
             }
             assert_eq!(found(server, "new", "c", items_for(options)), items_for(options));
-            // Nothing new.
+            // There is nothing new to merge.
             if !options.starts_with("COUNTING") {
                 assert_eq!(merge(server, "new", &blobs(&["a", "c", "c"])), OK);
                 assert_eq!((server.take_replicated(), server.events.take()), (Vec::new(), Vec::new()));
@@ -238,7 +238,7 @@ fn memory_is_asked_for_before_it_is_used() {
                 assert!(told.starts_with("ERR Insufficient memory"), "{told}");
             }
         }
-        // A head that promises more than there is.
+        // A head that declares more cells than there are.
         let mut short = file(&large);
         short.truncate(500);
         server.memory.set(None);

@@ -207,7 +207,7 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
     server.keys.borrow_mut().clear();
     let refused = run(&server, &format!("{line} 301 SEED"), &[7; 32]).map_err(|why| why.to_string());
     assert_eq!(refused, Err(ERROR_RATE.to_owned()));
-    // The error rate of our filters stays above that.
+    // Our own filters never need error rates that small.
     assert!(server.line(&format!("{line} 3000000")).is_ok());
 }
 

@@ -165,8 +165,8 @@ def old_redisbloom():
     yield modelled("redisbloom/1.0", b"MBbloom--", model, members, restores(Value("MBbloom--", 1, fields).dump()))
     model = Bitmap(redisbloom_2017, 958, 7, map(str.encode, members))
     fields = [90, 1, 100, 0.01, 7, 9.585058378055, bytes(model.links[0].bits), 90]
-    # After a save, it looks like a filter of a later version, which added items by a different rule. So absent items
-    # may get the answer of either rule.
+    # Once it has been saved again, it looks like a filter of a later version, which placed items by a different rule.
+    # So absent items may get the answer of either rule.
     value = Value("MBbloom--", 0, fields)
     yield Arrival("redisbloom/2017", b"MBbloom--", restores(value.dump()), members, numbered("stranger", 0, 3000), None)
     table = bytearray(1024)

@@ -546,6 +546,6 @@ fn workers_are_named_block_signals_use_no_cpu_and_end() {
     assert_eq!(read("schedstat"), before);
 
     pool.shutdown();
-    // It has ended, and the kernel is about to remove it.
+    // The thread has ended, and the kernel will soon remove it.
     eventually("it is gone", || !worker.exists());
 }

@@ -15,7 +15,7 @@ from docs import of_file  # noqa: E402
 
 REPOSITORY = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["repository"]
 
-# In sources the address may be a separate value. Then nothing comes before the path.
+# In source files, the address may be a separate value. Then nothing precedes the path.
 LINK = re.compile(r"([^\s\"'(<>]*)/blob/main/([\w./-]+)(?:#([\w-]+))?")
 
 

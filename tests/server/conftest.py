@@ -1,17 +1,18 @@
 """Which servers the tests run against, and what is checked after every test.
 
-A test with the fixture `server` gets an empty one. A test that needs servers of its own (other arguments, restarts,
-replicas) uses `new_server`. After every test each of them must still be alive and have nothing fatal in its log, unless
-the test itself killed it.
+A test with the fixture `server` gets an empty server. A test that needs servers of its own (other arguments, restarts,
+replicas) uses `new_server`. After every test, each server that it used must still be alive and have nothing fatal in
+its log, unless the test itself killed it.
 
-Every test runs on the primary server, redis-8.0. What a command does is the module's own code, the same on every
-server. What depends on the server as well runs on each server of the matrix: persistence, replication, clusters, names
-of options, ACLs, blocked clients, what replies look like. Those tests have the mark `every_server`, with the reason.
+Every test runs on the default server, redis-8.0, because most of what a command does is the module's own code, which is
+the same on every server. Tests of features that also depend on the server run on every server of the matrix:
+persistence, replication, clusters, option names, ACLs, blocked clients, reply formats. Those tests have the mark
+`every_server`, with the reason.
 
     --server NAME    every test, on this server (may be repeated)
     --all-servers    every test, on every server of the matrix
     -m quick         the modules in QUICK: every command, reply, error and option once, in a minute on one server
-    -n 2             two workers, each with servers of its own
+    -n 2             two workers, each with its own servers
 """
 
 import pytest
@@ -19,8 +20,8 @@ import pytest
 from kit.servers import MODULE, Server, ServerFailed, matrix
 
 PRIMARY = "redis-8.0"
-# Half a minute of processor time in all, on one server: 32 transcripts, recorded replies, the documents' examples,
-# errors and options, permissions, clients, and damaged heads.
+# Half a minute of CPU time in total, on one server: 32 transcripts, recorded replies, the examples, errors and options
+# in the documents, permissions, clients, and damaged heads.
 QUICK = ["test_transcripts", "test_redisbloom", "test_docs", "test_acl", "test_clients", "test_hostile"]
 
 
@@ -35,7 +36,7 @@ def pytest_addoption(parser):
 
 
 def chosen(config):
-    """The servers that are used."""
+    """The servers to use."""
     specs = matrix()
     names = config.getoption("--server") or [spec.name for spec in specs]
     if unknown := set(names) - {spec.name for spec in specs}:
@@ -71,7 +72,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that share a server filled by a fixture of their module go to one worker; the others go to any worker."""
+    """Sends tests that share a server filled by a module fixture to the same worker; the others can run on any."""
     for item in items:
         if item.module.__name__ in QUICK:
             item.add_marker(pytest.mark.quick)
@@ -89,7 +90,7 @@ def spec(request):
 
 @pytest.fixture(scope="session")
 def shared_server(spec):
-    """One server for all tests that leave it unchanged. Use `server` instead."""
+    """One server, shared by all tests that don't stop or reconfigure it. Tests use `server` instead."""
     with Server(spec) as server:
         yield server
 
@@ -97,7 +98,7 @@ def shared_server(spec):
 @pytest.fixture
 def server(shared_server):
     """A running server without keys."""
-    if not shared_server.alive():  # a test before this one brought it down, and has been told
+    if not shared_server.alive():  # an earlier test brought it down, and was reported as failed
         shared_server.start()
     shared_server.command("FLUSHALL", "SYNC")
     yield shared_server
@@ -137,7 +138,7 @@ def new_server(spec):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failed test shows the end of the log of the server it failed on."""
+    """Adds the end of the server's log to the report of a failed test."""
     report = yield
     server = getattr(item, "funcargs", {}).get("server")
     if report.failed and report.when == "call" and isinstance(server, Server):

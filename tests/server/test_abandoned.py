@@ -1,7 +1,7 @@
-"""Clients that wait for worker threads, and disconnect. Their jobs must end with them, and give back their memory.
+"""Clients that disconnect while they wait for worker threads. Their jobs must then stop and free their memory.
 
-A job here would last minutes if it ran to its end: it tests millions of items in hundreds of layers. So a job that
-ends within seconds was stopped.
+A job here would take minutes to complete, because it tests millions of items in hundreds of layers. So a job that ends
+within seconds was stopped.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from kit.threads import Still
 EVERY_SERVER = pytest.mark.every_server("the server says when a client has gone, and frees what it had")
 
 LAYERS = 200
-LARGE = 16 << 20  # bytes of a blob; as items of one byte they are 16 million
-SLOW = 1 << 17  # items whose tests last a second or two
-# Longer than other programs may keep the machine busy, but shorter than a job that isn't stopped.
+LARGE = 16 << 20  # bytes in a blob: 16 million one-byte items
+SLOW = 1 << 17  # this many items take a second or two to test
+# In seconds: long enough even if other programs keep the machine busy, but shorter than a job that isn't stopped.
 SOON = 20
 
 
 def bulk_test(blob: bytes, key="slow", *more) -> bytes:
-    """BF.BULKTEST, encoded as a request."""
+    """A BF.BULKTEST command, encoded as a request."""
     words = [b"BF.BULKTEST", key.encode(), b"FIXED", b"1", blob, *more]
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
@@ -41,7 +41,7 @@ def send(server, data: bytes) -> socket.socket:
 
 @pytest.fixture
 def slow(new_server):
-    """A server with one worker, and a filter whose tests last some microseconds an item."""
+    """A server with one worker, and a filter in which testing an item takes a few microseconds."""
     server = new_server(module_args=["THREADS", "1", "OFFLOAD_MAX_BYTES", "1gb"])
     with server.client() as client:
         client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "SEED", 1)
@@ -57,7 +57,7 @@ def nothing_waits(client) -> bool:
 
 @EVERY_SERVER
 def test_clients_that_send_much_and_close(slow):
-    """Clients leave again and again without waiting for answers: the memory comes back, and writes are not refused."""
+    """When clients keep disconnecting without waiting for answers, memory is freed and writes are not refused."""
     with slow.client() as client:
         client.config_set("maxmemory", "200mb")
         before = client.info("memory")["used_memory"]
@@ -71,12 +71,12 @@ def test_clients_that_send_much_and_close(slow):
 
 @EVERY_SERVER
 def test_clients_that_are_killed(slow):
-    """The client whose job runs leaves, and clients whose jobs are queued. The others get their answers."""
+    """The client whose job is running and clients whose jobs are queued are killed. The other one gets its answer."""
     with slow.client() as client:
         client.execute_command("BF.ADD", "fast", b"\0")
         running = send(slow, bulk_test(bytes(LARGE)))
         wait_for(lambda: figures(client)["pool_jobs_running"] == 1, "the job to begin")
-        still = Still(slow)  # or the others would have their turn
+        still = Still(slow)  # otherwise the next queued job would start
         queued = [send(slow, bulk_test(bytes(LARGE))) for _ in range(3)]
         patient = send(slow, bulk_test(bytes(20_000), "fast", b"COUNT"))
         wait_for(lambda: client.info("clients")["blocked_clients"] == 5, "all to wait")
@@ -89,7 +89,7 @@ def test_clients_that_are_killed(slow):
         assert patient.recv(100) == b":20000\r\n"
         wait_for(lambda: nothing_waits(client), "all to be over", SOON)
         now = figures(client)
-        # No worker began the jobs in the queue.
+        # No worker started the killed clients' queued jobs.
         assert (now["waiting_dropped"], now["pool_jobs"], now["offloaded_items"]) == (4, 2, 20_000)
 
 
@@ -120,7 +120,7 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         wait_for(lambda: figures(client)["clients_waiting"] == 1, "it to wait")
         text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, bytes(5 << 20))
         assert text.startswith("commands with 16.0 MiB of items wait for worker threads, and offload-max-bytes is 20.0 MiB.")
-        # A client waits if its job fits. In a transaction, and below offload-min-items, no client waits.
+        # A client can still wait if its job fits. A command with fewer items than offload-min-items never waits.
         connections.append(send(slow, bulk_test(bytes(4 << 20))))
         wait_for(lambda: figures(client)["clients_waiting"] == 2, "it to wait")
         assert client.execute_command("BF.BULKTEST", "slow", "FIXED", 1, bytes(100), "COUNT") == 0
@@ -130,7 +130,7 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         for connection in connections:
             connection.close()
         wait_for(lambda: nothing_waits(client), "all to be over", SOON)
-        # A job that runs alone may have any size.
+        # A job of any size is accepted if no other job is waiting.
         client.config_set(option(slow.spec, "offload-max-bytes"), "0")
         client.execute_command("BF.ADD", "fast", b"\0")
         assert client.execute_command("BF.BULKTEST", "fast", "FIXED", 1, bytes(LARGE), "COUNT") == LARGE
@@ -165,8 +165,8 @@ def test_more_clients_than_may_wait_are_refused(new_server):
 
 @EVERY_SERVER
 def test_clients_that_go_at_any_moment(new_server):
-    """Clients hang up or are killed before, during and after their jobs; keys are deleted and threads change
-    meanwhile. Clients that stay get the right answer, and in the end nothing is left."""
+    """Clients disconnect or are killed before, during and after their jobs. Meanwhile, keys are deleted and the number
+    of threads changes. Clients that stay get the right answer, and in the end no job or memory is left over."""
     chance = random.Random(seed := random.randrange(1 << 30))
     server = new_server(module_args=["THREADS", "2"])
     with server.client() as client:
@@ -180,7 +180,7 @@ def test_clients_that_go_at_any_moment(new_server):
             what = chance.random()
             if what < 0.4 and len(waiting) < 12:
                 count = chance.choice((16_384, 20_000, 100_000, SLOW))
-                # The item that was added last is found first. An absent item is searched for in every layer.
+                # The most recently added item is found first. An absent item is searched for in every layer.
                 blob = b"x" * count if count == SLOW else bytes(count)
                 waiting.append((send(server, bulk_test(blob, "slow", b"COUNT")), count))
             elif what < 0.5 and len(waiting) < 12:
@@ -190,7 +190,7 @@ def test_clients_that_go_at_any_moment(new_server):
                 waiting.pop(chance.randrange(len(waiting)))[0].close()
             elif what < 0.75 and waiting:
                 connection, _ = waiting.pop(chance.randrange(len(waiting)))
-                with contextlib.suppress(redis.ResponseError):  # it hasn't been accepted yet
+                with contextlib.suppress(redis.ResponseError):  # the server may not have accepted it yet
                     client.client_kill("%s:%d" % connection.getsockname())
             elif what < 0.85 and waiting:
                 connection, count = min(waiting, key=lambda one: one[1])
@@ -198,7 +198,7 @@ def test_clients_that_go_at_any_moment(new_server):
                     waiting.remove((connection, count))
                     connection.settimeout(120)
                     reply = connection.recv(100)
-                    # Between the deletion of the key and its return.
+                    # 0 if the job ran after the key was deleted and before it was restored.
                     assert reply in (b":%d\r\n" % count, b":0\r\n"), (seed, reply, count)
                     answered += 1
             elif what < 0.9:

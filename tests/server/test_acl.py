@@ -149,7 +149,7 @@ def test_what_the_keys_of_an_import_are(client):
     for words, sources in [
         (["GOZERO", "a", "BITS", "8"], ["a"]),
         (["REDISSON", "a", "b", "CODEC", "JSON"], ["a", "b"]),
-        # A key may have the name of a format.
+        # A key can have the same name as a format.
         (["GOZERO", "redisson", "BITS", "8"], ["redisson"]),
         (["REDISSON", "gozero", "b"], ["gozero", "b"]),
         (["BLOOMV3", "gozero"], []),

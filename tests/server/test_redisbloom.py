@@ -41,7 +41,7 @@ class Connection:
             self.ask(["HELLO", "3"])
 
     def ask(self, arguments: list[str]) -> bytes:
-        # Recorded bytes are stored as the characters with the same numbers.
+        # Recorded bytes are stored as characters with the same code points.
         words = [argument.encode("latin-1") for argument in arguments]
         self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
         return self.reply()

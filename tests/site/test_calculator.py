@@ -93,7 +93,7 @@ def test_the_page_says_what_the_program_says(page):
         if said["shown"]:
             out, _ = run("plan", *words)
             assert said["line"] == " ".join(["bloomery plan", *words]), asked
-            # The page doesn't have these words at its command and its tables.
+            # The page shows the command and the tables without these words.
             out = out.replace("\n  command  ", "\n").replace("\nThe kinds, each for the same number of items\n", "\n")
             assert squeezed(said["plan"]) == squeezed(out), asked
             assert not said["at"] and not said["errors"] and not said["complaint"], asked

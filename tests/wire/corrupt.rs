@@ -462,7 +462,7 @@ fn fingerprints_in_impossible_cells_are_refused() {
             ("without", &|odd| word(odd, cells, without)),
         ];
         for (what, change) in changes {
-            // The last word may be full.
+            // If the last word is full, there is nothing after the last cell.
             if what == "after the last cell" && layer.cells * u64::from(width) % 64 == 0 {
                 continue;
             }

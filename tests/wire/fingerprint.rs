@@ -127,7 +127,8 @@ fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
         let spec = Spec { family, layout: LayoutChoice::Fingerprint, ..Spec::fixed(560_000, error_rate) };
         Bloom::new(Spec { seed: Seed::from(seed), ..spec }).unwrap()
     };
-    // Chosen such that a piece ends between the two bits of the number, which comes last.
+    // Chosen such that a piece ends between the two bits of a cell's generation number, which are the last bits of the
+    // cell.
     let cut = |filter: &Bloom| (1..=3).find(|mib| bits_before(filter, *mib) == width(filter) - 1);
     let rates = [1e-6, 7e-7, 5e-7, 3e-7].into_iter();
     let (rate, mib) = rates.filter_map(|rate| Some((rate, cut(&made(rate, 1))?))).next().unwrap();

@@ -24,8 +24,8 @@ const SMALL: u64 = 20_000;
 /// of 1 GiB, and a test's cache misses do not depend on the fill.
 const LARGE_FILL: u64 = 100_000_000;
 
-/// Whether these answers are possible for a filter of our error rate: no member is missed, and few other items are
-/// found.
+/// Whether these answers are possible for a filter of our error rate: no member is absent, and few other items test
+/// positive.
 pub fn plausible(mix: Mix) -> impl Fn(&Batch, &Tally) -> bool {
     move |batch, tally| {
         let share = tally.yes as f64 / batch.items as f64;

@@ -265,7 +265,8 @@ impl ReserveOptions<'_> {
         Ok(steps)
     }
 
-    /// The layout asked for, or this one. AUTO chooses FINGERPRINT for options that no other layout supports.
+    /// The requested layout, or `otherwise` if none is requested. AUTO chooses FINGERPRINT for options that no other
+    /// layout supports.
     fn layout_of(&self, otherwise: LayoutChoice) -> LayoutChoice {
         let needs_fingerprints = self.counting.is_some() && self.asks_to_scale()
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))

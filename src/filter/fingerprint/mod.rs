@@ -191,7 +191,8 @@ impl Table<'_> {
         !self.look(Hits::first(1), |_| Hits::default().with(0, self.has(identity))).is_empty()
     }
 
-    /// Which of the items in `asked` may be in the table; at most 64. Any thread may call this.
+    /// Which of these items (at most 64) may be in the table. Only those in `asked` are tested. Any thread may call
+    /// this.
     ///
     /// An item's second window is computed and requested while the cache line of the first is still being fetched.
     pub(crate) fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {

@@ -371,7 +371,7 @@ unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
     guard::call("mem-usage", || unsafe { read(value) }.allocated(), || 0)
 }
 
-/// Feeds the wire form, so that equal digests mean equal files.
+/// Computes the digest from the wire format, so equal digests mean equal files.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard::call(
         "digest",

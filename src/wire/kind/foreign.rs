@@ -270,7 +270,7 @@ fn at_home(
     }
     let home = LinkSpec::bitmap(spec.modulus, spec.probes);
     match scheme {
-        // The bitset can be longer than the filter.
+        // The bitset in the file can be longer than the filter needs.
         Scheme::BloomV3 => Ok(LinkSpec { bytes: spec.bytes.next_multiple_of(8), ..home }),
         Scheme::GuavaMitz64 | Scheme::GuavaMitz32 if !spec.modulus.is_multiple_of(64) => {
             Err(DecodeError::Field("bits"))

@@ -188,7 +188,7 @@ pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// After a rotation by hand, the next rotation by the clock comes on time, and begins the following generation.
+/// After a manual rotation, the next rotation by the clock is on time, and begins the next generation.
 pub(crate) fn a_rotation_by_hand_shifts_the_schedule(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new_since(*spec, 5000).unwrap();
     let Schedule { every_ms, .. } = ring(&filter).schedule();
