@@ -2,8 +2,8 @@
 //! items go through the filter in groups, and nothing is allocated per item.
 //!
 //! While a filter is being rebuilt, each item goes to the live filter. It also goes to the shadow, unless the live
-//! filter refused it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends; the client
-//! that adds isn't told, because its own add succeeded.
+//! filter refused it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends. The client isn't
+//! told, because its own add succeeded.
 
 use super::blob::{Blob, Items, Parts};
 use super::call::{Access, Call, Effect, Key};
@@ -26,10 +26,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Argument of the first item, in all commands but INSERT.
+/// The index of the first item among the arguments, in all commands except INSERT.
 const FIRST_ITEM: usize = 2;
 
-/// Argument of the first item in BF.INSERT without options.
+/// The index of the first item in a BF.INSERT without options.
 const INSERTED: usize = 3;
 
 /// The outcome for an item.
@@ -61,7 +61,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         match mode {
             _ if is_new => send_first_items(call, filter, &[FIRST_ITEM]),
             Mode::Add => call.replicate(Effect::Verbatim),
-            // If an ADDNX added something, its effect is that of an ADD.
+            // If an ADDNX added something, it had the same effect as an ADD.
             Mode::AddIfAbsent => call.replicate(Effect::Items(Command::Add, &[FIRST_ITEM])),
         }
         call.changed(c"bf.add");
@@ -79,7 +79,7 @@ fn native(key: &mut impl Key) -> Result<&mut Bloom, CommandError> {
     }
 }
 
-/// The same for another system's filter, and for a filter that is being rebuilt.
+/// Adds an item to another system's filter, or to a filter that is being rebuilt.
 #[cold]
 fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result<Reply, CommandError> {
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
@@ -106,8 +106,8 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     Ok(Reply::Bool(added))
 }
 
-/// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty. Also
-/// whether it is new and must be sent with its first items.
+/// Returns the filter to add to, with due rotations done. If the key is empty, creates a filter with the configured
+/// defaults. Also returns whether the filter is new and must be sent with its first items.
 #[inline(always)]
 fn target_or_new<'k, 'a, C: Call<'a>>(
     call: &C,
@@ -153,7 +153,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     add_arguments(call, &mut key, first_item, is_new)
 }
 
-/// Adds the arguments from `first` on, in order. They are sent together with the filter if it is new.
+/// Adds the arguments from `first` on, in order. If the filter is new, it is sent together with them.
 fn add_arguments<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -179,7 +179,7 @@ fn add_arguments<'a, C: Call<'a>>(
 /// The outcomes for a command's items, in order.
 struct Adds {
     answers: Answers,
-    /// Arguments that changed the filter. Up to 64 of them need no allocation, and more need a single one.
+    /// Indexes of the arguments that changed the filter. Up to 64 need no allocation, and more need only one.
     changed: SmallVec<[usize; 64]>,
     first: usize,
     next: usize,
@@ -193,8 +193,8 @@ impl Adds {
         Adds { answers, changed: SmallVec::new(), first, next: first }
     }
 
-    /// Notes the outcome of the next item. If a filter of fixed size is full, the command ends there, with the
-    /// error as its last answer (as in RedisBloom). If memory is refused, the command continues with the other items.
+    /// Notes the outcome of the next item. If a fixed-size filter is full, the command ends there, with the error as
+    /// its last answer (as in RedisBloom). If memory is refused, the command continues with the other items.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -226,7 +226,7 @@ impl Adds {
         }
     }
 
-    /// Replicates the items that changed something, together with the filter if it is new.
+    /// Replicates the items that changed something. If the filter is new, replicates it with them.
     fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<&Bloom>) {
         if self.changed.is_empty() {
             return;
@@ -241,14 +241,14 @@ impl Adds {
     }
 }
 
-// ---- the items of one string ---------------------------------------------------------------------------------------
+// ---- the items in one string ---------------------------------------------------------------------------------------
 
 /// `BF.BULKADD key [NOCREATE] FIXED width blob`, `BF.BULKADD key [NOCREATE] PREFIXED blob`: adds the items in order.
 pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let may_create = !call.arg(FIRST_ITEM).eq_ignore_ascii_case(b"NOCREATE");
     let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
     let mut blobs = Parts::parse(call, form)?;
-    // A blob of one part is checked before anything changes.
+    // If the blob has only one part, that is checked before anything changes.
     let part = blobs.next()?;
     let mut key = call.open(1, Access::Write);
     if !may_create && key.bloom()?.is_none() {
@@ -256,7 +256,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     }
     let (mut target, is_new) = target_or_new(call, &mut key)?;
     if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
-        // The items follow in a separate command: there may be none, and many are cheaper to send unchanged.
+        // The items follow in a separate command, because there might be none, and many are cheaper to send unchanged.
         call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true)));
     }
     let (mut sums, mut lost) = (Sums::default(), None);
@@ -379,14 +379,14 @@ fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
     if blob.len() > Blob::PART && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
 
-/// Maximum number of items that several threads add between two looks at the clock. Until that maximum is reached, each
-/// step has as many items as have been added so far. So the command takes at most twice as long as at its last look,
-/// even if an item takes 70 µs: in memory that hasn't been touched, each of up to 40 probes makes the kernel provide a
-/// page.
+/// Maximum number of items that several threads add between two readings of the clock. Until that maximum is reached,
+/// each step has as many items as have been added so far. So between two readings, the command's running time at most
+/// doubles, even if an item takes 70 µs. An item can take that long in memory that hasn't been touched, where each of
+/// up to 40 probes makes the kernel provide a page.
 const MOST_TOGETHER: usize = 2 * Blob::PART;
 
-/// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards: equal items
-/// have the same shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding
+/// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards. Equal items
+/// are in the same shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding
 /// them, and it needs no memory.
 fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>, count: usize) -> Sums {
     let shards = filter.newest_layer().shards();
@@ -415,8 +415,8 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>
 
 // ---- into each kind of filter --------------------------------------------------------------------------------------
 
-/// Adds items in order and passes each outcome to `note`, until `note` returns a stop. If the shadow of a filter that
-/// is being rebuilt could not follow, returns the reason; the caller must then [end](give_up) the rebuild.
+/// Adds items in order and passes each outcome to `note`, until `note` returns a stop. If the filter is being rebuilt
+/// and its shadow could not keep up, returns the reason. The caller must then [end](give_up) the rebuild.
 #[inline(always)]
 fn add_each<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -447,8 +447,8 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
 ) {
     for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
         let layers = filter.layers().len();
-        // Looks up a whole group: its cache misses overlap, and a chain that has grown from 100 to 5 million items has
-        // sixteen layers.
+        // Looks up a whole group so that its cache misses overlap. A chain that has grown from 100 to 5 million items
+        // has sixteen layers.
         let known = filter.known(group);
         group.iter().enumerate().try_for_each(|(index, item)| {
             note(if known.has(index) {
@@ -484,7 +484,7 @@ fn add_to_foreign<'a, C: Call<'a>>(
     })
 }
 
-/// Adds items to a filter that is being rebuilt, like [`add_each`]. The two outcomes of an item are noted as one.
+/// Adds items to a filter that is being rebuilt, like [`add_each`]. The two outcomes of each item are noted as one.
 #[cold]
 fn add_to_both<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -529,7 +529,7 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
     }
 }
 
-/// Begins or drops the same generation in the shadow as the live filter did to make room.
+/// Begins or drops the same generation in the shadow that the live filter began or dropped to make room.
 fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
     if let (Some(leader), Some(window)) = (live.window(), shadow.window())
         && (leader.newest() > window.newest() || leader.floor() > window.floor())
@@ -539,7 +539,7 @@ fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> R
     Ok(())
 }
 
-/// Adds one item. If only absent items are to be added, it skips one that is present.
+/// Adds one item. If only absent items are to be added, skips an item that is present.
 fn add_or_skip<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Bloom,
@@ -558,7 +558,7 @@ fn add_or_skip<'a, C: Call<'a>>(
 
 /// The outcome of backfilling a rebuild.
 pub(super) struct Backfill {
-    /// Arguments that changed the shadow.
+    /// Indexes of the arguments that changed the shadow.
     pub(super) changed: SmallVec<[usize; 64]>,
     /// Number of items that were added.
     pub(super) done: usize,
@@ -566,7 +566,7 @@ pub(super) struct Backfill {
     pub(super) refused: Option<CommandError>,
 }
 
-/// Adds the arguments from `first` on to the shadow only, up to the first that it refuses.
+/// Adds the arguments from `first` on to the shadow only, up to the first one that it refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
     let (mut adds, items) = (Adds::new(call, first), items(call, first, BLOOM_STEP));
@@ -594,7 +594,8 @@ pub(super) struct BulkBackfill<'a> {
     pub(super) refused: Option<CommandError>,
 }
 
-/// Adds the items of a blob, of which `part` is the first part, to the shadow only, up to the first that it refuses.
+/// Adds the items of a blob to the shadow only, up to the first item that it refuses. `part` is the first part of the
+/// blob.
 pub(super) fn backfill_bulk<'a, C: Call<'a>>(
     call: &C,
     rebuild: &mut Rebuild,

@@ -171,7 +171,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
     let mut sources = Vec::new();
     if !call.goes_apart(effort) {
         if !call.obeys() {
-            // Freed before the server evicts a key for its memory.
+            // This memory is free again before the server would evict a key for it.
             call.admit(largest, cells)?;
         }
         sources = read_all(&blobs)?;
@@ -216,12 +216,12 @@ fn cuckoo_source(number: usize) -> CommandError {
     CommandError::CuckooSource { blob: number.saturating_add(1) }
 }
 
-/// The clock. `None` on a server that follows another server's decisions.
+/// The time. `None` on a server that follows another server's decisions.
 fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     (!call.obeys()).then(|| call.now_ms())
 }
 
-/// Applies the planned union with these filters immediately.
+/// Carries out the planned union with these filters immediately.
 fn unite<'a, 'f, C: Call<'a>>(
     call: &C,
     mut key: C::Key,
@@ -237,7 +237,7 @@ fn unite<'a, 'f, C: Call<'a>>(
     if !call.obeys() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
-        // Freed before the server evicts a key for its memory.
+        // This memory is free again before the server would evict a key for it.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
         if more > 0 || spare > 0 {
             call.admit(total, more.saturating_add(spare))?;
@@ -263,10 +263,10 @@ fn unite<'a, 'f, C: Call<'a>>(
     Ok(Reply::Ok)
 }
 
-/// The union of filters that was made in the background.
+/// A union of filters that was computed in the background.
 struct Merged {
     filter: Live,
-    /// Bytes of cells that the destination will have.
+    /// The number of bytes of cells that the destination will have.
     total: u64,
     /// Whether the union differs from the destination.
     changed: bool,
@@ -295,7 +295,7 @@ impl Refused {
     }
 }
 
-/// The union of `inputs`; the first is the destination unless that `is_new`.
+/// Returns the union of `inputs`. The first of them is the destination, unless the destination `is_new`.
 fn merged(
     inputs: &[LiveRef<'_>],
     is_new: bool,
@@ -327,10 +327,10 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     }
 }
 
-/// Puts a union that was made in the background into its key.
+/// Stores a union that was computed in the background in its key.
 fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Result<Reply, CommandError> {
     let Merged { filter, total, changed } = merged;
-    // Its memory is already allocated, but the limit for a filter may be lower.
+    // The memory is already allocated, but the size limit for a filter might be lower than that.
     let admitted = call.admit(total, 0);
     if admitted.is_err() || !changed {
         call.discard(filter.into());
@@ -346,7 +346,7 @@ fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Res
     Ok(Reply::Ok)
 }
 
-/// `BF.INTERSECT destination source source…`: replaces the destination, like SINTERSTORE.
+/// `BF.INTERSECT destination source source…`: replaces the destination, as SINTERSTORE does.
 pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);
@@ -398,7 +398,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Ok)
 }
 
-/// A filter with the items that are in all of these native filters.
+/// Returns a filter with the items that are in every one of these native filters.
 fn intersection<'f>(
     filters: impl Iterator<Item = LiveRef<'f>>,
     parallel: &ParallelFor<'_>,
@@ -413,8 +413,8 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }
 
-/// Processing a byte of a fingerprint table takes as long as processing this many bytes of bits or counters: each
-/// fingerprint is looked up in another table, in 45 ns.
+/// Processing a byte of a fingerprint table takes as long as processing this many bytes of bits or counters, because
+/// each fingerprint is looked up in another table, which takes 45 ns.
 const FINGERPRINTS: u64 = 32;
 
 /// The number of bytes of bits or counters whose combination or comparison would take as long as this filter's.

@@ -1,6 +1,6 @@
-//! CF.*: commands on cuckoo filters, except those that describe them, SCANDUMP and LOADCHUNK.
+//! CF.*: the commands on cuckoo filters, except those that describe a filter, SCANDUMP, and LOADCHUNK.
 //!
-//! What a filter does depends only on its own state, the items and their order. So a replica that receives the adds
+//! What a filter does depends only on its own state, the items, and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
@@ -17,34 +17,35 @@ use crate::parallel::is_wanted;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Argument of the item, in all commands but INSERT.
+/// The index of the item among the arguments, in all commands except INSERT.
 const ITEM: usize = 2;
 
-/// Argument of the first item in CF.INSERT without options.
+/// The index of the first item in a CF.INSERT without options.
 const INSERTED: usize = 3;
 
-/// Slots that a group of items may visit before the next look at the clock: up to 16,384 cache lines, which takes a
-/// millisecond.
+/// Number of slots that a group of items can visit before the clock is read again. These are up to 16,384 cache lines,
+/// which takes a millisecond.
 const LOOKED_AT: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
 
-/// The fewest items of a group.
+/// Minimum number of items in a group.
 const LEAST_GROUP: usize = if cfg!(small_steps) { 1 } else { 4 };
 
-/// Number of slots that searches for room visit between two looks at the clock, which takes 10 µs.
+/// Number of slots that searches for room visit between two readings of the clock. Visiting them takes 10 µs.
 const SEARCHED: u64 = 1 << 10;
 
 /// A search for room with at most this many moves isn't timed, because it takes at most a few hundred µs.
 const SHORT_WALK: u16 = 4096;
 
-/// Maximum number of steps in a compaction by CF.COMPACT. A step takes 10 to 100 ns. The next command continues.
+/// Maximum number of steps in a compaction by CF.COMPACT. A step takes 10 to 100 ns. The next CF.COMPACT continues the
+/// compaction.
 const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
-/// Maximum number of steps in a compaction by a delete, which otherwise takes only a microsecond. The next deletes
-/// continue.
+/// Maximum number of steps in a compaction by a delete, which otherwise takes only a microsecond. Later deletes
+/// continue the compaction.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;
 
-/// Number of bytes of cells that a merge processes in the time of one step: 32,768 steps block the server for a
-/// millisecond or two.
+/// Number of bytes of cells that a merge processes in the time that one step takes. 32,768 steps block the server for
+/// one to two milliseconds.
 const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
@@ -83,7 +84,7 @@ fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result
     Ok(())
 }
 
-/// Creates the filter for an add to a missing key. Returns whether its first items are to be sent with it.
+/// Creates the filter for an add to a missing key. Returns whether the filter must be sent with its first items.
 #[inline(never)]
 fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<bool, CommandError> {
     match spec.origin {
@@ -92,7 +93,7 @@ fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> 
     }
 }
 
-/// Sends the items at these arguments, which are the first items of a filter that an add has created.
+/// Sends the first items of a filter that an add has created. `items` are their indexes among the arguments.
 #[inline(never)]
 fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
     call.replicate(Effect::Created(Command::CfInsert, &|| sent(&filter.spec()), items));
@@ -113,7 +114,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         if is_new {
             send_first_items(call, filter, &[ITEM]);
         } else {
-            // This is also right for ADDNX: the item is absent on every replica, as it is here.
+            // This is also right for ADDNX, because the item is absent on every replica, too, before it is added.
             call.replicate(Effect::Verbatim);
         }
         call.changed(c"cf.add");
@@ -150,7 +151,8 @@ fn add_arguments<'a, C: Call<'a>>(
 ) -> SmallVec<[Answer; 64]> {
     let items = call.argc().saturating_sub(first);
     if items > 1 && filter.longest_walk() > SHORT_WALK {
-        // The first item of a command, or of a piece, may search for room for 40 ms. Then no other item follows it.
+        // The search for room for a command's or piece's first item can take 40 ms. The command then pauses after that
+        // item.
         call.may_be_long();
     }
     let mut answers = SmallVec::from_elem(Answer::Refused, items);
@@ -183,7 +185,7 @@ fn add_arguments<'a, C: Call<'a>>(
                 *answer = Answer::from(added);
             }
             (hashes, done) = (rest, done.saturating_add(1));
-            // A long search can take as long as adding a whole group of items without a search.
+            // A long search can take as long as adding a whole group of items that need no search.
             if filter.searched().wrapping_sub(searched) >= SEARCHED {
                 searched = filter.searched();
                 if call.should_pause(done) {
@@ -196,8 +198,8 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those of the arguments from `first` on that were added, together with the filter if it is new. If the
-/// effect is the original command, no other command has to be built.
+/// Replicates those arguments from `first` on that were added. If the filter is new, replicates it with them. If all
+/// were added, the original command is replicated, so no other command has to be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     let added = answers.iter().copied().filter(is_added).count();
@@ -222,11 +224,11 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
     call.changed(c"cf.add");
 }
 
-/// Number of items in a group, which is processed between two looks at the clock. It is smaller if each item is looked
-/// up in hundreds of sub-filters.
+/// Number of items in a group. A group is processed between two readings of the clock, so it is smaller if each item is
+/// looked up in hundreds of sub-filters.
 fn group_of(filter: &Cuckoo) -> usize {
     match filter.slots_asked() {
-        // This is the case for nearly all filters, and avoids a division for them.
+        // This is the case for nearly all filters, which thus avoid the division.
         asked if asked <= LOOKED_AT / GROUP => GROUP,
         asked => LOOKED_AT.checked_div(asked).unwrap_or(GROUP).clamp(LEAST_GROUP, GROUP),
     }
@@ -247,7 +249,7 @@ fn add_item<'a, C: Call<'a>>(
     add_one(call, filter, item, growing).map(|done| done.added)
 }
 
-/// The filter to test. As in RedisBloom, a missing key and a key of another type contain nothing.
+/// The filter to test. As in RedisBloom, a missing key or a key of another type contains nothing.
 #[inline(always)]
 fn asked<K: Key>(key: &K) -> Option<&Cuckoo> {
     key.cuckoo().ok().flatten()
@@ -338,16 +340,16 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// Whether a compaction runs to its end, as in RedisBloom, which may be the primary or the replica of this server. Both
-/// must have the same sub-filters afterwards.
+/// Whether a compaction runs to its end, as in RedisBloom. This server's primary or replica might run RedisBloom, and
+/// both must have the same sub-filters afterwards.
 fn compacts_whole(filter: &Cuckoo) -> bool {
     filter.spec().origin == Origin::RedisBloom
 }
 
-/// Steps of a compaction in the background, after which other jobs may get their turn: about a millisecond.
+/// Number of steps of a background compaction after which other jobs can get their turn. They take about a millisecond.
 const STEPS_OF_A_TASK: u64 = 1 << 14;
 
-/// Whether a compaction continues after this number of steps.
+/// Says whether a compaction continues after a number of steps.
 type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
 /// A filter that was compacted in the background.
@@ -357,9 +359,9 @@ struct Compacted {
     made: Cuckoo,
 }
 
-/// Compacts a filter completely. If that would block the server for long, a worker does it in a copy, because a reader
-/// could miss an item that moves. In that case, this returns the reply, and nothing changes until the command runs
-/// again.
+/// Compacts a filter completely. If that would block the server for long, a worker compacts a copy, because a reader
+/// could miss an item that is being moved. In that case, this returns the reply, and nothing changes until the command
+/// runs again.
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,

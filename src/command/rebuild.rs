@@ -96,7 +96,7 @@ fn in_words(creation: SmallVec<[Word; 16]>) -> Vec<Vec<u8>> {
     words
 }
 
-/// Opens a key in which a rebuild is running, brought up to the clock.
+/// Opens a key in which a rebuild is running, and carries out the rotations that are due.
 fn open_rebuild<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
     refuse_without_memory(call)?;
     let mut key = call.open(1, Access::Write);

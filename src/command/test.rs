@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Argument of the first item.
+/// The index of the first item among the arguments.
 const FIRST_ITEM: usize = 2;
 
-/// The generation that a read sees. It follows the clock if the filter is a window with a period.
+/// The generation that a read sees. If the filter is a window with a period, it depends on the time.
 #[inline(always)]
 pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u64 {
     match filter.window() {
@@ -60,8 +60,7 @@ fn test_foreign<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 
 /// A filter that tests items in groups.
 trait Tester: Sync {
-    /// Tests items in order, and passes the answers of each group to `show` with the number of its items, until `show`
-    /// breaks.
+    /// Tests items in order. Passes each group's answers and number of items to `show`, until `show` returns a break.
     fn test_each<'i>(
         &self,
         items: impl Iterator<Item = &'i [u8]>,
@@ -69,7 +68,7 @@ trait Tester: Sync {
     );
 }
 
-/// A native filter, and the generation as of which it is tested.
+/// A native filter, and the generation that the test sees as the current one.
 struct Native<'f, F> {
     filter: &'f F,
     current: u64,
@@ -88,7 +87,7 @@ impl<F: Probed + Sync> Tester for Native<'_, F> {
     }
 }
 
-/// Each system hashes in its own way, so there is no prefetch.
+/// Each system hashes in its own way, so nothing is prefetched.
 impl Tester for Foreign {
     fn test_each<'i>(
         &self,
@@ -139,7 +138,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Answers(answers))
 }
 
-/// One bit per item: a word for each group.
+/// One bit per item, and one word per group.
 struct Bitmap {
     words: Vec<AtomicU64>,
     len: usize,
@@ -152,9 +151,9 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// The answers for the items of a blob, divided among threads, with each part in as many tasks as [`tasks`] says.
-    /// Once `stop` is set, each thread tests one more group at most, and the answers are discarded. Waiting for whole
-    /// tasks would take too long.
+    /// Tests the items of a blob on several threads. Each part is divided into as many tasks as [`tasks`] says. Once
+    /// `stop` is set, each thread tests at most one more group, because waiting for whole tasks would take too long.
+    /// The answers are then discarded.
     fn of(
         blob: &Blob<'_>,
         filter: &impl Tester,
@@ -189,7 +188,7 @@ impl Bitmap {
         self.words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
-    /// The bits in GETBIT's order: the first item is the highest bit of the first byte.
+    /// Returns the bits in GETBIT's order. The first item is the highest bit of the first byte.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.words.len().saturating_mul(size_of::<u64>()));
         self.words.iter().for_each(|word| bytes.extend(word.load(Relaxed).reverse_bits().to_be_bytes()));
@@ -197,8 +196,8 @@ impl Bitmap {
         bytes
     }
 
-    /// Passes the numbers of yes answers and no answers to `count`. Replies with the answers, or with the number of yes
-    /// answers if `counted`.
+    /// Passes the number of yes answers and the number of no answers to `count`. Replies with the answers, or with the
+    /// number of yes answers if `counted`.
     fn reply(&self, counted: bool, count: impl FnOnce(u64, u64)) -> Reply {
         let yes = self.ones();
         count(yes, (self.len as u64).saturating_sub(yes));
@@ -206,17 +205,18 @@ impl Bitmap {
     }
 }
 
-/// The number of parallel tasks for testing a part: more if each item has many probes. Then a task takes about a
-/// millisecond at most, and other jobs get their turn after it. In 4096 layers, a part would take more than a second.
+/// The number of parallel tasks for testing a part. It is higher if each item has many probes, so that a task takes at
+/// most about a millisecond before other jobs get their turn. With 4096 layers, testing a whole part would take more
+/// than a second.
 fn tasks(filter: LiveRef<'_>) -> NonZeroUsize {
     const MOST: usize = Blob::PART / GROUP;
-    // 2^18 probes for each.
+    // 2^18 probes per task.
     let tasks = usize::try_from(filter.probes() >> 6).unwrap_or(MOST).min(MOST);
     NonZeroUsize::new(tasks.next_power_of_two()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The answers of a filter for the items of a blob, in a window as of generation `current`. A missing filter contains
-/// none of them.
+/// Returns a filter's answers for the items of a blob. In a window, `current` is the current generation. A missing
+/// filter contains none of the items.
 fn answers(
     blob: &Blob<'_>,
     filter: Option<LiveRef<'_>>,
@@ -246,7 +246,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
     let key = call.open(1, Access::Read);
     let filter = key.bloom()?;
-    // An item may be tested in every layer. An imported filter may have as many probes as hundreds of layers.
+    // An item might be tested in every layer. An imported filter can have as many probes as hundreds of layers have.
     let probes = filter.map_or(0, LiveRef::probes).checked_div(limits::MAX_PROBES.into()).unwrap_or(0);
     let layers = filter.map_or(1, LiveRef::arrays).max(usize::try_from(probes).unwrap_or(usize::MAX));
     let is_short =
@@ -257,7 +257,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         let usage = filter.map(|filter| filter.usage().off_main_thread());
         let inputs: Arc<[Live]> = filter.map(LiveRef::share).into_iter().collect();
         return call.offload(argument, inputs.clone(), move |bytes, parallel, stop| {
-            // An empty task, after which other jobs may get their turn.
+            // Runs an empty task, after which other jobs can get their turn.
             let blob = match unread.read(bytes, || parallel(1, &|_| ())) {
                 Ok(blob) => blob,
                 Err(why) => return Some(Err(why)),
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use crate::parallel::alone;
 
-    /// A filter that sets `stop` while a certain group of items is tested.
+    /// A filter that sets `stop` while the group of items at `at` is tested.
     struct Leaves {
         stop: Stop,
         at: u64,
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// At most one more group is tested after the client has gone, no matter in which part this is noticed.
+    /// At most one more group is tested after the client has disconnected, no matter in which part this is noticed.
     #[test]
     fn tests_stop_after_the_group_during_which_the_client_went() {
         let bytes = vec![0; 3 * Blob::PART];

@@ -120,7 +120,8 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         wait_for(lambda: figures(client)["clients_waiting"] == 1, "it to wait")
         text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, bytes(5 << 20))
         assert text.startswith("commands with 16.0 MiB of items wait for worker threads, and offload-max-bytes is 20.0 MiB.")
-        # A client can still wait if its job fits. A command with fewer items than offload-min-items never waits.
+        # A client can still wait if its job fits. A command in a transaction, or with fewer items than
+        # offload-min-items, never waits.
         connections.append(send(slow, bulk_test(bytes(4 << 20))))
         wait_for(lambda: figures(client)["clients_waiting"] == 2, "it to wait")
         assert client.execute_command("BF.BULKTEST", "slow", "FIXED", 1, bytes(100), "COUNT") == 0

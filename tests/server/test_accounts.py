@@ -1,5 +1,5 @@
-"""Memory that outlives the command that allocated it: INFO must count it, or it must be freed. Uncounted memory can't
-be freed by anyone, and makes a server at its limit evict keys of others.
+"""Memory that outlives the command that allocated it must be counted by INFO, or freed. Nobody can find and free
+uncounted memory, and a server at its limit evicts other clients' keys because of it.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from test_apart import SLOW, Busy, Replies
 
 EVERY_SERVER = pytest.mark.every_server("the server counts memory, evicts keys and unblocks clients")
 
-CAPACITY = 26_900_000  # at 1%: 31.8 MiB of cells, and jemalloc has a size of 32
+CAPACITY = 26_900_000  # at 1%, 31.8 MiB of cells, just below jemalloc's size class of 32 MiB
 GAUGES = ("waiting_bytes", "freeing_bytes", "load_held_bytes")
-SLACK = 2 << 20  # of buffers and tables
+SLACK = 2 << 20  # bytes, for buffers and tables
 
 
 @pytest.fixture
@@ -40,19 +40,19 @@ def waiting(client) -> int:
 
 def reserve(client, key):
     client.execute_command("BF.RESERVE", key, 0.01, CAPACITY, "LIKE", "g")
-    client.execute_command("BF.ADD", key, "x")  # BF.CLEAR leaves an empty one as it is
+    client.execute_command("BF.ADD", key, "x")  # because BF.CLEAR doesn't change an empty filter
 
 
 def unaccounted(client) -> int:
-    """Bytes that the server uses and that belong neither to a key nor to a gauge of the module. The server's own share
-    of them is constant."""
+    """Bytes that the server uses but that neither a key nor a gauge of the module accounts for. The server's own share
+    is constant."""
     now, used = figures(client), client.info("memory")["used_memory"]
     keys = sum(client.memory_usage(key, samples=0) for key in client.scan_iter(count=1000))
     return used - keys - sum(now[gauge] for gauge in GAUGES)
 
 
 def settled(client) -> int:
-    """The same, after the server has shrunk its clients' buffers, which it does now and then."""
+    """`unaccounted`, after the server has shrunk its clients' buffers, which it does from time to time."""
     last, now = None, unaccounted(client)
     while last is None or abs(now - last) > 1 << 16:
         time.sleep(0.2)
@@ -85,7 +85,7 @@ def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
     with server.client() as client:
         for command in WORK.values():
             if how == "cleared" and command[0] in ("BF.MERGE", "BF.INTERSECT"):
-                continue  # the command waits as well
+                continue  # BF.CLEAR would wait too
             if not client.exists("g"):
                 client.execute_command("BF.RESERVE", "g", 0.01, CAPACITY, "NONSCALING")
                 client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
@@ -107,8 +107,8 @@ def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", ["equal", "test"])
 def test_queued_work_costs_nobody_keys(one_worker, kind):
-    """Filters are created, read by commands that wait, and deleted. The memory kept for them is bounded by what may
-    wait."""
+    """Deletes filters while commands that read them wait. The memory kept for these filters never exceeds the limit for
+    waiting commands."""
     server = one_worker(maxmemory="400mb", **{"maxmemory-policy": "allkeys-lru"})
     with server.client() as client, Busy(server):
         pipe = client.pipeline(transaction=False)
@@ -129,7 +129,7 @@ def test_queued_work_costs_nobody_keys(one_worker, kind):
 
 
 def test_other_memory_that_outlives_its_command(one_worker):
-    """The server's gauges and its keys account for all memory of loads, rebuilds, and filters that have been freed."""
+    """Gauges and keys account for all memory of loads and rebuilds, and of filters that are being freed."""
     server = one_worker()
     with server.client() as client:
         before = settled(client)
@@ -147,7 +147,7 @@ def test_other_memory_that_outlives_its_command(one_worker):
         assert abs(settled(client) - before) < SLACK, "a rebuild"
         client.delete("f")
         assert abs(settled(client) - before) < SLACK, "a filter that is freed"
-        for number in range(1000):  # as many shapes
+        for number in range(1000):  # each filter has a different shape
             client.execute_command("BF.RESERVE", "shape", 0.01, 1000 + number)
             client.delete("shape")
         assert abs(settled(client) - before) < SLACK, "remembered shapes"
@@ -158,7 +158,7 @@ def test_other_memory_that_outlives_its_command(one_worker):
 
 
 def redisblooms_cuckoo(client, key):
-    """A filter of 16 MiB in two sub-filters, with an item in one of every four slots, which is due for compaction."""
+    """Loads a 16 MiB filter that is due for compaction: two sub-filters, with an item in every fourth slot."""
     size = 8 << 20
     cells = b"".join(b"%c\0\0\0" % (1 + number % 255) for number in range(size // 4))
     client.execute_command("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", size // 2, size // 4, size, 2, 4, 20, 1))
@@ -174,7 +174,7 @@ def twins(client, key):
 
 
 def small_twins(client, key):
-    """Less than 8 MiB, so it is freed at once."""
+    """Reserves filters of less than 8 MiB, which are freed at once."""
     for name in (key, "other"):
         client.execute_command("BF.RESERVE", name, 0.01, 6_000_000, "NONSCALING", "SEED", 1)
 
@@ -183,8 +183,8 @@ def bitmap(client, _):
     client.set("bits", bytes(6 << 20))
 
 
-# Commands that need no key evicted, although there isn't room for all the memory they would like: their keys don't
-# grow, or there is room for that. Each has its preparation, the command, and the MiB of free memory.
+# Commands that must not evict keys, although there isn't enough memory for their working copies: their keys don't grow,
+# or there is room for the growth. The values are the setup function, the command, and the free memory in MiB.
 WITHOUT_NEED = {
     "delete": (redisblooms_cuckoo, ["CF.DEL", "f", "held"], 5),
     "compact": (redisblooms_cuckoo, ["CF.COMPACT", "f"], 5),
@@ -199,7 +199,7 @@ WITHOUT_NEED = {
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", WITHOUT_NEED)
 def test_a_command_evicts_no_keys_without_need(new_server, kind):
-    """Keys aren't evicted for a copy either, while another client writes: the filter itself might be evicted."""
+    """Keys aren't evicted for a copy while another client writes, because the filter itself might be evicted."""
     server = new_server(config={"maxmemory-policy": "allkeys-lru"})
     make, command, room = WITHOUT_NEED[kind]
     with server.client() as client:
@@ -238,7 +238,7 @@ def tables(client, key: str) -> None:
 @EVERY_SERVER
 @pytest.mark.parametrize("make, command", [(static_list, "BF.REBUILD f COMMIT"), (tables, "BF.MERGE f other")])
 def test_what_is_refused_on_a_full_cache_works_in_a_transaction(new_server, make, command):
-    """A cache is always full, so there must be a way to do this."""
+    """A cache is always full, so there must be a way to run these commands there."""
     server = new_server(config={"maxmemory": "48mb", "maxmemory-policy": "allkeys-lru"})
     with server.client() as client:
         make(client, "f")
@@ -260,7 +260,7 @@ def write_probes(client, go_on) -> None:
 
 
 def test_a_table_of_a_power_of_two_takes_no_size_more_from_the_allocator(server):
-    """jemalloc's next size class, a few bytes above, is a quarter larger."""
+    """A few bytes more would need jemalloc's next size class, which is a quarter larger."""
     with server.client() as client:
         client.execute_command("CF.RESERVE", "first", 10)
         for slots in (1 << 16, 1 << 20, 1 << 24):

@@ -1,5 +1,5 @@
 """What the server knows about each command: its arguments, its flags and its keys, and therefore who may send it. The
-table is written from the documents and not taken from the module, so it is a second opinion. """
+expected table was written from the documents, not taken from the module, so it is an independent check."""
 
 import pytest
 import redis
@@ -8,9 +8,9 @@ from kit.commands import COMMANDS, Command
 
 pytestmark = pytest.mark.every_server("flags, keys, categories and permissions of commands are checked by the server")
 
-# All their arguments are keys. A user who changes the first needs permission to read the others.
+# All arguments of these commands are keys. A user who changes the first key needs permission to read the others.
 SEVERAL = ["BF.MERGE", "BF.INTERSECT", "BF.EQUAL"]
-# An import of each kind that has sources, from {1} into {0}.
+# One import from {1} into {0} for each format that reads source keys, in upper and lower case.
 IMPORTS = [
     ["BF.IMPORT", "{0}:key", "GOZERO", "{1}:source", "BITS", "1024"],
     ["bf.import", "{0}:key", "gozero", "{1}:source", "bits", "1024"],
@@ -26,7 +26,7 @@ def has_module_categories(spec) -> bool:
 
 @pytest.fixture
 def client(server):
-    """Only the default user exists before and after."""
+    """A client of a server on which only the default user exists before and after the test."""
     with server.client(decode_responses=True) as client:
         yield client
         if others := set(client.acl_users()) - {"default"}:
@@ -35,14 +35,14 @@ def client(server):
 
 @pytest.fixture
 def described(client) -> dict[Command, list]:
-    """What COMMAND INFO says of each command."""
+    """What COMMAND INFO says about each command."""
     # Sent as one word: redis-py splits "COMMAND", but not "COMMAND INFO".
     replies = client.execute_command("COMMAND INFO", *(command.name for command in COMMANDS))
     return dict(zip(COMMANDS, replies, strict=True))
 
 
 def may(client, user: str, words: list[str]) -> bool:
-    """Whether the user may send the command. It isn't run."""
+    """Whether the user may send the command, which isn't run."""
     reply = client.execute_command("ACL DRYRUN", user, *words)
     assert reply == "OK" or "has no permissions" in reply, reply
     return reply == "OK"
@@ -66,7 +66,7 @@ def test_arity_and_flags(described):
 
 
 def test_keys(described):
-    """Every command has a key as its first argument. Some have others, which they read."""
+    """Every command has a key as its first argument. Some commands have further keys, which they read."""
 
     def key(flags: str, *begin, count=1) -> list:
         keys = ["type", "range", "spec", ["lastkey", count - 1, "keystep", 1, "limit", 0]]
@@ -84,7 +84,7 @@ def test_keys(described):
         "BF.RESERVE": [behind("LIKE", 4)],
         "BF.IMPORT": [behind("GOZERO", 2, 1, " incomplete"), behind("REDISSON", 2, 2, " incomplete")],
         **dict.fromkeys(SEVERAL, [rest()]),
-        "BF.MERGE": [rest(" incomplete")],  # after BLOB there are none
+        "BF.MERGE": [rest(" incomplete")],  # no keys follow BLOB
     }
     for command, reply in described.items():
         assert reply[KEYS] == [key(command.key, *first), *others.get(command.name, [])], command.name
@@ -134,7 +134,7 @@ def test_the_key_behind_like_is_read(client):
 
 
 def test_the_sources_of_an_import_are_read(client):
-    """The server finds each key, whatever the case of the words, and knows that it isn't written to."""
+    """The server finds each source key, in upper-case and lower-case commands, and knows that it is only read."""
     client.execute_command("ACL SETUSER", "mover", "on", "nopass", "+@all", "%W~new:*", "%R~old:*")
     for words in IMPORTS:
         assert may(client, "mover", [word.format("new", "old") for word in words])
@@ -183,14 +183,14 @@ def test_the_servers_own_categories(client, spec, category):
 
 
 def test_a_command_can_be_granted_by_its_name(client):
-    """On every server, whether it knows the categories or not."""
+    """This works on every server, whether or not it has categories for module commands."""
     for command in COMMANDS:
         client.execute_command("ACL SETUSER", "one", "reset", "on", "nopass", "~*", f"+{command.name.lower()}")
         assert allowed(client, "one") == {command.name}
 
 
 def test_what_is_not_permitted_is_not_done(client, server):
-    """Tested not only by DRYRUN, but also on the reader's own connection."""
+    """Checks this on the reader's own connection, not only with DRYRUN."""
     client.execute_command("BF.RESERVE", "bloom", "0.01", "100", "COUNTING")
     client.execute_command("CF.RESERVE", "cuckoo", "100")
     client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
@@ -203,7 +203,7 @@ def test_what_is_not_permitted_is_not_done(client, server):
         assert reader.execute_command("CF.EXISTS", "cuckoo", "item") == 0
 
 
-# Commands as they are sent. The key that a command changes is {w}, those it reads are {r}.
+# Commands as they are sent. {w} stands for the key that a command changes, and {r} for each key that it reads.
 KEYED = [
     *(command.words("{r}" if command.reads else "{w}") for command in COMMANDS if command.name not in SEVERAL),
     ["BF.RESERVE", "{w}", "0.01", "100", "like", "{r}"],
@@ -223,8 +223,8 @@ ALLOWED = {"{w}": "w:{}", "{r}": "r:{}"}
 
 @pytest.mark.parametrize("words", KEYED, ids=lambda words: "-".join(words[:1] + words[2:4]).replace("\0", ""))
 def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
-    """On the user's own connection. One key at a time is replaced by one that the user may only read, may only write,
-    or may not use. Then the command is refused, and no key has changed."""
+    """Sends commands on the user's own connection. One key at a time is replaced by a key that the user may only read,
+    may only write, or may not use at all. The command must then be refused without changing any key."""
     client.execute_command("ACL SETUSER", "tenant", "reset", "on", "nopass", "+@all", "%W~w:*", "%R~r:*")
     for place in "wrn":
         client.execute_command("BF.RESERVE", f"{place}:bf", "0.01", "100", "SEED", "1")
@@ -234,7 +234,7 @@ def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
     name = "text" if words[0].upper() == "BF.IMPORT" else family
 
     def named(wrong=None, place=None) -> list[str]:
-        """With another key at argument `wrong`."""
+        """The command's words, with another key as argument number `wrong`."""
         right = [ALLOWED.get(word, word).format(name if word == "{r}" else family) for word in words]
         return [f"{place}:{name}" if index == wrong else word for index, word in enumerate(right)]
 
@@ -253,4 +253,4 @@ def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
         except redis.exceptions.NoPermissionError:
             raise
         except redis.ResponseError:
-            pass  # permitted, and refused for what is in the keys
+            pass  # permitted, but refused because of what the keys contain

@@ -1,5 +1,5 @@
-"""BF.MERGE, BF.INTERSECT and BF.EQUAL in a server: how they are replicated and written to the append-only file, who
-may use which keys, and filters of 1 GiB. The tests in Rust check their results without a server."""
+"""BF.MERGE, BF.INTERSECT and BF.EQUAL on a server: how they are replicated and written to the append-only file, which
+keys each user may use, and how they handle filters of 1 GiB. The Rust tests check their results without a server."""
 
 import time
 
@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 def alike(client, kind, count=3):
-    """Filters of a kind with the same parameters and seed, each with items of its own."""
+    """Makes filters of one kind with the same parameters and seed, but different items."""
     keys = [f"{kind.name}:{number}" for number in range(count)]
     client.execute_command(*kind.reservation(keys[0]))
     for key in keys[1:]:
@@ -30,7 +30,7 @@ def alike(client, kind, count=3):
 
 
 def are_everywhere(primary, client, other) -> None:
-    """All keys are the same on the replica, and after the primary was killed."""
+    """Checks that all keys are the same on the replica, and on the primary after it was killed and restarted."""
     keys = sorted(key.decode() for key in client.keys())
     primary.wait_for_replicas()
     before = snapshots(client, keys)
@@ -76,8 +76,8 @@ def file_of(client, key) -> bytes:
 @EVERY_SERVER
 @pytest.mark.parametrize("compression", ["yes", "no"])
 def test_blobs_are_merged_as_their_keys_are(new_server, compression):
-    """Filters of every kind, as files and as DUMP payloads, merged by clients, in transactions and in scripts. The
-    result is the same on the server, on a replica with another configuration, and from the append-only file."""
+    """Merges filters of every kind, as files and as DUMP payloads, sent by clients, in transactions and in scripts. The
+    result is the same on the primary, on a replica with a different configuration, and from the append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0, "rdbcompression": compression}
     primary = new_server(config=config)
     replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1", "THREADS", "0"])
@@ -106,7 +106,7 @@ def test_blobs_are_merged_as_their_keys_are(new_server, compression):
 
 @EVERY_SERVER
 def test_two_servers_converge(new_server):
-    """A default filter is scaling, grows, and is compressed in DUMP."""
+    """By default, a filter scales, so it grows here, and its DUMP payload is compressed."""
     servers = [new_server(), new_server()]
     with servers[0].client() as paris, servers[1].client() as rome:
         paris.execute_command("BF.RESERVE", "seen", 0.01, 1000)
@@ -133,7 +133,7 @@ def test_a_refusal_reaches_nobody(new_server):
         keys = make_all(client, SMALL)
         before = snapshots(client, keys)
         effects.new()
-        # Each has a random seed.
+        # Each filter has a random seed.
         for a, b in zip(keys, keys[1:], strict=False):
             if a.split("/")[0] != b.split("/")[0]:
                 for words in (["BF.MERGE", a, b], ["BF.MERGE", "new", a, b], ["BF.INTERSECT", a, a, b]):
@@ -169,7 +169,7 @@ def test_transactions_that_watch_and_listeners_are_told(new_server):
         listener.psubscribe("__keyspace@0__:*")
         for command, watched, aborts in [
             ("BF.MERGE a b", "a", True),
-            ("BF.MERGE a b", "a", False),  # nothing new
+            ("BF.MERGE a b", "a", False),  # adds nothing new
             ("BF.MERGE a b", "b", False),
             ("BF.INTERSECT a a b", "a", True),
             ("BF.EQUAL a b", "a", False),
@@ -184,7 +184,7 @@ def test_transactions_that_watch_and_listeners_are_told(new_server):
                         pipeline.execute()
                 else:
                     pipeline.execute()
-        client.execute_command("BF.CLEAR", "b")  # the last of them
+        client.execute_command("BF.CLEAR", "b")  # causes the last event
         seen = []
         wait_for(lambda: seen[-1:] == [b"bf.clear"] or seen.append((listener.get_message() or {}).get("data")), "events")
         assert [event for event in seen if isinstance(event, bytes)] == [b"bf.merge", b"bf.intersect", b"bf.clear"]
@@ -232,7 +232,7 @@ def test_keys_of_different_slots_are_refused(new_server):
             with pytest.raises(redis.ResponseError, match="CROSSSLOT|same slot"):
                 client.execute_command(*f"BF.{words}".split())
         assert client.execute_command("BF.MERGE", "{s}d", "{s}a", "{s}b") == b"OK"
-        # Bytes are in no slot.
+        # Blobs belong to no slot.
         assert client.execute_command("BF.MERGE", "{t}blobs", "BLOB", client.dump("{s}a"), client.dump("{s}b")) == b"OK"
         assert client.execute_command("BF.INTERSECT", "{s}d", "{s}a", "{s}b") == b"OK"
         assert client.execute_command("BF.EQUAL", "{s}a", "{s}b") == 1
@@ -249,7 +249,7 @@ def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
                 ("MERGE a b", False),
                 ("MERGE d d", False),
                 ("MERGE d BLOB data", True),
-                ("MERGE d BLOB", False),  # a key
+                ("MERGE d BLOB", False),  # here BLOB is a key
                 ("MERGE a BLOB data", False),
                 ("INTERSECT d a b", True),
                 ("INTERSECT d a c", False),

@@ -1,7 +1,8 @@
-"""Commands that work apart from the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on large
-filters. Meanwhile other clients are served, writes to the keys wait, and the result is the same as in MULTI.
+"""Commands that run in the background, off the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on
+large filters. Meanwhile other clients are served, writes to the keys wait, and the result is the same as in MULTI.
 
-What must happen in the middle happens while the only worker is busy with something else, so no test depends on timing.
+Whatever must happen during a command happens while the only worker is busy with another job, so no test depends on
+timing.
 """
 
 import contextlib
@@ -23,9 +24,9 @@ from kit.threads import Still
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
 
-MANY = 2_000_000  # capacity at an error rate of 1%: 2.3 MiB of cells, which is work to do apart
+MANY = 2_000_000  # capacity at an error rate of 1%: 2.3 MiB of cells, enough for commands to run in the background
 ITEMS = 2000
-SLOW = 16 << 20  # items of a BF.BULKTEST that keeps a worker busy for longer than any test lasts
+SLOW = 16 << 20  # with this many items, a BF.BULKTEST keeps a worker busy for longer than any test lasts
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def one_worker(new_server):
 
 
 def fill(client):
-    """Two filters that can be merged, with ITEMS items each, half of them in common."""
+    """Makes two filters that can be merged, with ITEMS items each, half of which they share."""
     client.execute_command("BF.RESERVE", "a", 0.01, MANY, "NONSCALING")
     client.execute_command("BF.RESERVE", "b", 0.01, MANY, "LIKE", "a")
     client.execute_command("BF.MADD", "a", *range(ITEMS))
@@ -50,8 +51,7 @@ def fill(client):
 
 
 class Busy:
-    """While this lasts, the only worker is stopped in the middle of another job, so it can't give other jobs their
-    turn."""
+    """Stops the only worker in the middle of a job until the block ends, so it can't start any other job."""
 
     def __init__(self, server):
         self.server, self.waiting = server, []
@@ -86,13 +86,13 @@ class Busy:
         return now["clients_waiting"] + now["clients_in_pieces"]
 
     def end(self):
-        """The worker is free."""
+        """Frees the worker."""
         self.plug.close()
         self.still.go_on()
 
 
     def shut_down(self):
-        """The worker is released when the server has begun to shut down, since the server waits for it."""
+        """Releases the worker after the server has begun to shut down, because the server waits for its workers."""
         with self.server.client() as client:
             connection = client.connection_pool.get_connection()
             connection.send_command("SHUTDOWN", "NOSAVE")
@@ -101,7 +101,7 @@ class Busy:
 
 
 class Replies:
-    """The replies to commands that were sent in one packet, each as text or value."""
+    """The replies to commands that were sent in one packet. Each call returns one reply, with an error as text."""
 
     def __init__(self, server, commands, database=0):
         self.client = server.client(db=database)
@@ -151,7 +151,7 @@ RESERVATIONS = {
 
 @pytest.mark.parametrize("kind", RESERVATIONS)
 def test_it_is_that_of_the_command_in_a_transaction(server, kind):
-    """Replicas, counts and events also get the change. The same if nothing changes any more."""
+    """The filter and the reply are the same as in a transaction, even if the command changes nothing."""
     with server.client() as client:
         capacity, *more = RESERVATIONS[kind]
         client.execute_command("BF.RESERVE", "a", 0.01, capacity, *more)
@@ -178,7 +178,7 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
             jobs = figures(client)["pool_jobs"]
             reply = client.execute_command(*command)
             if kind != "chain-of-some":
-                # A job is counted when it has ended, which may be after its reply.
+                # A job is counted when it has ended, which can be after the client received the reply.
                 wait_for(lambda jobs=jobs: figures(client)["pool_jobs"] > jobs, f"the pool to have done {command}")
             pipe = client.pipeline(transaction=True)
             pipe.execute_command(*[copies.get(word, word) for word in command])
@@ -191,7 +191,7 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
 
 
 def test_short_tables_of_fingerprints_are_compared_apart(server):
-    """Each fingerprint is looked up in the other table. For tables of a MiB, that blocked the server for 42 ms."""
+    """Each fingerprint is looked up in the other table. With tables of 1 MiB, that blocked the server for 42 ms."""
     with server.client() as client:
         client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
         client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
@@ -205,7 +205,7 @@ def test_short_tables_of_fingerprints_are_compared_apart(server):
 
 
 def test_a_test_with_thousands_of_probes_is_left_to_the_workers(server):
-    """16,383 items blocked the server for 260 ms in a filter of a KiB."""
+    """Testing 16,383 items in a filter of 1 KiB blocked the server for 260 ms."""
     with server.client() as client:
         bits = b"\xff" * 1024
         client.execute_command("BF.IMPORT", "many", "BLOOMV3", struct.pack(">QQQ", 8192, 10_000, 8192) + bits)
@@ -270,7 +270,7 @@ def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_
 
 
 def redisblooms(size: int) -> dict:
-    """Heads of RedisBloom filters with this many bytes of cells."""
+    """Heads of RedisBloom filters with `size` bytes of cells."""
     link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
     return {
         "BF": struct.pack("<QIII", 5, 1, 5, 2) + link,
@@ -281,7 +281,7 @@ def redisblooms(size: int) -> dict:
 @EVERY_SERVER
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_long_pieces_of_redisblooms_make_the_filter_that_a_transaction_makes(new_server, prefix):
-    """Also on replicas. Only in a transaction does the main thread do the work."""
+    """This also holds on replicas. The main thread does the work only in a transaction."""
     server, size = new_server(), 64 << 20
     replica, part = server.replica(), bytes(range(256)) * (1 << 16)
     ends = range(len(part), size + 1, len(part))
@@ -362,14 +362,15 @@ def test_others_are_served_and_writes_to_the_keys_wait(one_worker):
 
 
 def chain_and_source(client):
-    """A chain to which adding is slow, and a filter that is merged into it by a worker."""
+    """Makes a chain to which adding is slow, and a filter that a worker will merge into it."""
     client.execute_command("BF.RESERVE", "k", 0.01, 100, "EXPANSION", 1, "SEED", 1)
     client.execute_command("BF.BULKADD", "k", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
     client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "SEED", 1)
 
 
 def calls(client, command: str) -> int:
-    """How often the server has called a command: once for the client's, and once for each piece after the first."""
+    """How often the server has called a command: once when the client sent it, and once for each piece after the first.
+    """
     return client.info("commandstats").get(f"cmdstat_{command.lower()}", {}).get("calls", 0)
 
 
@@ -475,7 +476,7 @@ def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how)
 
 
 def swap_and_write(client, _):
-    """The filter is moved to another database. A write that must not wait changes it there, and the key comes back."""
+    """Moves the filter to another database, changes it there by a write that can't wait, and moves the key back."""
     client.swapdb(0, 1)
     writer = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=1)
     pipe = writer.pipeline(transaction=True)
@@ -485,7 +486,7 @@ def swap_and_write(client, _):
 
 
 CHANGED = "was deleted, replaced or renamed while the command was at work"
-# What happens to the keys, and the merge's reply then.
+# What happens to the keys, and the reply that the merge then gets.
 CHANGES = {
     "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
     "DEL of the destination": (lambda client, _: client.delete("a"), CHANGED),
@@ -537,11 +538,11 @@ def test_the_source_of_an_import_that_goes_away(one_worker):
         client.set("bitmap", bytes(8 << 20))
         reader = Replies(server, [["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", 64 << 20]])
         client.delete("bitmap")
-        # Either the old string had been read, or not.
+        # The reply depends on whether the string had already been read when it was deleted.
         assert reader() in (b"OK", f"a key of the command {CHANGED.replace('was deleted', 'was deleted')}, and nothing was done. Send the command again")
 
 
-ONES, SOME = b"\xff", b"\x11"  # a bitmap with SOME bits lacks bits of one with ONES, which has all of SOME
+ONES, SOME = b"\xff", b"\x11"  # a bitmap of SOME lacks bits that one of ONES has, but not the other way round
 
 
 @EVERY_SERVER
@@ -549,13 +550,13 @@ ONES, SOME = b"\xff", b"\x11"  # a bitmap with SOME bits lacks bits of one with 
     "how, old, new",
     [
         *((how, *bits) for how in ["RENAME", "SET", "RESTORE", "SWAPDB"] for bits in [(ONES, SOME), (SOME, ONES)]),
-        # In the other order, the new string may be at the address of the old one, with all bits that were read.
+        # Not in the other order: the new string can be at the old one's address, and contains every bit already read.
         ("DEL and SET", ONES, SOME),
     ],
 )
 def test_the_source_of_an_import_that_is_replaced(new_server, how, old, new):
     """The import uses either the old string or the new one, never half of each."""
-    size = 64 << 20  # which is read and looked at for 20 ms
+    size = 64 << 20  # bytes, which are read and checked for 20 ms
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client, server.client(db=1) as elsewhere:
         client.set("live", old * size)
@@ -591,7 +592,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
     command, _, evicting = command.partition(" ")
     with server.client() as client, contextlib.ExitStack() as clients:
         for number in range(40):
-            # Each import has its own sources. With shared ones, they would run one after the other.
+            # Each command has its own sources. If they shared sources, they would run one after the other.
             client.execute_command("BF.RESERVE", f"a:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
             client.execute_command("BF.RESERVE", f"b:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
         each = 2_400_000 if command != "BF.IMPORT" else 20_000_000
@@ -621,7 +622,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
 
 
 def test_many_names_beside_many_names(one_worker):
-    """The cost of a command with many keys doesn't depend on how many keys other commands hold."""
+    """What a command with many keys costs doesn't depend on the number of keys that other commands hold."""
     server, count = one_worker(), 8000
     with server.client() as client:
         pipe = client.pipeline(transaction=False)
@@ -641,7 +642,7 @@ def test_many_names_beside_many_names(one_worker):
 
 
 def test_strings_are_read_one_after_the_other(new_server):
-    """However many clients import at the same time, a turn of the server takes no longer."""
+    """However many clients import at the same time, the server's event-loop iterations don't take longer."""
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client:
         client.set("bitmap", bytes(3 << 20))
@@ -788,7 +789,7 @@ def test_commands_that_wait_are_counted_and_bounded(one_worker):
 
 @EVERY_SERVER
 def test_random_traffic_is_that_of_a_replica(new_server):
-    """Clients add, merge, intersect and delete at the same time; the replica has the same filter in the end."""
+    """Clients add, merge, intersect and delete at the same time. In the end, the replica has the same filters."""
     server = new_server()
     replica = server.replica()
     with server.client() as client:
@@ -841,7 +842,7 @@ def test_random_traffic_is_that_of_a_replica(new_server):
 
 
 def due_for_compaction(client, key) -> None:
-    """A RedisBloom cuckoo filter with two sub-filters of a MiB."""
+    """Loads a RedisBloom cuckoo filter with two sub-filters of 1 MiB each."""
     size = 1 << 20
     sparse = b"\0\0\0".join(b"%c" % (1 + number % 255) for number in range(size // 4)) + b"\0\0\0"
     client.execute_command("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", size // 2, size // 4, size, 2, 4, 20, 1))
@@ -853,8 +854,8 @@ def due_for_compaction(client, key) -> None:
 @EVERY_SERVER
 @pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
 def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
-    """The result is the same as in a transaction. Meanwhile reads are served, writes wait, and if the client
-    disconnects the filter is unchanged."""
+    """The result is the same as in a transaction. Meanwhile, reads are served and writes wait. If the client
+    disconnects, the filter is unchanged."""
     server = one_worker()
     replica = server.replica()
     with server.client() as client, replica.client() as other:
@@ -885,15 +886,16 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
 
 
 def test_what_others_do_costs_no_more_with_sixteen_times_the_clients_that_wait(one_worker):
-    """For a key that is held, and for one that isn't. tests/commands/doubling.rs has the other sizes."""
+    """Measures commands on a key that a waiting command holds and on a free key. tests/commands/doubling.rs tests the
+    other sizes."""
     server = one_worker()
     schedstat = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/schedstat")
 
     def cost(client) -> float:
-        """Processor time of the main thread for a command, in µs: the smallest of several."""
+        """The main thread's CPU time for a command, in µs: the minimum of several measurements."""
         took = []
         for _ in range(5):
-            time.sleep(0.02)  # the server sleeps, and its time is brought up to date
+            time.sleep(0.02)  # until the server is idle and its CPU time is up to date
             before = int(schedstat.read_text().split()[0])
             pipe = client.pipeline(transaction=False)
             for number in range(5000):

@@ -1,5 +1,5 @@
-"""What examples/at_scale.py predicts for a spread filter, compared with a real cluster of three primaries and a replica
-of each."""
+"""Compares what examples/at_scale.py predicts for a spread filter with a real cluster of three primaries, each with a
+replica."""
 
 import random
 import time
@@ -26,7 +26,7 @@ def cluster(spec):
 
 @pytest.fixture(scope="module")
 def users(cluster):
-    """The filter that was predicted, full."""
+    """A real filter with the predicted parameters, filled to capacity."""
     with cluster.client() as client:
         users = SpreadBloom(client, "users", parts=PREDICTED.parts)
         users.reserve(PREDICTED.error_rate, PREDICTED.items, nonscaling=True).add_many(ITEMS)
@@ -57,7 +57,7 @@ def test_large_parts_have_the_predicted_size(server, error_rate):
 
 
 def test_memory_and_error_rate_are_as_predicted(cluster, users):
-    assert users.stats()["size"] == pytest.approx(PREDICTED.bytes, rel=0.02)  # parts of 12 KiB have 144 bytes more
+    assert users.stats()["size"] == pytest.approx(PREDICTED.bytes, rel=0.02)  # each 12 KiB part needs 144 more bytes
     counts = [len(some) for some in by_part(users)]
     simulated = [PREDICTED.draw(random.Random(seed)) for seed in range(200)]
     assert min(map(max, simulated)) <= max(counts) <= max(map(max, simulated))

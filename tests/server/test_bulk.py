@@ -1,7 +1,7 @@
-"""BF.BULKADD and BF.BULKTEST: what a server does with them, and what may happen while a client waits for the pool.
+"""BF.BULKADD and BF.BULKTEST: what a server does with them, and what can happen while a client waits for the pool.
 
-Below `offload-min-items` items, and wherever a client can't wait, BF.BULKTEST answers at once. Above that, its client
-is blocked, the main thread serves the others, and the answer is right whatever they do to the key meanwhile.
+BF.BULKTEST answers at once if it has fewer than `offload-min-items` items or its client can't wait. Otherwise its
+client is blocked, the main thread serves other clients, and the answer is right whatever they do to the key meanwhile.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ ROUNDS = int(os.environ.get("BLOOMERY_ROUNDS") or 6)
 
 
 def fixed(numbers) -> bytes:
-    """Items of eight digits."""
+    """The numbers as items of eight digits."""
     return b"".join(b"%08d" % number for number in numbers)
 
 
@@ -54,16 +54,16 @@ def bits(bitmap: bytes, count: int) -> list[int]:
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.family == "BF"], ids=str)
 def test_as_madd_and_mexists(server, kind, protocol):
-    """On every kind of filter, below and above the size at which clients begin to wait."""
+    """Replies and filters are the same for every kind of filter, below and above the size from which clients wait."""
     with server.client(protocol) as client:
         for size in (0, 1, 64, 5000, OFFLOADED - 1, OFFLOADED, 20_000):
             client.flushall()
             reserve, _, *words = kind.reservation("key")
             client.execute_command(reserve, "one", *words, "SEED", "7")
-            # A command without items. It rotates a window by the clock, as every add does.
+            # Even without items, the command rotates a window when it is due, as every add does.
             assert client.execute_command("BF.BULKADD", "one", "FIXED", WIDTH, b"") == 0
-            assert client.copy("one", "many")  # another window would begin at another time
-            # Some items come twice, and there are few enough that no kind refuses them.
+            assert client.copy("one", "many")  # a new window would begin at a different time
+            # Some items occur twice. There are few enough items to fit into a filter of any kind.
             adds = [b"%08d" % (number % 90) for number in range(min(size, 120))]
             new = sum(map(int, client.execute_command("BF.MADD", "one", *adds))) if adds else 0
             assert client.execute_command("BF.BULKADD", "many", "FIXED", WIDTH, b"".join(adds)) == new
@@ -89,7 +89,7 @@ def test_items_of_every_length(server):
 
 @pytest.mark.parametrize("threads", ["0", "1", "3", "8"])
 def test_shards_are_added_to_by_several_threads(server, threads):
-    """The filter has the same bits as one that a single thread made."""
+    """The filter has the same bits as if a single thread had added the items."""
     blob = fixed(number * number % 70_001 for number in range(200_000))
     with server.client() as client:
         for key, shards in (("few", 4), ("many", 256)):
@@ -156,7 +156,7 @@ def test_events_and_effects(new_server):
 
 @EVERY_SERVER
 def test_replicas_and_the_append_only_file(new_server):
-    """The filters are equal, however many threads add."""
+    """However many threads add, the filters are the same everywhere."""
     primary = new_server(config={"appendonly": "yes"}, module_args=["THREADS", "3"])
     replica = primary.replica(module_args=["THREADS", "0", "OFFLOAD_MIN_ITEMS", "1"])
     kinds = [kind for kind in KINDS if kind.family == "BF"]
@@ -164,7 +164,7 @@ def test_replicas_and_the_append_only_file(new_server):
         for kind in kinds:
             client.execute_command(*kind.reservation(str(kind)))
             for number in range(3):
-                with contextlib.suppress(redis.ResponseError):  # full: the items before that are in
+                with contextlib.suppress(redis.ResponseError):  # if it is full, the items that fit were added
                     client.execute_command("BF.BULKADD", str(kind), "FIXED", WIDTH, fixed(range(number, 9000)))
         client.execute_command("BF.RESERVE", "parallel", 0.01, 100_000, "SHARDS", 8)
         client.execute_command("BF.BULKADD", "parallel", "FIXED", WIDTH, fixed(range(90_000)))
@@ -193,9 +193,9 @@ SOME = 20_000
 
 @pytest.fixture
 def filled(server):
-    """A server whose filter `seen` has the numbers below SOME."""
+    """A server whose filter `seen` contains the numbers below SOME."""
     with server.client() as client:
-        # With a seed: with a random one, in one of fifty filters one of 20,000 absent items tests positive.
+        # The seed is fixed because with random seeds, 1 of 20,000 absent items would test positive in 1 of 50 filters.
         client.execute_command("BF.RESERVE", "seen", 0.000001, SOME, "SEED", 1)
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, fixed(range(SOME)))
     return server
@@ -222,7 +222,7 @@ def test_in_transactions_and_scripts(filled):
 
 @EVERY_SERVER
 def test_a_pipeline_is_in_order(filled):
-    """Commands after one that waits also wait."""
+    """Commands in a pipeline also wait if an earlier one waits."""
     blob, new = fixed(range(SOME)), fixed(range(SOME, SOME + 3))
     with filled.client() as client:
         for _ in range(20):
@@ -254,7 +254,8 @@ def conversation(server, *commands) -> redis.Connection:
 
 @EVERY_SERVER
 def test_replies_that_nobody_wants(filled):
-    """A client that has switched replies off gets none even if it waits, and stays in step."""
+    """A client that has switched replies off gets none, even for a command that waits. Later replies match their
+    commands."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
     connection = conversation(
         filled, ("CLIENT", "REPLY", "OFF"), test, ("BF.ADD", "seen", "ada"), test, ("CLIENT", "REPLY", "ON"),
@@ -289,7 +290,7 @@ def test_the_time_that_a_client_waited_counts(filled):
         took = time.monotonic() - started
         figures = client.info("commandstats")["cmdstat_bf.bulktest"]
         assert (figures["calls"], figures["rejected_calls"], figures["failed_calls"]) == (20, 0, 0)
-        # Hashing an item and eight probes take more than 5 ns.
+        # Hashing an item and probing for it eight times takes more than 5 ns.
         assert 20 * SOME * 5e-3 < figures["usec"] < took * 1e6
 
 
@@ -309,7 +310,7 @@ def big(new_server):
 
 @functools.cache
 def a_million(spec) -> bytes:
-    """The filter's DUMP. Making it takes twenty times as long as restoring it."""
+    """The filter's DUMP payload. Making the filter takes twenty times as long as restoring it."""
     with Server(spec) as server, server.client() as client:
         client.execute_command("BF.RESERVE", "seen", 1e-9, MILLION, "LAYOUT", "CLASSIC", "NONSCALING")
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, BLOB)
@@ -317,7 +318,8 @@ def a_million(spec) -> bytes:
 
 
 class Waiting:
-    """A client that has sent a BF.BULKTEST of a million items and is blocked, or, rarely, no longer is."""
+    """A client that has sent a BF.BULKTEST of a million items and is blocked, or in rare cases has its answer already.
+    """
 
     def __init__(self, server):
         self.connection = server.client().connection_pool.get_connection()
@@ -348,7 +350,7 @@ class Waiting:
 
 
 def restore(client, spec) -> None:
-    """The filter, and no other key."""
+    """Restores the filter and deletes all other keys."""
     client.flushdb()
     client.restore("seen", 0, a_million(spec))
 
@@ -384,7 +386,7 @@ def demote(client, waiting):
 
 
 def save(client, waiting):
-    with contextlib.suppress(redis.ResponseError):  # one is under way
+    with contextlib.suppress(redis.ResponseError):  # a snapshot is in progress
         client.bgsave()
     wait_for(lambda: not client.info("persistence")["rdb_bgsave_in_progress"], "the snapshot")
     assert client.info("persistence")["rdb_last_bgsave_status"] == "ok"
@@ -408,16 +410,16 @@ DISTURBANCES = {
     "CLIENT KILL": lambda client, waiting: client.execute_command("CLIENT", "KILL", "ID", waiting.id),
 }  # fmt: skip
 
-# After these, the client may have been disconnected.
+# After these, the server might have disconnected the client.
 FATAL = ("REPLICAOF", "CLIENT KILL")
-# After all others, the filter has changed or moved.
+# After these, the filter needn't be restored. After all others, it has changed or moved.
 HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
 @EVERY_SERVER
 def test_while_a_client_waits(big, what):
-    """The answer is that of the moment of the command. A killed client gets none. Nothing is left behind."""
+    """The answer is the one that was right when the command was sent. A killed client gets none. No memory leaks."""
     blocked, closed = 0, 0
     with big.client() as client:
         before = client.info("memory")["used_memory"]
@@ -435,7 +437,7 @@ def test_while_a_client_waits(big, what):
         assert closed > 0 or what not in FATAL
         client.execute_command("FLUSHALL", "SYNC")
         restore(client, big.spec)
-        # Neither the blobs, of 8 million bytes each, nor the filters are left.
+        # Both the blobs, of 8 million bytes each, and the filters have been freed.
         wait_for(lambda: client.info("memory")["used_memory"] < before + (2 << 20), "the memory to come back")
         assert client.info("clients")["blocked_clients"] == 0
         assert client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT") == MILLION
@@ -443,7 +445,8 @@ def test_while_a_client_waits(big, what):
 
 @EVERY_SERVER
 def test_others_are_served(big):
-    """Sends a PING now and then while a client waits. Clients that wait at the same time each get their own answer."""
+    """Sends PINGs and other commands while a client waits. Clients that wait at the same time each get their own
+    answer."""
     with big.client() as client, Pings(big) as pings:
         served = 0
         for _ in range(ROUNDS):
@@ -454,7 +457,7 @@ def test_others_are_served(big):
                 served += 1
             assert waiting.reply() == MILLION
         assert served > 10 * ROUNDS
-        # Several at a time: more than there are workers.
+        # More clients at a time than there are workers.
         several = [Waiting(big) for _ in range(5)]
         client.delete("seen")
         assert [waiting.reply() for waiting in several] == [MILLION] * 5
@@ -462,7 +465,7 @@ def test_others_are_served(big):
 
 
 def preloaded(folder: Path, source: str) -> dict[str, str]:
-    """The environment of a server that runs with these functions."""
+    """The environment of a server into which the functions in `source` are preloaded."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
     (folder / "preloaded.c").write_text(source)
     words = ["-O1", "-fno-builtin", "-shared", "-fPIC", "-o", "preloaded.so", "preloaded.c"]
@@ -470,7 +473,8 @@ def preloaded(folder: Path, source: str) -> dict[str, str]:
     return {"LD_PRELOAD": str(folder / "preloaded.so")}
 
 
-# Prints at the end of the process which workers still exist. Usually they do no harm, so the mistake wouldn't show.
+# Prints which workers still exist when the process exits. A leftover worker usually does no harm, so it would otherwise
+# go unnoticed.
 COUNTS = r"""
 #include <ctype.h>
 #include <dirent.h>
@@ -495,7 +499,7 @@ __attribute__((destructor)) static void count(void) {
 @pytest.mark.parametrize("how", ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE", "SIGTERM"])
 @EVERY_SERVER
 def test_shutdown(new_server, tmp_path, how):
-    """The workers end first. Then the process exits by itself, with status 0."""
+    """The workers end before the process, which exits by itself with status 0."""
     for round in range(3):
         threads = str(1 + 7 * (round % 2))
         server = new_server(module_args=["THREADS", threads], env=preloaded(tmp_path, COUNTS))
@@ -518,7 +522,7 @@ def workers(server) -> list[str]:
     """The names of the pool's threads."""
     names = []
     for task in Path(f"/proc/{server.process.pid}/task").glob("*/comm"):
-        with contextlib.suppress(FileNotFoundError):  # it has just ended
+        with contextlib.suppress(FileNotFoundError):  # the thread has just ended
             names.append(task.read_text().strip())
     return [name for name in names if re.fullmatch(r"bloomery-\d+", name)]
 
@@ -542,7 +546,7 @@ def test_threads_come_at_first_use_and_go(new_server):
 
 
 def test_from_how_many_items_on_a_client_waits(new_server):
-    """The pool gets work only from `offload-min-items` items on, which can be changed."""
+    """The pool is used only for commands with at least `offload-min-items` items, a number that can be configured."""
     server = new_server(module_args=["OFFLOAD_MIN_ITEMS", "100", "THREADS", "1"])
     with server.client() as client:
         client.execute_command("BF.ADD", "seen", "ada")
@@ -560,7 +564,7 @@ def test_from_how_many_items_on_a_client_waits(new_server):
 @pytest.mark.parametrize("io_threads", [1, 3])
 @EVERY_SERVER
 def test_many_clients_at_once(new_server, io_threads):
-    """Pipelines of commands that wait and commands that don't: each gets its own answer."""
+    """In pipelines that mix commands that wait with commands that don't, each command gets its own answer."""
     config = {"io-threads": io_threads}
     if io_threads > 1 and new_server().command("CONFIG", "GET", "io-threads-do-reads"):
         config["io-threads-do-reads"] = "yes"
@@ -604,7 +608,7 @@ def test_many_clients_at_once(new_server, io_threads):
 
 @EVERY_SERVER
 def test_clients_that_hang_up(filled):
-    """The client doesn't wait for the reply, or leaves in the middle of a blob."""
+    """Clients disconnect before they receive the reply, or in the middle of sending a blob."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
     with filled.client() as client:
         before = client.info("memory")["used_memory"]
@@ -619,7 +623,7 @@ def test_clients_that_hang_up(filled):
         assert client.execute_command(*test) == SOME
 
 
-# An allocator that moves every string it reallocates, and overwrites the old place.
+# An allocator that moves every string it reallocates, and overwrites the memory where the string was.
 MOVES = r"""
 #include <malloc.h>
 #include <stdlib.h>
@@ -639,8 +643,9 @@ void *realloc(void *from, size_t size) {
 
 @EVERY_SERVER
 def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path):
-    """When a command has returned, the server reallocates each argument that a module keeps, to give back unused
-    space. A worker may already be reading it. If a client has sent much data, its buffer has much unused space."""
+    """After a command returns, the server reallocates each argument that a module keeps, to give back unused space. A
+    worker might already be reading that argument. The more data a client has sent, the more unused space its buffer
+    has."""
     server = new_server(env=preloaded(tmp_path, MOVES), module_args=["THREADS", "1"])
     with server.client() as client:
         client.execute_command("BF.RESERVE", "seen", 0.0001, SOME)
@@ -655,7 +660,7 @@ def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path)
 
 @pytest.mark.parametrize("document, library", [("README.md", "bloomery_redis"), ("docs/COMMANDS.md", "numpy")])
 def test_the_example_in_python(server, monkeypatch, document, library):
-    """The example exactly as the document has it. It is skipped without numpy, which is a large package."""
+    """Runs the example exactly as it is in the document. Without numpy, which is a large package, it is skipped."""
     example = re.search(r"^```python\n(.*?)^```", (ROOT / document).read_text(), flags=re.M | re.S)[1]
     assert f"{library} import" in example or f"import {library}" in example
     as_list = pytest.importorskip(library).array if library == "numpy" else list

@@ -1,4 +1,4 @@
-"""The program `bloomery` against real servers: small data, every subcommand."""
+"""The program `bloomery` against real servers: every subcommand, with small data."""
 
 import contextlib
 import fcntl
@@ -34,7 +34,7 @@ def port(server):
 
 @pytest.fixture
 def lines(tmp_path):
-    """A file of 5000 items, and the items."""
+    """The path of a file with 5000 items, and the items."""
     items = [f"user:{number}" for number in range(5000)]
     path = tmp_path / "items.txt"
     path.write_text("".join(item + "\n" for item in items))
@@ -50,7 +50,7 @@ def present(server, key, items, command="BF.MEXISTS"):
 
 
 def test_plan_says_what_the_server_will_say(server, port):
-    """The memory, probes and error rates that plan prints are those of the filter its command creates."""
+    """The memory, probes and error rates that plan prints are those of the filter that the planned command creates."""
     for options in (["--nonscaling"], [], ["--counting=8"], ["--window", "5"], ["--ttl", "24h"], ["--shards", "4", "--layout", "classic"]):
         plan = as_json("plan", "-n", "100k", "-e", "0.1%", *options)["filter"]
         server.command(*plan["command"].replace("KEY", "planned").split())
@@ -151,12 +151,12 @@ def test_load_over_several_connections(server, port, lines):
 
 @pytest.mark.parametrize("kind, count", [("--counting=8", "BF.COUNT"), ("--cuckoo", "CF.COUNT")])
 def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, lines, kind, count):
-    """Killed at random moments and resumed: no item of a counting or cuckoo filter is added twice, and none is missed.
+    """Kills a load at random moments and resumes it: every item is added to the counting or cuckoo filter exactly once.
     """
     path, items = lines
     rate = [] if kind == "--cuckoo" else ["-e", "0.0001"]
     state = tmp_path / "state"
-    # A reserve that is larger than the items, so that counts are exact.
+    # The capacity is much larger than the number of items, so that counts are exact.
     words = ["load", "stock", path, "--resume", state, "--batch", "50"]
     run("load", "stock", "-n", "1M", *rate, kind, port=port, input="")
     rng = random.Random(7)
@@ -166,12 +166,12 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
         process.send_signal(rng.choice([signal.SIGKILL, signal.SIGINT]))
         process.communicate()
     run(*words, port=port)
-    run(*words, port=port)  # all are in: nothing is left to add
+    run(*words, port=port)  # all items were added, so nothing is left to do
     assert server.command("EXISTS", "{stock}:bloomery-load") == 0
     with server.client() as client:
         total = client.execute_command("BF.CARD" if rate else "CF.INFO", "stock")
         total = total if rate else dict(zip(total[::2], total[1::2], strict=True))[b"Number of items inserted"]
-        assert total in (5000, 4999, 4998)  # BF.CARD leaves out items that tested positive before they were added
+        assert total in (5000, 4999, 4998)  # BF.CARD doesn't count items that tested positive before they were added
         if not rate:
             assert total == 5000
         counts = [client.execute_command(count, "stock", item) for item in items[::25]]
@@ -179,13 +179,13 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
 
 
 def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
-    """A load that was accepted in part continues with smaller batches, and with empty lines in the input: each item
+    """After a batch was accepted in part, the load continues with smaller batches. The input has empty lines. Each item
     counts once."""
     path, state = tmp_path / "items.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
     server.command("BF.RESERVE", "stock", "0.000001", "40", "COUNTING", "8")
     run("load", "stock", path, "--resume", state, "--batch", "50", port=port, status=SERVER)
-    # A user deletes items to make room. What the load had added stays added.
+    # A user deletes items to make room. The load doesn't add them again.
     for number in range(40):
         assert server.command("BF.COUNT", "stock", number) == 1
         server.command("BF.DEL", "stock", number)
@@ -200,7 +200,7 @@ def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_p
 def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     path, state = tmp_path / "many.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
-    # 20,000 commands: long enough to be interrupted on any machine.
+    # These 20,000 commands take long enough to be interrupted on any machine.
     words = ["load", "users", path, "--resume", state, "--batch", "50"]
     server.command("BF.RESERVE", "users", "0.01", "1000000")
     process = subprocess.Popen(
@@ -221,12 +221,12 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     _, errors = run(*words, port=port)
     assert f"continuing after byte {kept['offset']}" in errors
     assert all(present(server, "users", range(0, 1_000_000, 97)))
-    # A load continues with a file that has grown, and sends only what is new.
+    # If the file has grown, the load continues and sends only the new items.
     with path.open("a") as file:
         file.write("appended\n")
     assert as_json(*words, port=port)["resumed_from"] > 0
     assert present(server, "users", ["appended"]) == [1]
-    # A load with another input ignores that account.
+    # A load of a different file refuses that state.
     other = tmp_path / "other.txt"
     other.write_text("x\n")
     _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
@@ -244,7 +244,7 @@ def test_who_interrupts_waits_for_the_command_under_way_and_who_insists_does_not
         )
         assert " items, " in process.stderr.readline()
         server.command("CLIENT", "PAUSE", "60000", "WRITE")
-        time.sleep(0.2)  # it waits for a reply by now
+        time.sleep(0.2)  # by now, the program is waiting for a reply
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.3)
@@ -263,7 +263,7 @@ def test_progress_is_lines_in_a_pipe(port, server, tmp_path):
     server.command("BF.RESERVE", "users", "0.01", "1000000")
     path = tmp_path / "many.txt"
     path.write_text("".join(f"{number}\n" for number in range(300_000)))
-    # 15,000 commands, one after the other, take longer than the interval on any machine.
+    # On any machine, 15,000 commands one after the other take longer than the interval.
     _, errors = run("load", "users", path, "--batch", "20", "--interval", "0.1", port=port)
     assert re.search(r"^bloomery: [\d,]+ items, \d+%, [\d,]+/s, \d+ s left$", errors, flags=re.M), errors
     _, errors = run("load", "users", path, "-q", port=port)
@@ -280,7 +280,7 @@ def test_progress_is_a_bar_on_a_terminal(port, server, tmp_path):
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=stderr, text=True)
     os.close(stderr)
     seen = b""
-    with contextlib.suppress(OSError):  # the end of a terminal
+    with contextlib.suppress(OSError):  # the program has closed the terminal
         while more := os.read(terminal, 65536):
             seen += more
     os.close(terminal)
@@ -311,7 +311,7 @@ def test_a_full_filter_ends_the_load_and_says_where(server, port, lines):
     path, _ = lines
     server.command("BF.RESERVE", "small", "0.01", "100", "NONSCALING")
     _, errors = run("load", "small", path, port=port, status=SERVER)
-    # The cause first.
+    # The error message names the cause first.
     assert re.match(r"bloomery: ERR non scaling filter is full; .*\. [\d,]+ items are in: all before byte 0 of", errors), errors
     server.command("SET", "text", "x")
     _, errors = run("load", "text", path, port=port, status=SERVER)
@@ -326,7 +326,8 @@ def test_load_backfills_a_rebuild(server, port, lines):
     path, items = lines
     server.command("BF.RESERVE", "users", "0.01", "100", "ONFULL", "SATURATE")
     server.command("BF.REBUILD", "users", "BEGIN", "CAPACITY", "10000", "ERROR", "0.0001")
-    # Few, because the server counts a command again when it goes on after a pause, and on a busy machine it may pause.
+    # Few items, so that the command isn't split into pieces even on a busy machine: the server counts each piece as a
+    # call.
     few = path.with_name("few.txt")
     few.write_text("\n".join(items[:200]))
     server.command("CONFIG", "RESETSTAT")
@@ -352,7 +353,7 @@ def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, line
         exists = "CF.MEXISTS" if kind == ["--cuckoo"] else "BF.MEXISTS"
         assert all(present(server, "users", items, exists)), kind
         run("pull", "users", pulled, "--replace", port=port)
-        # The pieces of a filter say which filter they belong to, so the bytes aren't the same.
+        # Each piece says which filter it belongs to, so the bytes of the two files differ.
         assert pulled.stat().st_size == built.stat().st_size, kind
         out, _ = run("test", "--filter", pulled, "--from", path, "--count")
         assert out == "5,000 of 5,000 items test positive\n"
@@ -361,8 +362,8 @@ def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, line
 
 
 def test_push_merges_what_goes_together(server, port, tmp_path):
-    """After the merge of two separate filters, one has the items of both. Filters that can't be merged change nothing,
-    and leave no key."""
+    """After two separate filters are merged, one contains the items of both. If filters can't be merged, nothing
+    changes, and no temporary key is left."""
     path, other = tmp_path / "f.bloom", tmp_path / "other.bloom"
     server.command("BF.RESERVE", "paris", "0.01", "1000")
     server.command("BF.RESERVE", "rome", "0.01", "1000", "LIKE", "paris")
@@ -391,7 +392,7 @@ def test_push_merges_what_goes_together(server, port, tmp_path):
 
 @pytest.mark.parametrize(("capacity", "commands"), [(800_000, 1), (900_000, 4)])
 def test_push_merges_a_short_file_by_one_command(server, port, tmp_path, capacity, commands):
-    """The longest is that of a load's piece, 1 MiB of cells. Longer files are uploaded first."""
+    """One command can merge a file of up to 1 MiB of cells, like a piece of a load. Longer files are uploaded first."""
     path = tmp_path / "f.bloom"
     run("build", path, "-n", str(capacity), "-e", "0.01", "--nonscaling", input="ada\n")
     server.command("CONFIG", "RESETSTAT")
@@ -424,8 +425,8 @@ def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_pat
 
 
 def test_a_time_to_live_that_no_server_takes_changes_nothing(server, port, tmp_path):
-    """It is refused before anything is sent if it is too long for every server, and in any case before the key is
-    replaced."""
+    """A time to live that is too long for every server is refused before anything is sent. Others are always refused
+    before the key is replaced."""
     path = tmp_path / "f.bloom"
     run("build", path, "-n", "100", "-e", "0.01", input="ada\n")
     server.command("BF.RESERVE", "users", "0.01", "100")
@@ -459,7 +460,7 @@ def test_a_push_that_ends_early_leaves_nothing(server, port, tmp_path, end):
                 time.sleep(0.2)
                 expected = INTERRUPTED, "interrupted; users is unchanged"
             case "refused":
-                client.config_set("maxmemory", 1000)  # the end of a load is taken all the same
+                client.config_set("maxmemory", 1000)  # ending a load is still allowed
                 expected = SERVER, "users is unchanged"
             case "not swapped":
                 client.execute_command("ACL", "SETUSER", "default", "-eval")
@@ -475,15 +476,15 @@ def test_a_push_that_ends_early_leaves_nothing(server, port, tmp_path, end):
 
 
 def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):
-    """Another connection tests while filters are swapped: each answer is that of one of them, and both have the item.
-    """
+    """Another connection tests an item while filters are swapped. Each answer comes from one of two filters, and both
+    contain the item."""
     path, _ = lines
     file = tmp_path / "f.bloom"
     run("build", file, path, "-n", "2M", "-e", "0.001")
     run("push", file, "users", port=port)
     asked, pushes = 0, 0
     with server.client() as client:
-        # On a busy machine few tests come in during one push.
+        # On a busy machine, few tests complete during one push.
         while pushes < 3 or asked <= 30:
             process = subprocess.Popen(
                 command("push", file, "users", "--replace", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -513,7 +514,7 @@ def test_damaged_files_are_refused(server, port, tmp_path):
 
 
 def test_pull_in_the_format_of_the_original(server, port, tmp_path):
-    """The file is what BF.EXPORT returns, also for filters that need several replies. Other filters are refused."""
+    """The file has the bytes that BF.EXPORT returns, even if that takes several replies. Native filters are refused."""
     path = tmp_path / "pulled"
     with server.client() as client:
         guava = struct.pack(">BBI", 1, 7, 3 << 15) + random.Random(1).randbytes(3 << 18)
@@ -535,7 +536,7 @@ def test_pull_in_the_format_of_the_original(server, port, tmp_path):
 
 
 def test_pull_while_items_are_added(server, port, tmp_path):
-    """Every item from before the pull is in the file, and the file is whole; --snapshot leaves no key behind."""
+    """The file is complete and contains every item that was added before the pull. --snapshot leaves no key behind."""
     server.command("BF.RESERVE", "users", "0.001", "2000000", "NONSCALING")
     with server.client() as client:
         client.execute_command("BF.MADD", "users", *range(1000))
@@ -579,7 +580,7 @@ def test_redisblooms_filters_travel(server, port, tmp_path):
 
 
 def fill_with_everything(server):
-    """Every type and encoding that this server has, including filters."""
+    """Creates keys of every type and encoding that this server has, including filters."""
     with server.client() as client:
         call = client.execute_command
         long = "x" * 100
@@ -605,7 +606,7 @@ def fill_with_everything(server):
             try:
                 call("HEXPIRE", key, 1000, "FIELDS", 1, "field" if key == "hash" else "field:7")
             except redis.ResponseError:
-                pass  # a server that knows no such command
+                pass  # this server doesn't have the command
         call("SELECT", 3)
         call("SET", "other", "database")
         call("BF.RESERVE", "fixed", "0.01", "1000", "NONSCALING")
@@ -640,7 +641,7 @@ def test_inspect_reads_whatever_this_server_saves(server, tmp_path):
     assert filters["moved"]["key_type"] == "MBbloom--"
     out, _ = run("inspect", path)
     assert "6 of them filters; its checksum is correct" in out
-    # Damage anywhere is found, at the latest by the checksum.
+    # Damage is found wherever it is, at the latest when the checksum is verified.
     whole = path.read_bytes()
     rng = random.Random(3)
     for _ in range(40):
@@ -717,7 +718,7 @@ def test_the_variables_of_redis_cli_name_the_server(server, port):
     words = ["stats", "nothing"]
     assert "no filter" in run(*words, env=url, status=USAGE)[1]
     assert "no filter" in run(*words, "-u", url["REDIS_URL"], "-a", "secret", status=USAGE)[1]
-    # Variables of this program, and arguments that come with the address, take precedence.
+    # The program's own variables, and credentials in the address, take precedence.
     run(*words, env={**url, "BLOOMERY_PASSWORD": "wrong"}, status=SERVER)
     whole = f"redis://ada:secret@127.0.0.1:{port}"
     assert "no filter" in run(*words, env={"REDIS_URL": whole, "REDISCLI_AUTH": "wrong"}, status=USAGE)[1]
@@ -778,13 +779,13 @@ def test_top_copes_with_thousands(server, port):
 
 
 def used(server) -> float:
-    """Seconds of processor time that the server and the ended programs have used."""
+    """CPU time in seconds that the server and the programs that have ended used."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return server.processor() + ended.ru_utime + ended.ru_stime
 
 
 def test_top_draws_a_terminal(server, port):
-    """A real terminal: the frame appears, and q ends it."""
+    """On a real terminal, `top` draws its frame, and q ends it."""
     server.command("BF.MADD", "users", "ada")
     child, terminal = pty.fork()
     if child == 0:

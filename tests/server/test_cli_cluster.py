@@ -1,4 +1,4 @@
-"""The program `bloomery` against a cluster, over TLS, and over a socket."""
+"""The program `bloomery` with a cluster, over TLS, and over a Unix socket."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ def cluster(spec):
 
 @pytest.fixture
 def of_cluster(cluster):
-    """Options that name the cluster by one of its nodes."""
+    """The options that connect to the cluster through one of its nodes."""
     for primary in cluster.primaries():
         primary.command("FLUSHALL", "SYNC")
     yield ["--cluster", "--url", f"redis://127.0.0.1:{cluster.nodes[0].port}"]
@@ -59,7 +59,8 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
 
 @EVERY_SERVER
 def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
-    """The same filter as the Python package's SpreadBloom: same keys, same capacities, and each knows what the other added."""
+    """The program and the Python package's SpreadBloom make the same filter, with the same keys and capacities. Each
+    finds the items that the other added."""
     parts, count = 24, 20_000
     items = [f"user:{number}" for number in range(count)] + ["na\u00efve", "x" * 70_000]
     lines = tmp_path / "items.txt"
@@ -80,11 +81,11 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         assert ours["items"] == stats["number_of_items_inserted"]
         other = SpreadBloom(client, "others", parts).reserve(0.001, 30_000)
         assert other.stats()["capacity"] == ours["capacity"]
-        # Parts lie on all nodes.
+        # There are parts on all nodes.
         assert len({cluster.owner(key_slot(key.encode())) for key in theirs.keys}) == 3
         theirs.add("from Python")
         assert run("test", "users", "from Python", *spread)[0] == "yes from Python\n"
-        # The same again, with new items: nothing else changes.
+        # If the same load runs again with one more item, nothing else changes.
         lines.write_text(lines.read_text() + "one more\n")
         out, errors = run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
         assert "20,003 items in, 1 of them new" in out and "users exists already" in errors
@@ -93,7 +94,7 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         found, _ = run("test", "users", "--from", strangers, *spread)
         answers = theirs.contains_many([f"stranger:{number}" for number in range(10_000)])
         assert [line[:3] == "yes" for line in found.splitlines()] == answers
-        # A part that is missing is named, and created again.
+        # Reports name a missing part, and a load creates it again.
         client.delete(theirs.keys[5])
         assert as_json("stats", "users", *spread)["missing"] == [theirs.keys[5]]
         out, _ = run("stats", "users", *spread)
@@ -118,7 +119,8 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
 
 
 def test_a_filter_in_parts_is_built_without_a_server(cluster, of_cluster, tmp_path):
-    """The same parts as `load --spread` makes: each item in its own part, with the same capacities."""
+    """The parts are the same as those that `load --spread` makes: the same items in each part, and the same capacities.
+    """
     parts = 12
     lines, file = tmp_path / "items.txt", tmp_path / "built.bloom"
     lines.write_text("".join(f"user:{number}\n" for number in range(5000)))
@@ -161,7 +163,7 @@ def test_a_filter_in_parts_is_built_without_a_server(cluster, of_cluster, tmp_pa
 
 @pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])
 def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
-    """The filter's slot moves while it is filled: no item is missing, and none was added twice."""
+    """The filter's slot moves while the filter is being filled. No item is missing, and none was added twice."""
     lines = tmp_path / "items.txt"
     lines.write_text("".join(f"{number}\n" for number in range(300_000)))
     words = ["load", "users", lines, "-n", "300k", "-e", "0.000001", "--batch", "200", "-q", *of_cluster]
@@ -207,7 +209,7 @@ def test_tls(new_server, authority, tmp_path):
     ):
         assert run("test", "users", "ada", *words)[0] == "yes ada\n"
         assert [row["key"] for row in as_json("top", "--once", "-i", "0.1", *words)["filters"]] == ["users"]
-    # The client trusts no certificate by default, and the server refuses a client without one.
+    # By default, the client doesn't trust the server's certificate. The server refuses a client without a certificate.
     _, errors = run("test", "users", "ada", "-p", port, "--tls", *own, status=SERVER)
     assert "certificate" in errors.lower()
     run("test", "users", "ada", "-p", port, "--cacert", ca, status=SERVER)

@@ -1,4 +1,4 @@
-"""The program `bloomery` and servers that aren't what it expects: slow, changing, lying, or hostile."""
+"""The program `bloomery` with servers that aren't what it expects: slow, changing, lying, or hostile."""
 
 import collections
 import contextlib
@@ -36,7 +36,7 @@ def is_harmless(text: str) -> bool:
 
 
 class FakeServer:
-    """Replies to each command with the bytes that `replies` has for its name."""
+    """Replies to each command with the bytes that `replies` holds under the command's name."""
 
     def __init__(self, replies: dict):
         self.replies = replies
@@ -76,7 +76,7 @@ INFO = b"*4\r\n" + text("Kind") + text("fixed") + text("Identity") + text("0" * 
     "reply", [b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"$3\r\n1.5\r\n", b"*0\r\n", b":-1\r\n", b"+QUEUED\r\n"], ids=bytes.decode
 )
 def test_an_unexpected_reply_is_no_success(reply):
-    """A proxy that answers +OK, or a transaction that was left open: nothing was added."""
+    """If a proxy answers +OK, or a transaction was left open, nothing was added."""
     with FakeServer({"BF.STATS": INFO, "BF.BULKADD": reply}) as server:
         _, errors = run("load", "k", port=server.port, input="ada\ngrace\n", status=SERVER)
         assert "unexpected reply to BF.BULKADD" in errors
@@ -84,7 +84,7 @@ def test_an_unexpected_reply_is_no_success(reply):
 
 @pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":1\r\n", b"$2\r\n\xff\xff\r\n", b"$0\r\n\r\n", b"*0\r\n"], ids=repr)
 def test_an_unexpected_reply_is_no_answer(reply, tmp_path):
-    """A nil is not a no."""
+    """For example, nil must not be taken for "no"."""
     with FakeServer({"BF.STATS": INFO, "BF.BULKTEST": reply, "BF.SCANDUMP": reply}) as server:
         _, errors = run("test", "k", "ada", "grace", port=server.port, status=SERVER)
         assert "unexpected reply to BF.BULKTEST" in errors
@@ -169,7 +169,7 @@ def test_a_long_name_does_not_make_every_row_long(new_server):
 
 
 def test_a_pull_of_redisblooms_cuckoo_filter_that_is_compacted_meanwhile(new_server, tmp_path):
-    """Its pieces don't say whether fingerprints have moved from pieces not yet read to pieces already read."""
+    """The filter's pieces don't say whether fingerprints have moved from pieces not yet read to pieces already read."""
     server, path = new_server(), tmp_path / "file"
     arrival = arrivals()["cf:default"]
     added = [f"new:{number}" for number in range(3000)]
@@ -227,7 +227,7 @@ def test_a_server_that_trickles_does_not_hold_the_exporter():
             time.sleep(0.2)
 
     with FakeServer({"INFO": trickle, "SCAN": trickle}) as server, Exporter("--port", server.port, "--timeout", 1) as exporter:
-        assert exporter.value("bloomery_up") == 0  # a page comes, though the reply does not end
+        assert exporter.value("bloomery_up") == 0  # the exporter answers although the reply doesn't end
         before = threads(exporter)
         clients = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
         for client in clients:
@@ -243,7 +243,7 @@ def test_idle_clients_do_not_keep_others_out(new_server):
     with Exporter("--port", new_server().port) as exporter:
         idle = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(100)]
         for client in idle[::2]:
-            client.sendall(b"GET /metrics HTTP/1.1\r\n")  # and no more
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")  # the request never ends
         assert exporter.get("/-/healthy")[0] == 200
         assert exporter.value("bloomery_up") == 1
         for client in idle:
@@ -263,8 +263,8 @@ def test_a_file_without_certificates_is_refused(tmp_path):
 
 
 def test_crafted_files(new_server, tmp_path):
-    """Damage under correct checksums, as a filter file and as a DUMP payload: it is read or refused within seconds,
-    without a panic and in little memory, whatever sizes the file declares.
+    """Filter files and DUMP payloads that are damaged but have correct checksums are read or refused within seconds,
+    without a panic and with little memory, whatever sizes the file declares.
     """
 
     def is_little():

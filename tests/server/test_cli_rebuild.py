@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
 OLD = [f"old:{number}" for number in range(1000)]
 NEW = [f"new:{number}" for number in range(5000)]
-SMALL = "0.000000001"  # an error rate at which no absent item of these tests is confused
+SMALL = "0.000000001"  # an error rate at which no absent item in these tests tests positive
 
 
 def text(items) -> str:
@@ -34,7 +34,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def key(server):
-    """A filter with the old items."""
+    """The key of a filter with the old items."""
     server.command("BF.RESERVE", "k", SMALL, 1000)
     server.command("BF.MADD", "k", *OLD)
     return "k"
@@ -50,7 +50,7 @@ def is_running(server, key="k") -> bool:
 
 @contextlib.contextmanager
 def begun(server, *words):
-    """A rebuild that waits for more items, after enough of them for several commands."""
+    """A rebuild that has read enough items for several commands and waits for more."""
     process = subprocess.Popen(
         command("rebuild", "k", "-", *words, port=server.port),
         stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ def begun(server, *words):
 @EVERY_SERVER
 def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
     server.command("EXPIRE", key, 5000)
-    # With a seed, because in one of fifteen filters an item tests positive before it is added, and isn't counted.
+    # The seed is fixed because in 1 of 15 filters, an item tests positive before it is added, so it isn't counted.
     with begun(server, "--seed", "7") as process:
         assert found(server, OLD) == 1000 and found(server, range(1000)) == 0
         server.command("BF.ADD", key, "live")
@@ -84,7 +84,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
         assert out.startswith("k: rebuilt from 105,000 items, and has 105,001 now, "), out
     assert found(server, [*NEW, "live"]) == 5001 and found(server, OLD) == 0
     assert server.command("TTL", key) > 4000 and not is_running(server)
-    # From several files, with its own options.
+    # Rebuild from several files, with options that differ from the filter's.
     other = path.with_name("other.txt")
     other.write_text(text(OLD) + "\n\n")
     words = "-n", "10k", "-e", SMALL, "--counting", "--seed", "7"
@@ -96,7 +96,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
 
 
 def test_a_static_filter_is_made_and_made_again(server, path):
-    """Works also if there was no key. Items that come twice count once."""
+    """This also works if there was no key. Items that occur several times count once."""
     words = "--static", "-e", SMALL
     for items, words in [(NEW, words), (NEW[:100] * 7, words), (OLD, [])]:
         path.write_text(text(items))
@@ -123,7 +123,7 @@ def test_what_fails_leaves_the_filter_as_it_was(server, key, path, words, conten
     _, errors = run("rebuild", key, path, *words, port=server.port, status=status)
     assert why in errors and "the rebuild was aborted, and k serves as before" in errors
     assert server.command("DUMP", key) == before and not is_running(server)
-    if not content:  # that is meant
+    if not content:  # --at-least 0 allows an empty filter
         run("rebuild", key, path, *words, "--at-least", 0, port=server.port)
         assert server.command("BF.CARD", key) == 0
 
@@ -157,7 +157,7 @@ def test_interrupted(server, key, stop, words):
     before = server.command("DUMP", key)
     with begun(server, *words) as process:
         process.send_signal(stop)
-        process.wait(30)  # though its input has not ended
+        process.wait(30)  # although its input hasn't ended
         assert process.returncode == INTERRUPTED
         assert "interrupted: the rebuild was aborted, and k serves as before" in process.stderr.read()
     assert server.command("DUMP", key) == before and not is_running(server)
@@ -165,7 +165,7 @@ def test_interrupted(server, key, stop, words):
 
 @pytest.mark.parametrize("words", [[], ["--static"]])
 def test_every_reply_may_be_lost(server, path, words):
-    """Loses the n-th reply, for every n. Either the old filter serves or the new one, as the program reports, and no
+    """Loses the n-th reply, for every n. Afterwards the old or the new filter serves, as the program reports, and no
     rebuild is left running."""
     ends = set()
     for lost in range(100):
@@ -183,15 +183,15 @@ def test_every_reply_may_be_lost(server, path, words):
         ends.add((done.returncode, is_new))
         if next(replies) <= lost:
             break
-    # The lost replies include those before BEGIN, while the filter was filled, that of COMMIT, and those for the
-    # report.
+    # The lost replies include those before BEGIN, those while the filter was being filled, the reply to COMMIT, and
+    # those for the report.
     assert ends == {(SERVER, False), (DONE, True), (SERVER, True)} and done.returncode == DONE
 
 
 def test_another_rebuild_is_left_alone(server, key):
-    """A rebuild that replaced ours doesn't have all of our items, so we must not end it."""
+    """A rebuild that replaced the program's own lacks some of its items, so the program must not end it."""
     with begun(server) as process, server.client() as client:
-        # At once: between the two, the program would meet a key without a rebuild.
+        # In one transaction, so that the program never sees the key without a rebuild.
         both = client.pipeline(transaction=True)
         both.execute_command("BF.REBUILD", key, "ABORT")
         both.execute_command("BF.REBUILD", key, "BEGIN", "CAPACITY", 1_000_000)

@@ -1,6 +1,6 @@
 """examples/clients: the same short session in every popular client. test_clients.py and test_node_redis.py try the
-typed calls of some of them. A program whose client isn't installed is skipped. scripts/clients installs all of them,
-and then none may be skipped.
+typed calls of some clients. A program whose client isn't installed is skipped. After scripts/clients has installed all
+clients, no program may be skipped.
 """
 
 import os
@@ -19,23 +19,24 @@ pytestmark = pytest.mark.every_server("clients talk to the server, which convert
 PROGRAMS = ROOT / "examples" / "clients"
 PAGE = ROOT / "docs" / "CLIENTS.md"
 
-# What scripts/clients has installed: a folder for each version of a package from PyPI, and one for those from npm.
+# Where scripts/clients installs clients: a folder for each version of a PyPI package, and folders for npm packages.
 INSTALLED = ROOT / ".cache" / "clients"
 
-# ada is new. Of ada and grace, one is new. Of ada and barbara, the first is present. There are two items.
+# Adding ada adds one item. Of ada and grace, one is new. Of ada and barbara, the first is present. In the end, there
+# are two items.
 SAYS = "1 1 80 2\n"
 
 
 def pythons(program: str) -> list[tuple[str, list]]:
-    """One for each installed version of the package that the program's first line names."""
+    """A name and a command for each installed version of the package that the program's first line names."""
     package = re.match(r"# pip install (\S+)\n", (PROGRAMS / program).read_text())[1]
     found = [(path.name, [path / "bin" / "python", PROGRAMS / program]) for path in INSTALLED.glob(f"{package}-[0-9]*")]
-    is_ours = package in ("redis", "valkey")  # which the tests themselves need
+    is_ours = package in ("redis", "valkey")  # packages that the tests themselves need
     return found or [(package, [sys.executable, PROGRAMS / program] if is_ours else [])]
 
 
 def node(program: str) -> list[tuple[str, list]]:
-    """Modules are searched for next to the program, so a copy is run there."""
+    """The same for Node.js. It searches for modules next to the program, so a copy is run there."""
     package = re.match(r"// npm install (\S+)\n", (PROGRAMS / program).read_text())[1]
     folders = [path for path in INSTALLED.glob("npm*") if (path / "node_modules" / package).exists()]
     return [(f"{package} {folder.name}", ["node", folder / program]) for folder in folders] or [(package, [])]
@@ -59,7 +60,7 @@ def cases() -> list:
 
 
 def is_installed(suffix: str, stem: str) -> bool:
-    """Whether the client's library is there, as Debian installs it."""
+    """Whether the client's library is installed where Debian puts it."""
     asks = {
         ".php": ["php", "-r", "exit(class_exists('Redis') && stream_resolve_include_path('Predis/autoload.php') ? 0 : 1);"],
         ".rb": ["ruby", "-e", "require 'redis'"],
@@ -72,7 +73,7 @@ def is_installed(suffix: str, stem: str) -> bool:
 
 
 def built(command: list, folder: Path) -> list:
-    """The command that runs a program which has to be compiled first."""
+    """Compiles or copies the program if that is necessary, and returns the command that runs it."""
     run, source, program = command[0], command[1], folder / "program"
     environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(folder)}
     if run == "go":
@@ -98,7 +99,7 @@ def test_the_session(server, tmp_path, program, client, command):
 
 
 def test_the_page_shows_the_programs():
-    """Each of them is complete, and there are no others."""
+    """The page shows and links every program in full, and no others."""
     blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S)
     programs = [path.read_text() for path in PROGRAMS.iterdir()]
     linked = set(re.findall(r"\(\.\./examples/clients/([\w.]+)\)", PAGE.read_text()))

@@ -1,6 +1,6 @@
-"""The most used clients: `client.bf()` and `client.cf()` of redis-py and of valkey-py, written for RedisBloom. They
-parse replies into objects and know nothing of Bloomery. So a call that works here works in programs written for
-RedisBloom.
+"""The most widely used clients: `client.bf()` and `client.cf()` of redis-py and valkey-py, which were written for
+RedisBloom. They parse replies into objects and know nothing about Bloomery. So a call that works here also works in
+programs written for RedisBloom.
 """
 
 import pytest
@@ -20,7 +20,8 @@ def client(request, server):
 
 
 def info(commands, key: str) -> dict:
-    """BF.INFO or CF.INFO as the client returns it: an object of its own in RESP2, the map itself in RESP3."""
+    """BF.INFO or CF.INFO as a dictionary. In RESP2, the client returns its own kind of object, in RESP3 the map itself.
+    """
     seen = commands.info(key)
     if isinstance(seen, dict):
         return {name.decode(): value for name, value in seen.items()}
@@ -39,7 +40,7 @@ def info(commands, key: str) -> dict:
 
 
 def copy(client, commands) -> None:
-    """The loop that RedisBloom's documentation shows, from the key "source", of several MiB, to "target"."""
+    """Copies the key "source", of several MiB, to "target" with the loop from RedisBloom's documentation."""
     iterator, chunks = 0, []
     while True:
         iterator, data = commands.scandump("source", iterator)
@@ -48,7 +49,7 @@ def copy(client, commands) -> None:
         chunks.append((iterator, data))
     assert len(chunks) > 3 and sum(len(data) for _, data in chunks) > 3 << 20
     for iterator, data in chunks:
-        assert not client.exists("target")  # not before the last one
+        assert not client.exists("target")  # it exists only after the last chunk
         assert commands.loadchunk("target", iterator, data)
     source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
     assert source == target
@@ -94,7 +95,7 @@ def test_insert(client):
 
 
 def test_stats(client):
-    """`bf()` and `cf()` register parsers for BF.INFO and CF.INFO; the replies of our own fields get through them."""
+    """`bf()` and `cf()` register parsers for BF.INFO and CF.INFO. Replies with our own fields pass through them."""
     client.bf().reserve("bloom", 0.01, 1000)
     client.cf().reserve("cuckoo", 1000)
     for command, key in (("BF.STATS", "bloom"), ("CF.STATS", "cuckoo")):
@@ -130,7 +131,7 @@ def test_items_of_every_type(client):
     items = [0, -1, 2.5, "text", b"\0\r\n%s\xff", "snow ☃", ""]
     assert bloom.madd("types", *items) == [1] * len(items)
     assert bloom.mexists("types", *items) == [1] * len(items)
-    assert bloom.exists("types", "0") == 1  # a number is its text
+    assert bloom.exists("types", "0") == 1  # a number is added as its text
 
 
 def test_pipelines_and_scripts(client):
@@ -144,7 +145,7 @@ def test_pipelines_and_scripts(client):
 
 
 def test_own_commands(client):
-    """No client has methods for them yet; every client can send them."""
+    """No client has methods for these commands yet, but every client can send them."""
     assert client.execute_command("BF.RESERVE", "counts", 0.01, 100, "COUNTING") in (b"OK", True)
     assert client.execute_command("BF.MADD", "counts", "a", "a") == [1, 0]
     assert client.execute_command("BF.COUNT", "counts", "a") == 2
@@ -163,7 +164,8 @@ def test_own_commands(client):
 
 
 def reserve_seeded(client, key: str) -> None:
-    """With random seeds, two items would sometimes look alike, or an item would have the same bucket twice."""
+    """Reserves a filter with a fixed seed. With a random seed, two items might be indistinguishable, or both buckets of
+    an item might be the same."""
     assert client.execute_command("CF.RESERVE", key, 1000, "SEED", 1) in (b"OK", True)
 
 
@@ -240,12 +242,12 @@ def test_cuckoo_insert(client):
 def test_cuckoo_without_room(client):
     cuckoo = client.cf()
     cuckoo.create("fixed", 4, expansion=0)
-    # Each item has the two slots of one bucket, or the four of two.
+    # An item can use four slots in two buckets, or only two slots if both of its buckets are the same.
     room = cuckoo.insert("fixed", ["a"] * 4).count(1)
     assert room == info(cuckoo, "fixed")["Number of items inserted"] and room in (2, 4)
     with pytest.raises(Exception, match="Filter is full"):
         cuckoo.add("fixed", "a")
-    # Both forms are RedisBloom's: CF.INSERT answers booleans in RESP3, and CF.INSERTNX integers.
+    # As in RedisBloom, CF.INSERT answers with booleans in RESP3, and CF.INSERTNX with integers.
     refused = False if client.get_connection_kwargs()["protocol"] == 3 else -1
     assert cuckoo.insert("fixed", ["a"]) == [refused]
     many = cuckoo.insertnx("fixed", ["a", *range(100)])
@@ -268,7 +270,7 @@ def test_cuckoo_items_of_every_type(client):
     items = [0, -1, 2.5, "text", b"\0\r\n%s\xff", "snow ☃", ""]
     assert cuckoo.insertnx("types", items) == [1] * len(items)
     assert cuckoo.mexists("types", *items) == [1] * len(items)
-    assert cuckoo.count("types", "0") == 1  # a number is its text
+    assert cuckoo.count("types", "0") == 1  # a number is added as its text
 
 
 def test_cuckoo_pipelines_and_scripts(client):

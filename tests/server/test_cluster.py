@@ -1,7 +1,7 @@
-"""Filters in a cluster, and between servers: what moves with a slot and what doesn't, what is refused, and how a
-filter that is too large for one string or one node is handled. Also the examples of docs/CLUSTER.md.
+"""Filters in a cluster, and between servers: what moves with a slot and what doesn't, what is refused, and how to
+handle a filter that is too large for one string or one node. Also runs the examples in docs/CLUSTER.md.
 
-`scripts/suite cluster` moves slots under traffic, with filters of every kind, and fails over.
+`scripts/suite cluster` moves slots under traffic, with filters of every kind, and triggers failovers.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def shared_cluster(spec):
 
 @pytest.fixture
 def cluster(shared_cluster):
-    """Three primaries and a replica of each, without keys. A test leaves no slot half moved."""
+    """Three primaries, each with a replica, without keys. No test may leave a slot partly moved."""
     for primary in shared_cluster.primaries():
         primary.command("FLUSHALL", "SYNC")
     yield shared_cluster
@@ -56,13 +56,13 @@ def cluster(shared_cluster):
 
 @pytest.fixture
 def client(cluster):
-    """Follows MOVED and ASK."""
+    """A client that follows MOVED and ASK."""
     with cluster.client() as client:
         yield client
 
 
 def ways(cluster) -> list:
-    """How a slot may move in this cluster."""
+    """The ways to move a slot in this cluster."""
     ways = [cluster.move_slot]
     if migrates_atomically(cluster.nodes[0]):
         ways.append(lambda slot, target: cluster.move_atomically([slot], target))
@@ -100,18 +100,18 @@ def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
             f"{tag}:config",
             mapping={"size": 40, "hashIterations": 5, "expectedInsertions": 4, "falseProbability": 0.01},
         )
-    client.execute_command(*command.format("{x}", "{x}").split())  # it is the slot that is refused, and nothing else
+    client.execute_command(*command.format("{x}", "{x}").split())  # so the only reason for a refusal is the slot
     for node in cluster.primaries():
         with pytest.raises(redis.ResponseError, match="CROSSSLOT|[Kk]eys in request don't hash to the same slot"):
             node.command(*command.format("{x}", "{y}").split())
 
 
-# ---- loads under way ------------------------------------------------------------------------------------------------
+# ---- loads in progress -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
 def test_half_a_load_does_not_move(cluster, client, kind):
-    """A load in progress isn't a key: it stays behind, and never becomes half a filter on the other node."""
+    """A load in progress isn't a key, so it stays on its node and never becomes half a filter on the other one."""
     with Server(cluster.spec) as workbench, workbench.client() as there:
         make(there, kind, "source")
         parts, expected = pieces(there, "source", kind.family), looks(there, ["source"])["source"]
@@ -128,11 +128,11 @@ def test_half_a_load_does_not_move(cluster, client, kind):
         way(slot, away)
         begin_anew(client)
         way(slot, home)
-        load_pieces(client, key, kind.family, parts[-1:])  # what stayed behind is still whole
+        load_pieces(client, key, kind.family, parts[-1:])  # the load that stayed on its node is intact
         assert looks(home.client(), [key])[key] == expected
         client.delete(key)
 
-    # In the middle of its slot's move: the source has no such key, and redirects the client.
+    # While the slot is being moved, the source redirects the client because it doesn't have the key.
     home, away = cluster.owner(slot), cluster.other_primary(slot)
     load_pieces(client, key, kind.family, parts[:-1])
     cluster.begin_move(slot, home, away)
@@ -144,7 +144,8 @@ def test_half_a_load_does_not_move(cluster, client, kind):
 
 @contextlib.contextmanager
 def loads_under_way(node, tag: str = ""):
-    """As many loads as a node allows its clients. They are ended at the end; otherwise later tests would find them."""
+    """As many loads as clients may have in progress on a node. They are completed at the end, so that no later test
+    finds them."""
     with Server(node.spec) as workbench, workbench.client() as there:
         there.execute_command("BF.RESERVE", "source", 0.01, 100)
         head, chunk = pieces(there, "source", "BF")
@@ -160,7 +161,7 @@ def loads_under_way(node, tag: str = ""):
 
 
 def test_loads_of_clients_do_not_keep_a_slot_out(cluster, client):
-    """A node loads what the source of a slot sends, however many loads of clients wait."""
+    """A node loads what the source of a slot sends, however many of its clients' loads are incomplete."""
     slot = key_slot(b"filter")
     client.execute_command("BF.RESERVE", "filter", 0.01, 1000)
     client.execute_command("BF.MADD", "filter", "ada", "bob")
@@ -172,7 +173,7 @@ def test_loads_of_clients_do_not_keep_a_slot_out(cluster, client):
 
 
 def test_loads_of_clients_do_not_keep_replication_out(new_server):
-    """A replica to which clients may write, and in which their loads wait, loads what its primary has loaded."""
+    """A writable replica loads what its primary has loaded, even if loads of the replica's clients are incomplete."""
     primary, replica = new_server(), new_server(config={"replica-read-only": "no"})
     replica.command("REPLICAOF", "127.0.0.1", primary.port)
     primary.replicas.append(replica)
@@ -189,7 +190,7 @@ def test_loads_of_clients_do_not_keep_replication_out(new_server):
 
 
 def test_a_node_does_not_judge_what_moves_in(cluster, client):
-    """Limits are for clients."""
+    """Limits apply only to clients."""
     keys = [f"{{moving}}{kind.name}" for kind in KINDS]
     slot = key_slot(b"moving")
     for kind, key in zip(KINDS, keys, strict=True):
@@ -205,11 +206,11 @@ def test_a_node_does_not_judge_what_moves_in(cluster, client):
 
 
 def test_a_window_goes_on_with_its_clock(cluster, client):
-    """A window's generation follows from the time, on any node. The nodes that it leaves don't rotate it."""
+    """On any node, the time determines a window's generation. A node that a window has left doesn't rotate it."""
     key, slot, every = "window", key_slot(b"window"), 40
     since = int(time.time() * 1000)
     client.execute_command("BF.RESERVE", key, 0.01, 2000, "WINDOW", 64, "EVERY", every, "SINCE", since)
-    added: list[float] = []  # when each was, before it was sent
+    added: list[float] = []  # for each item, the time just before it was sent
 
     def add() -> None:
         added.append(time.monotonic())
@@ -229,7 +230,7 @@ def test_a_window_goes_on_with_its_clock(cluster, client):
             generation = pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Generation"]
             assert generation <= (time.time() * 1000 - since) // every
             answers = client.execute_command("BF.MEXISTS", key, *range(len(added)))
-            living = time.monotonic() - 62 * every / 1000  # a generation less than the window holds at least
+            living = time.monotonic() - 62 * every / 1000  # one generation fewer than the window always covers
             assert all(answer for answer, at in zip(answers, added, strict=True) if at > living)
             cluster.wait_for_replicas()
             with cluster.reader(cluster.replica_of(target)) as replica, target.client() as primary:
@@ -241,13 +242,13 @@ def test_a_window_goes_on_with_its_clock(cluster, client):
 
 
 def rules(name: str) -> list[str]:
-    """The rights that docs/CLUSTER.md gives to a user."""
+    """The ACL rules that docs/CLUSTER.md gives for a user."""
     row = re.search(rf"^\| {name} \| .* \| `(.+)` \|$", GUIDE.read_text(), flags=re.M)
     return row[1].replace("\\|", "|").split()
 
 
 def test_the_rights_that_the_guide_gives_suffice(cluster, client):
-    """Replication, MIGRATE and atomic slot migration as users with few rights, under writes."""
+    """Replication, MIGRATE and atomic slot migration work under writes, as users with only these rights."""
     slot, keys = key_slot(b"users"), {"{users}a": "BF", "{users}b": "BF", "{users}c": "CF"}
     atomically = migrates_atomically(cluster.nodes[0])
     nodes = rules("atomic slot migration" if atomically else "replication")
@@ -259,7 +260,7 @@ def test_the_rights_that_the_guide_gives_suffice(cluster, client):
         node.command("ACL", "LOG", "RESET")
     try:
         for primary in cluster.primaries():
-            primary.command("CLIENT", "KILL", "TYPE", "replica")  # it comes again, as the user
+            primary.command("CLIENT", "KILL", "TYPE", "replica")  # it reconnects as this user
             primary.command("BF.ADD", f"{{{tag_in(own_slots(primary))}}}", "ada")
         cluster.wait_until_ok()
         for primary in cluster.primaries():
@@ -293,7 +294,7 @@ def test_the_rights_that_the_guide_gives_suffice(cluster, client):
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
 def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
-    """MIGRATE refuses it and doesn't change it; in pieces, as docs/CLUSTER.md describes, it can be moved."""
+    """MIGRATE refuses the filter and doesn't change it. It can be moved in pieces, as docs/CLUSTER.md describes."""
     (code,) = [block for block in blocks(GUIDE) if "def move_in_pieces" in block]
     names: dict = {}
     exec(code, names)
@@ -302,7 +303,7 @@ def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
     client.execute_command("PEXPIRE", key, 1_000_000)
     home, away = cluster.owner(slot), cluster.other_primary(slot)
     expected = looks(home.client(), [key])
-    # Neither compressed nor as large as the server's own limit, so that the test is quick.
+    # Without compression and with a lower limit than the server's default, so that the test is quick.
     with home.configured({"rdbcompression": "no"}), away.configured({"proto-max-bulk-len": "2mb"}):
         cluster.begin_move(slot, home, away)
         with home.client() as source, away.client() as target:
@@ -315,7 +316,7 @@ def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
         cluster.finish_move(slot, home, away)
         assert looks(away.client(), [key]) == expected
         assert 900_000 < client.pttl(key) <= 1_000_000
-        if migrates_atomically(home):  # which sends pieces by itself
+        if migrates_atomically(home):  # atomic slot migration sends pieces by itself
             with home.configured({"proto-max-bulk-len": "2mb"}), away.configured({"rdbcompression": "no"}):
                 cluster.move_atomically([slot], home)
             assert looks(home.client(), [key]) == expected
@@ -325,8 +326,8 @@ def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
 
 
 def test_migrate_between_servers(new_server):
-    """Every kind in every state, and other systems' filters: with COPY and without, over an existing key, with its
-    time to live."""
+    """Migrates filters of every kind in every state, and other systems' filters, with and without COPY, over an
+    existing key, and with a time to live."""
     source, target = new_server(), new_server()
     with source.client() as here, target.client() as there:
         make_all(here)
@@ -369,7 +370,7 @@ CLIENTS = {
 
 @pytest.fixture(params=CLIENTS)
 def on_cluster(cluster, request):
-    """Creates objects of the Python package by name: blocking ones, or those of asyncio, used as if they blocked."""
+    """Creates objects of the Python package by name: blocking objects, or asyncio objects used as if they blocked."""
     options = {"host": "127.0.0.1", "port": cluster.primaries()[0].port, **CLIENTS[request.param]}
     library, name = (valkey, "ValkeyCluster") if "valkey" in request.param else (redis, "RedisCluster")
     if "asyncio" not in request.param:
@@ -387,7 +388,7 @@ def on_cluster(cluster, request):
 
 @pytest.fixture
 def spread(on_cluster):
-    """A spread filter that does not exist yet."""
+    """A spread filter that doesn't exist on the servers yet."""
     return on_cluster("SpreadBloom", "users", parts=PARTS)
 
 
@@ -396,7 +397,7 @@ def numbers(count: int, start: int = 0) -> list[str]:
 
 
 def test_the_part_of_an_item_is_that_of_the_guide():
-    """Other languages compute the same."""
+    """Programs in other languages must compute the same parts."""
     rows = re.findall(r"^\| `(\w*)` \| (\d+) \| (\d+) \| `(\{\S+\})` \| (\d+) \|$", GUIDE.read_text(), flags=re.M)
     assert len(rows) >= 4
     for item, parts, part, key, slot in rows:
@@ -407,7 +408,8 @@ def test_the_part_of_an_item_is_that_of_the_guide():
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 64, 1000])
 def test_parts_are_spread_over_the_slots(parts):
-    """Each has its own range, so that nodes with equal ranges have the same number of parts, give or take one."""
+    """Each part has its own range of slots. So nodes with equal ranges have the same number of parts, give or take one.
+    """
     slots = [slot_of(part_key("a name", part, parts)[1:-1]) for part in range(parts)]
     bounds = [16384 * part // parts for part in range(parts + 1)]
     assert all(first <= slot < last for slot, first, last in zip(slots, bounds[:-1], bounds[1:], strict=True))
@@ -418,11 +420,11 @@ def test_parts_are_spread_over_the_slots(parts):
 @pytest.mark.parametrize("capacity", [10, 1000, 100_000, 10_000_000])
 @pytest.mark.parametrize("parts", [2, 7, 64, 1000])
 def test_the_slack_of_a_part(capacity, parts):
-    """With a probability of all but one in a billion, no part overflows: this is the exact binomial tail. And the slack
-    is not larger than necessary."""
+    """The probability that any part overflows is at most one in a billion, as the exact binomial tail shows, and the
+    slack isn't larger than necessary."""
     each = part_capacity(capacity, parts)
     mean = capacity / parts
-    # Starts with the term after the capacity. Later terms fall geometrically, so 1000 of them are more than enough.
+    # The sum starts with the term after the capacity. Later terms decrease geometrically, so 1000 are more than enough.
     p, tail = 1 / parts, 0.0
     for count in range(each + 1, min(capacity, each + 1000) + 1):
         log = math.lgamma(capacity + 1) - math.lgamma(count + 1) - math.lgamma(capacity - count + 1)
@@ -432,7 +434,7 @@ def test_the_slack_of_a_part(capacity, parts):
 
 
 def test_a_spread_filter(spread, client, monkeypatch):
-    """Answers, numbers, refusals. In batches of 96 KiB instead of 1.5 MiB, so that there are several."""
+    """Checks answers, numbers and refusals. Batches are of 96 KiB instead of 1.5 MiB, so that several are needed."""
     monkeypatch.setattr(bloomery_redis._spread, "PIECE_BYTES", 4096)
     with pytest.raises(Exception, match="not found"):
         spread.add("ada")
@@ -467,7 +469,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
     assert stats["number_of_items_inserted"] == new + 4
     assert abs(stats["approximate_number_of_items"] - 29_004) < 300
     assert 30_000 < stats["capacity"] < 45_000
-    # The promise is for parts at their capacity, and chance leaves most of them below it.
+    # The configured rate applies to full parts. By chance, most parts are below their capacity.
     assert stats["error_rate"] == pytest.approx(0.01)
     assert stats["error_rate_now"] < 0.01
     assert stats["fullest"] < 1
@@ -485,7 +487,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
 
 
 def test_all_parts_are_there_after_reserve(cluster, spread, client):
-    """Also with exist_ok: an existing part doesn't hide why another one could not be created."""
+    """This also holds with exist_ok: existing parts don't hide the error if another part couldn't be created."""
     spread.reserve(0.01, 30_000)
     gone = spread.keys[-1]
     client.unlink(gone)
@@ -512,7 +514,7 @@ def test_spread_filters_that_cannot_be(on_cluster, name, parts, text):
 
 
 def test_one_filter_in_a_cluster(on_cluster):
-    """Filters at one key, with a client that finds their node."""
+    """Filters with one key each, with a client that finds the key's node."""
     bloom = on_cluster("Bloom", "seen").reserve(1e-6, 20_000)
     assert bloom.add_many(numbers(10_000)) == 10_000 and all(bloom.contains_many(numbers(10_000)))
     with bloom.rebuild(capacity=50_000) as new:
@@ -523,12 +525,12 @@ def test_one_filter_in_a_cluster(on_cluster):
     other = on_cluster("Bloom", "other")
     with pytest.raises(Exception, match="slot"):
         other.merge(bloom)
-    other.merge_blob(b"".join(piece for _, piece in bloom.dump()))  # bytes are in no slot
+    other.merge_blob(b"".join(piece for _, piece in bloom.dump()))  # blobs belong to no slot
     assert other.card() == 100
 
 
 def test_parts_are_even(cluster, client):
-    """The spread among the nodes, in memory and in items."""
+    """Keys are spread evenly over the nodes, and items evenly over the parts."""
     spread = SpreadBloom(client, "even", PARTS).reserve(0.01, 60_000, nonscaling=True)
     spread.add_many(numbers(60_000))
     for primary in cluster.primaries():
@@ -549,8 +551,8 @@ def test_a_full_part_refuses(spread):
 
 @pytest.mark.parametrize("on_cluster", ["redis-py", "redis-py-asyncio"], indirect=True)
 def test_slots_move_under_a_spread_filter(cluster, spread):
-    """With a client that learns of moves by MOVED and ASK, in every command. Pipelines of valkey-py 6.2 don't follow
-    ASK."""
+    """Every command works with a client that learns about moves from MOVED and ASK. Pipelines of valkey-py 6.2 don't
+    follow ASK."""
     spread.reserve(0.01, 20_000)
     added: list[str] = []
 
@@ -584,7 +586,7 @@ def test_slots_move_under_a_spread_filter(cluster, spread):
 
 @pytest.mark.parametrize("example", examples(GUIDE), ids=lambda example: f"CLUSTER.md:{example.first}")
 def test_example(new_server, example):
-    """On one node that has all slots, so that there are no redirections."""
+    """Runs on one node that has all slots, so that there are no redirections."""
     node = new_server(config={"cluster-enabled": "yes"})
     node.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     wait_for(lambda: cluster_info(node)["cluster_state"] == "ok", "the node to serve")
@@ -593,14 +595,14 @@ def test_example(new_server, example):
 
 
 def test_the_spread_filter_of_the_guide(cluster, monkeypatch):
-    """Runs the example with fewer items. Its comments say what each line returns."""
+    """Runs the example with fewer items. The example's comments say what each line returns."""
     monkeypatch.setattr(sys.modules["redis.cluster"], "RedisCluster", lambda *_: cluster.client())
     (code,) = [block for block in blocks(GUIDE) if "SpreadBloom(" in block]
     assert run_snippet(code.replace("1_000_000_000", "1_000_000"), {}) == 4
 
 
 def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
-    """With other ports, and the programs of the test."""
+    """Runs the commands with different ports, and with the test's own programs."""
     ports = [free_port() for _ in range(6)]
     start, *_ = blocks(GUIDE, "sh")
     script = re.sub(r"\b700(\d)\b", lambda match: str(ports[int(match[1]) - 1]), start)
@@ -624,11 +626,12 @@ def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
             try:
                 client.shutdown(nosave=True)
             except redis.ConnectionError:
-                pass  # it is not running
+                pass  # the node isn't running
 
 
 def test_the_commands_of_the_guide_make_and_reshard_a_cluster(spec):
-    """The shell examples, with other ports: six nodes become a cluster, filters move, and the cluster is healthy."""
+    """Runs the shell examples with different ports. Six nodes become a cluster, filters move, and the cluster is healthy.
+    """
     with Cluster(spec, joined=False) as cluster:
         ports = [str(node.port) for node in cluster.nodes]
 

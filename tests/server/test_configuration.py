@@ -1,6 +1,5 @@
 """The module in the server's configuration: a second load, names that are taken, options that depend on each other. A
-server must start again with whatever its configuration file has become, because its owner may not be there to repair
-it.
+server must start again whatever its configuration file has become, because nobody might be there to repair it.
 """
 
 import re
@@ -17,7 +16,7 @@ EVERY_SERVER = pytest.mark.every_server("the server loads modules and rewrites i
 
 
 class FromFile(Server):
-    """A server with a configuration file, which precedes the arguments of the command line."""
+    """A server with a configuration file, which the server reads before its command-line arguments."""
 
     def command_line(self) -> list[str]:
         self.file = self.directory / "server.conf"
@@ -47,7 +46,8 @@ CYCLES = 5
 @pytest.mark.parametrize("same", [True, False], ids=["same file", "copy"])
 @EVERY_SERVER
 def test_the_module_on_the_command_line_and_in_the_file(spec, tmp_path, same):
-    """Start, CONFIG REWRITE, kill, again: the server starts, has all its keys, and its file keeps one line."""
+    """However often the server starts, runs CONFIG REWRITE and is killed or stopped, it starts again with all its keys,
+    and its file keeps a single `loadmodule` line."""
     copy = tmp_path / "copy.so"
     if not same:
         shutil.copy(MODULE, copy)
@@ -67,7 +67,7 @@ def test_the_module_on_the_command_line_and_in_the_file(spec, tmp_path, same):
 
 @EVERY_SERVER
 def test_three_loads_with_other_arguments(spec):
-    """The first one counts."""
+    """Only the first load takes effect."""
     lines = [f"loadmodule {MODULE} ERROR_RATE 0.5", f"loadmodule {MODULE} PREFIX other"]
     with FromFile(spec, lines, module_args=["ERROR_RATE", "0.25"]) as server, server.client() as client:
         assert server.modules() == ["bf"]
@@ -90,7 +90,7 @@ def test_a_second_load_while_the_server_runs_is_refused(new_server, tmp_path):
 
 # ---- names that are taken -------------------------------------------------------------------------------------------
 
-# A module that has the name bf without being Bloomery.
+# Another module with the name bf.
 OTHER = """
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
@@ -104,7 +104,7 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
 
 @pytest.fixture
 def other(tmp_path):
-    """The file of RedisBloom, if it is there, or else of a module with its name."""
+    """The path of RedisBloom, if it is there, or else of another module with its name."""
     if found := sorted((ROOT / ".cache").glob("**/redisbloom.so")):
         return found[0]
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
@@ -128,7 +128,7 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
         assert server.modules() == ["bf", "bloomery-skipped-1"]
         assert refusal(client, "BL.ADD", "seen", "ada").startswith("unknown command")
         assert "without commands" in server.log()
-    # It can still be loaded under another name, while the module without commands is loaded.
+    # While the module is loaded without commands, it can still be loaded again under another name.
     with FromFile(spec, lines, module_args=["ONCLASH", "SKIP"]) as server, server.client() as client:
         load = ["MODULE", "LOAD", str(MODULE)]
         client.execute_command(*load, "ONCLASH", "SKIP")
@@ -184,7 +184,7 @@ def test_config_set_of_several_options_sets_all_or_none(new_server):
 
 @EVERY_SERVER
 def test_whatever_was_configured_the_server_starts_again(spec):
-    """CONFIG GET returns what was set, and new filters have two buckets."""
+    """New filters have at least two buckets, and the server can read what CONFIG REWRITE wrote."""
     bucket, initial = name(spec, "cf-bucket-size"), name(spec, "cf-initial-size")
     for arguments in ([], ["CF_BUCKET_SIZE", "4"], ["CF_INITIAL_SIZE", "300", "CF_BUCKET_SIZE", "150"]):
         with FromFile(spec, module_args=arguments) as server:
@@ -214,8 +214,8 @@ def test_whatever_was_configured_the_server_starts_again(spec):
 )
 @EVERY_SERVER
 def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
-    """The server unmaps the module. Any pointer into it that the server still called would crash it: timers, changes
-    of the configuration, flushes, SHUTDOWN."""
+    """The server unmaps the module. If it still called a pointer into the module, it would crash: for a timer, a
+    configuration change, a flush, or SHUTDOWN."""
     server = new_server(module=None)
     if server.spec.product == "valkey" and "LOADEX" in words:
         pytest.skip("Valkey 8.1 ends by any module that LOADEX unloads again")
@@ -232,8 +232,8 @@ def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
 
 @EVERY_SERVER
 def test_options_have_valkey_blooms_names_also(spec):
-    """One value under two names, in the file, in CONFIG and as load arguments. The server can read what CONFIG REWRITE
-    writes."""
+    """Each option has one value under two names: in the file, in CONFIG and in load arguments. The server can read what
+    CONFIG REWRITE writes."""
     if option(spec, "error-rate") == "bf-error-rate":
         return
     arguments = "bloom-expansion 4 BLOOM-MEMORY-USAGE-LIMIT 1mb"

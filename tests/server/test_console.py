@@ -1,7 +1,6 @@
-"""The documents, typed into a shell: each command of their `console` blocks runs, and must print what the document
-shows.
+"""The documents' `console` blocks, typed into a shell: each command runs, and must print what the document shows.
 
-kit/console.py describes the blocks, and how to fill in the real output. test_docs.py runs the fenced blocks of the
+kit/console.py describes the blocks, and how to fill in the real output. test_docs.py runs the fenced blocks in the
 language `redis-cli`.
 """
 

@@ -1,5 +1,5 @@
-"""The environment of servers in production: TLS, Sentinel, FAILOVER, WAITAOF, the ACL log, client limits, servers
-without the module."""
+"""What servers meet in production: TLS, Sentinel, FAILOVER, WAITAOF, the ACL log, client limits, and servers without
+the module."""
 
 import contextlib
 import socket
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.every_server("the server does it, with the module in it
 
 
 def test_replication_over_tls(new_server, tmp_path):
-    """Also sends a test that a worker answers, since clients that wait use TLS differently."""
+    """Also sends a BF.BULKTEST that a worker answers, because clients that wait use TLS differently."""
     folder, port = certificates(tmp_path), free_port()
     primary = new_server(config={**tls(folder, port), "tls-replication": "yes"})
     config = {**tls(folder, free_port()), "tls-replication": "yes", "replicaof": ["127.0.0.1", port]}
@@ -40,7 +40,7 @@ def test_replication_over_tls(new_server, tmp_path):
 
 @contextlib.contextmanager
 def sentinel(spec, primary, folder):
-    """A client of a Sentinel that watches `primary`, alone, and declares it dead after half a second."""
+    """A client of a single Sentinel, which watches `primary` and declares it dead after half a second."""
     port = free_port()
     file = folder / "sentinel.conf"
     file.write_text(
@@ -65,8 +65,8 @@ def answers(client) -> bool:
 
 
 def replication(server, field: str):
-    """A field of INFO replication, if the server answers. Sentinel makes servers that it reconfigures disconnect their
-    clients."""
+    """A field of INFO replication, or None if the server doesn't answer: when Sentinel reconfigures a server, it makes
+    the server disconnect its clients."""
     try:
         return server.info("replication").get(field)
     except redis.ConnectionError:
@@ -98,7 +98,7 @@ def test_sentinel_replaces_a_killed_primary(spec, new_server, tmp_path):
 
 
 def test_failover_while_many_items_are_added_and_tested(new_server):
-    """FAILOVER pauses clients. If a module wrote meanwhile, the server would abort."""
+    """FAILOVER pauses clients. If a module wrote during the pause, the server would abort."""
     primary = new_server()
     replica = primary.replica()
     acknowledged, stop = [], threading.Event()
@@ -187,8 +187,8 @@ def test_the_acls_log_says_what_was_denied(server):
 
 
 def test_a_client_that_waits_with_much_memory_is_evicted(new_server):
-    """`maxmemory-clients` disconnects clients that hold much memory, including those that wait for a worker. Their
-    jobs end with them."""
+    """With `maxmemory-clients`, the server disconnects clients that use a lot of memory, including clients that wait for
+    a worker. Their jobs then end."""
     server = new_server(module_args=["threads", 1], config={"maxmemory-clients": "32mb"})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "filter", 0.001, 1_000_000, "NONSCALING")
@@ -208,8 +208,8 @@ def test_a_client_that_waits_with_much_memory_is_evicted(new_server):
 
 
 def test_a_server_without_the_module_leaves_the_data_as_it_is(spec, new_server):
-    """Without the module, the server refuses to start with filters in its file. With it, all filters are there again.
-    """
+    """If the dump file contains filters, the server refuses to start without the module. With the module, all filters
+    are there again."""
     server = new_server(config={"save": ["3600", "1"]})
     with server.client() as client:
         keys = make_all(client, SMALL)
@@ -231,8 +231,8 @@ def test_a_server_without_the_module_leaves_the_data_as_it_is(spec, new_server):
 
 
 def test_a_replica_without_the_module_ends(new_server):
-    """Without the module, the replica can't load what its primary sends, and exits. The primary is unaffected. With
-    the module, the replica gets in sync."""
+    """A replica without the module can't load what its primary sends, and exits. The primary is unaffected. A replica
+    with the module syncs."""
     primary = new_server()
     with primary.client() as client:
         client.execute_command("BF.ADD", "filter", "ada")

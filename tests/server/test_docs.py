@@ -1,7 +1,8 @@
 """The documentation, checked against real servers: every example runs, and every command, option and error is
 documented.
 
-kit/documents.py defines an example, and fills in real replies. test_console.py runs what documents type into a shell.
+kit/documents.py defines what an example is, and fills in real replies. test_console.py runs the documents' shell
+sessions.
 """
 
 import re
@@ -30,7 +31,7 @@ def test_example(server, example):
 
 
 def registered(server):
-    """The module's commands, as the server knows them."""
+    """The names of the module's commands, from the server."""
     with server.client(decode_responses=True) as client:
         return {name.upper() for name in client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "bf")}
 
@@ -49,7 +50,7 @@ def test_every_command_has_a_section_and_a_row(server):
 
 
 def reply_as_map(reply):
-    """RESP2's flat arrays as the maps they stand for."""
+    """A flat array of RESP2 as the map that it stands for."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -78,7 +79,7 @@ def test_every_section_says_what_the_server_is_told(server):
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
-# The keys that the examples of errors start from, as docs/COMMANDS.md says above the first of them.
+# The keys that the error examples start from, as docs/COMMANDS.md says above the first example.
 KEYS = [
     ["SET", "text", "hello"],
     ["BF.RESERVE", "plain", "0.01", "100"],
@@ -99,7 +100,7 @@ ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
 
 
 def errors():
-    """Every row of a table of errors: where it is, the text, the command that gives it."""
+    """Every row of the error tables: its line number, the error's text, and the command that causes it."""
     for number, line in enumerate(COMMANDS.read_text().splitlines(), 1):
         if (row := ERROR_ROW.fullmatch(line)) and not row["text"].startswith("BF."):
             yield number, row["text"], row["command"]
@@ -109,7 +110,7 @@ def errors():
 def test_error(server, number, text, command):
     for key in KEYS:
         server.command(*key)
-    # The error for one item is the last line, after the answers for the items before it.
+    # If one item causes the error, it is on the last line, after the answers for earlier items.
     *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
     _, error, actual = last.partition("(error) ")
     assert error, f"docs/COMMANDS.md:{number}: {command} was not refused: {last}"
@@ -126,16 +127,16 @@ SETTING = re.compile(r"(?:# )?([a-z][a-z-]+(?:-[a-z]+)*) ([A-Za-z0-9 ]+)")
 
 
 def options(names):
-    """The options that the example configuration shows with these names, and their defaults."""
+    """Options with matching names in the example configuration, with their defaults."""
     rows = (OPTION.fullmatch(line) for line in CONFIGURATION.read_text().splitlines())
     return {row[1]: row[2] for row in rows if row and re.match(names, row[1])}
 
 
-PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose
+PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose its own names
 
 
 def known_options(server):
-    """The module's options, as the server knows them, and what their names look like."""
+    """The module's options and their values on this server, and the pattern of their names."""
     with server.client(decode_responses=True) as client:
         known = client.config_get("[bc]f[-.]*")
     return known, PREFIXED if any("." in name for name in known) else OWN_NAMES
@@ -151,7 +152,7 @@ def test_every_option_is_in_the_example_configuration(server):
 
 
 def another_value(name):
-    """A value that no option has by default."""
+    """A value for the option that isn't its default."""
     for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes"), ("per", "5000")):
         if part in name.lower():
             return value
@@ -160,7 +161,7 @@ def another_value(name):
 
 @EVERY_SERVER
 def test_every_option_is_a_load_argument(new_server):
-    """In capitals, as the example configuration says, and by its names in CONFIG, on any server."""
+    """On any server, load arguments can be in capitals, as in the example configuration, or have their CONFIG names."""
     known, _ = known_options(new_server())
     words = [match[1] for match in map(ARGUMENT.match, CONFIGURATION.read_text().splitlines()) if match]
     bare = [name.removeprefix("bf.") for name in options(PREFIXED)]
@@ -172,7 +173,7 @@ def test_every_option_is_a_load_argument(new_server):
 
 @EVERY_SERVER
 def test_the_example_configuration_is_accepted_whole(new_server):
-    """All of its settings, including those after a #, with the names that options have on this server."""
+    """The server accepts all settings, including commented-out ones, with this server's option names."""
     probe = new_server()
     with probe.client(decode_responses=True) as client:
         known = client.config_get("*")
@@ -228,10 +229,9 @@ def test_links_lead_somewhere(path):
 
 
 def test_tests_that_security_rests_on_exist():
-    """The last table of SECURITY.md names what proves each rule, and the planted bugs that show that the proof can
-    fail."""
+    """The last table in SECURITY.md names the tests for each rule, and the planted bugs that make these tests fail."""
     rows = re.findall(r"^\| .* \| .* \| (.*) \| (.*) \|$", (ROOT / "SECURITY.md").read_text(), flags=re.M)
-    rows = rows[2:]  # below the head
+    rows = rows[2:]  # without the table's header
     assert rows
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*") if path.suffix in (".rs", ".py"))
     for named, planted in rows:

@@ -1,5 +1,5 @@
-"""Events for other modules. The module here is hostile: when it gets an event for a key, it tests an item in it and
-deletes it. A command that used the filter after its event would use freed memory."""
+"""Events for other modules. The module in this file is hostile: when it gets an event for a key, it tests an item in
+that key's filter and deletes the key. A command that used the filter after its event would access freed memory."""
 
 import shutil
 import subprocess
@@ -11,8 +11,8 @@ from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server calls the other module in the middle of a command")
 
-# Notes each event in the list `seen`, with the answer to BF.EXISTS key new, and deletes the key. Only what it needs of
-# the API is declared.
+# Adds each event to the list `seen`, with the answer to BF.EXISTS key new, and deletes the key. Declares only the part
+# of the module API that it needs.
 HOSTILE = r"""
 #include <stdio.h>
 typedef struct Context Context;
@@ -59,13 +59,13 @@ def hostile(new_server, tmp_path):
 
 @EVERY_SERVER
 def test_events_come_when_the_command_is_done(hostile):
-    """The rotation by the clock has its own event. When other modules get it, the item has been added and the command
-    is done. They may get no more events for the key."""
+    """A due rotation has its own event. When other modules get it, the item has been added and the command is complete.
+    No event for the key may still refer to the filter that the other module deleted."""
     load, client = hostile
     client.execute_command("BF.RESERVE", "kept", 0.001, 100, "WINDOW", 3, "EVERY", 30)
     load()
     for command in (["BF.ADD", "key", "new"], ["BF.MADD", "key", "new", "b"], ["BF.BULKADD", "key", "FIXED", 3, "new"]):
-        client.copy("kept", "key")  # no event of ours
+        client.copy("kept", "key")  # COPY sends no module event
         time.sleep(0.05)
         assert client.execute_command(*command) in (1, [1, 1])
         assert client.lrange("seen", 0, -1) == ["bf.rotate 1", "bf.add 0"]
@@ -82,7 +82,8 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_key_goes_with_the_event(hostile, command):
-    """Also in the middle of a transaction and a script. The reply is the same as always."""
+    """A module deletes the key when it gets the event, also in the middle of a script. The reply is the same as always.
+    """
     load, client = hostile
     client.execute_command("BF.RESERVE", "other", 0.01, 100)
     expected = client.execute_command(*command.split())
