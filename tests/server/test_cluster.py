@@ -106,7 +106,7 @@ def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
             node.command(*command.format("{x}", "{y}").split())
 
 
-# ---- loads in progress -----------------------------------------------------------------------------------------------
+# ---- loads in progress ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
@@ -630,8 +630,8 @@ def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
 
 
 def test_the_commands_of_the_guide_make_and_reshard_a_cluster(spec):
-    """Runs the shell examples with different ports. Six nodes become a cluster, filters move, and the cluster is healthy.
-    """
+    """Runs the shell examples with different ports: six nodes become a cluster, filters move, and the cluster stays
+    healthy."""
     with Cluster(spec, joined=False) as cluster:
         ports = [str(node.port) for node in cluster.nodes]
 

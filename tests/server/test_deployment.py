@@ -187,8 +187,8 @@ def test_the_acls_log_says_what_was_denied(server):
 
 
 def test_a_client_that_waits_with_much_memory_is_evicted(new_server):
-    """With `maxmemory-clients`, the server disconnects clients that use a lot of memory, including clients that wait for
-    a worker. Their jobs then end."""
+    """With `maxmemory-clients`, the server disconnects clients that use a lot of memory, even if they wait for a
+    worker. Their jobs then end."""
     server = new_server(module_args=["threads", 1], config={"maxmemory-clients": "32mb"})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "filter", 0.001, 1_000_000, "NONSCALING")

@@ -59,8 +59,8 @@ def hostile(new_server, tmp_path):
 
 @EVERY_SERVER
 def test_events_come_when_the_command_is_done(hostile):
-    """A due rotation has its own event. When other modules get it, the item has been added and the command is complete.
-    No event for the key may still refer to the filter that the other module deleted."""
+    """A rotation by the clock has its own event. When other modules get it, the item has been added, and the command no
+    longer uses the filter."""
     load, client = hostile
     client.execute_command("BF.RESERVE", "kept", 0.001, 100, "WINDOW", 3, "EVERY", 30)
     load()

@@ -1,5 +1,5 @@
-"""`bloomery exporter` beside real servers, and what Prometheus, the alerts and the dashboard make of its metrics.
-Whatever a server could do differently runs on all of them: SCAN and INFO, ACL. The rest runs on one.
+"""`bloomery exporter` with real servers, and how Prometheus, the alerts and the dashboard use its metrics. Tests of
+what can differ between servers (SCAN, INFO and ACL) run on all servers, the others on one.
 """
 
 import json
@@ -36,7 +36,7 @@ def address(server) -> str:
 
 
 def info(client, key) -> dict:
-    """All that the server says about a filter, with names and words as text."""
+    """All that the server says about a filter, with byte strings as text."""
     words = ["CF.INFO", key] if family(client, key) == "CF" else ["BF.INFO", key, "FULL"]
     return text(pairs(client.execute_command(*words)))
 
@@ -49,7 +49,7 @@ def text(reply):
     return reply
 
 
-# ---- the figures ----------------------------------------------------------------------------------------------------
+# ---- the metrics ----------------------------------------------------------------------------------------------------
 
 # Each metric, and the field of BF.INFO FULL that it exports.
 FIELDS = {
@@ -90,7 +90,7 @@ def test_every_filter_has_the_figures_of_its_info(server):
                 assert one(samples, "bloomery_fill_ratio", key=key) == pytest.approx(items / slots)
                 assert one(samples, "bloomery_layers", key=key) == seen["Number of filters"]
                 assert one(samples, "bloomery_cell_bytes", key=key) == slots
-                # The slots are nearly all of its memory, in whole words.
+                # Nearly all of the filter's memory is slots, rounded up to whole words.
                 assert 0 <= one(samples, "bloomery_memory_bytes", key=key) - slots < 700
                 continue
             assert one(samples, "bloomery_filter_info", key=key, kind=seen["Kind"], origin=seen["Origin"]) == 1
@@ -124,7 +124,7 @@ def test_feedback_is_there_once_it_is_given(server):
         assert "bloomery_observed_error_ratio" not in samples, "a rate that nobody has seen"
         client.execute_command("BF.MEXISTS", "users", *members(50), *members(150, "absent"))
         client.execute_command("BF.FEEDBACK", "users", 50, 10)
-        time.sleep(1.1)  # a page is as old as that
+        time.sleep(1.1)  # the exporter returns a cached page until then
         samples = exporter.samples()
         assert one(samples, "bloomery_feedback_checked_total", key="users") == 50
         assert one(samples, "bloomery_feedback_false_total", key="users") == 10
@@ -257,7 +257,7 @@ def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
 
 def test_a_server_that_is_killed_and_comes_back(server):
     with Exporter("--port", server.port, interval=600) as exporter:
-        # The filter doesn't exist yet at the time of the only search in several minutes.
+        # The exporter searches for filters only once in several minutes, and the filter doesn't exist yet at that time.
         wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         server.kill()
         wait_for(lambda: exporter.value("bloomery_up", node=address(server)) == 0, "it to be seen as down")
@@ -326,14 +326,14 @@ def test_a_server_without_the_module_is_not_up(spec):
 
 
 def users() -> list[list[str]]:
-    """The ACL lines of the document: for one server, for a cluster, ...."""
+    """The document's ACL lines: one for a single server, one for a cluster."""
     lines = re.findall(r"^ACL SETUSER (.+)$", DOCUMENT.read_text(), flags=re.M)
     assert len(lines) == 2
     return [line.split() for line in lines]
 
 
 def become(server, words) -> list:
-    """Creates the user, and gives the options to log in as that user."""
+    """Creates the user, and returns the options to log in as that user."""
     server.command("ACL", "SETUSER", *words)
     return ["--user", words[0], "--password", next(word[1:] for word in words if word.startswith(">"))]
 
@@ -354,7 +354,7 @@ def test_the_documented_user_may_do_all_it_needs_and_nothing_it_does_not(server)
             for refused in (["BF.ADD", "users", "b"], ["GET", "x"], ["CONFIG", "GET", "*"], ["BF.EXISTS", "users", "b"]):
                 with pytest.raises(redis.exceptions.NoPermissionError):
                     user.execute_command(*refused)
-            # Each of its permissions is needed.
+            # The exporter needs each of the user's permissions.
             for word in [word for word in words if word.startswith("+")]:
                 client.execute_command("ACL", "SETUSER", words[0], "-" + word[1:])
                 with Exporter("--port", server.port, *login) as exporter:
@@ -416,9 +416,9 @@ def test_tls(spec, authority):
             assert one(exporter.wait_for_filters(1), "bloomery_up", node=f"127.0.0.1:{port}") == 1
         with Exporter("--url", f"rediss://127.0.0.1:{port}", "--cacert", authority / "ca.pem", *identity) as exporter:
             exporter.wait_for_filters(1)
-        with Exporter(*trust) as exporter:  # the server wants to know who it is
+        with Exporter(*trust) as exporter:  # without the client certificate that the server demands
             assert exporter.value("bloomery_up") == 0
-        with Exporter("--port", port, "--tls", *identity) as exporter:  # nobody of the system's has signed it
+        with Exporter("--port", port, "--tls", *identity) as exporter:  # no system CA signed the certificate
             assert exporter.value("bloomery_up") == 0
             assert re.search("certificate", exporter.log(), re.IGNORECASE)
         server.check()
@@ -455,7 +455,7 @@ def test_a_cluster(spec):
 
             wait_for(moved, "the filter to be seen in its new place")
 
-            # The node that the exporter was given dies, and its replica takes over.
+            # The node whose address the exporter was given dies, and its replica takes over.
             replica = cluster.lose(primaries[0])
             wait_for(lambda: address(replica) in str(exporter.samples()["bloomery_up"]), "the replica to be seen", 60)
             samples = exporter.wait_for_filters(60, 60)
@@ -472,8 +472,8 @@ def cluster_slot(node, key) -> int:
 
 
 def test_five_thousand_filters(server):
-    """A scrape of all of them, in the time that Prometheus allows: 10 s of processor time of exporter and server,
-    however busy the machine is. Run with -s it prints the numbers."""
+    """Scraping all filters takes no longer than Prometheus allows: 10 s, measured as CPU time of the exporter and the
+    server so that it doesn't depend on how busy the machine is. With -s, the test prints the numbers."""
     with server.client() as client, client.pipeline(transaction=False) as pipeline:
         for number in range(5000):
             pipeline.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1000)
@@ -520,8 +520,8 @@ def test_every_alert_is_tested_and_explained():
 
 
 class Traffic:
-    """Filters that give every panel of the dashboard something to show: one too full, with wrong answers, a window, a
-    counting filter, one that is nearly full."""
+    """Filters that give every dashboard panel something to show: an overfull filter with wrong answers, a window, a
+    counting filter, a nearly full filter."""
 
     def __init__(self, client):
         self.client, self.round = client, 0
@@ -541,7 +541,7 @@ class Traffic:
         client.execute_command(*adding("CF", "tight", members(1950)))
 
     def step(self) -> None:
-        """The traffic of a second. Every yes of `crowded` is checked, and many are wrong."""
+        """One second's traffic. Every "yes" from `crowded` is checked, and many are wrong."""
         self.round += 1
         new = members(40, f"round:{self.round}")
         client = self.client
@@ -555,11 +555,11 @@ class Traffic:
         false = sum(answers[3000:])
         client.execute_command("BF.FEEDBACK", "crowded", sum(answers), false)
         client.execute_command("BF.BULKTEST", "roomy", "FIXED", 8, bytes(8 * 20_000), "COUNT")
-        client.execute_command("BF.FEEDBACK", "roomy", 10, 10)  # items that have left the source
+        client.execute_command("BF.FEEDBACK", "roomy", 10, 10)  # for items that are no longer in the source
 
 
 def expressions() -> list[tuple[str, str]]:
-    """Title and query of every target of the dashboard, and of its variables."""
+    """The title and the query of each of the dashboard's targets and variables."""
     dashboard = json.loads(DASHBOARD.read_text())
     found = []
     for panel in dashboard["panels"]:
@@ -600,12 +600,13 @@ def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(ser
                         value = prometheus.number(f'{metric}{{key="{key}"}}')
                         assert value == pytest.approx(float(seen[field])), f"{metric} of {key}"
             assert prometheus.number("bloomery_server_offloaded_items_total") >= 6 * 20_000
-            # Prometheus has stored all of it, and nothing else.
+            # Prometheus has stored all samples of the exporter, and nothing else.
             assert prometheus.number("scrape_samples_scraped") == sum(map(len, exporter.samples().values()))
 
 
 def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
-    """As in promtool's tests, but with real metrics of the exporter, and immediately instead of after minutes."""
+    """Like promtool's tests, but with real metrics from the exporter, and alerts that fire at once instead of after
+    minutes."""
     rules = tmp_path / "alerts.yml"
     rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
     nobody = free_port()

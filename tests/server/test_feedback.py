@@ -1,5 +1,5 @@
-"""How a filter is used, and how often it is right, on real servers: the counts of BF.INFO FULL, BF.FEEDBACK, and the
-events that name slow work. tests/commands/feedback.rs checks what each command counts."""
+"""How a filter is used, and how often it is right, on real servers: the counts in BF.INFO FULL, BF.FEEDBACK, and the
+latency events for slow commands. tests/commands/feedback.rs checks what each command counts."""
 
 import math
 from array import array
@@ -21,7 +21,7 @@ def full(client, key) -> dict:
 
 
 def numbers(first: int, count: int) -> bytes:
-    """Items of 8 bytes each, as one string."""
+    """The numbers as 8-byte items, joined into one string."""
     return array("Q", range(first, first + count)).tobytes()
 
 
@@ -38,7 +38,7 @@ def test_a_replica_counts_its_own_tests_and_takes_reports_on_them(new_server):
         here, there = full(client, "seen"), full(reader, "seen")
         assert [here[b"Tests answered yes"], here[b"Tests answered no"]] == [1, 0]
         assert [there[b"Tests answered yes"], there[b"Tests answered no"]] == [1, 2]
-        # The server adds the items itself, because the client sends them one by one.
+        # The replica counts these adds as its own, because the primary sends it every item.
         assert here[b"Adds"] == there[b"Adds"] == 2
         assert here[b"Feedback"][b"Life"][b"Checked"] == 0
         assert float(there[b"Feedback"][b"Life"][b"Observed error rate"]) == pytest.approx(1 / 3, rel=1e-5)
@@ -96,7 +96,7 @@ def test_what_held_the_server_is_named(new_server):
         client.config_set("slowlog-log-slower-than", 1000)
         for key in ("left", "right"):
             client.execute_command("BF.RESERVE", key, 0.01, 50 * MILLION, "SEED", 7)
-        with client.pipeline(transaction=True) as transaction:  # where they are carried out as a whole
+        with client.pipeline(transaction=True) as transaction:  # where the main thread runs each command in one go
             for key in ("left", "right"):
                 transaction.execute_command("BF.BULKADD", key, "FIXED", 8, numbers(0, MILLION))
             transaction.execute_command("BF.MERGE", "left", "right")
@@ -115,7 +115,7 @@ def agrees(measured: float, truth: float, trials: int, sigmas: float = 5) -> boo
 
 
 def test_ten_million_items_and_half_as_many_again(server):
-    """Fill, estimate and the observed rate against the truth, at capacity and beyond."""
+    """Compares the fill, the estimate and the observed error rate with the true values, at capacity and beyond."""
     items, promise = 10 * MILLION, 0.01
     with server.client() as client:
         client.execute_command("BF.RESERVE", "seen", promise, items, "NONSCALING", "ONFULL", "SATURATE")
@@ -126,10 +126,10 @@ def test_ten_million_items_and_half_as_many_again(server):
             added = first + count
             info = full(client, "seen")
             assert info[b"Adds"] == added
-            # The estimate counts distinct items, and is derived from the cells: for a blocked filter it is off by less
+            # The estimate is of distinct items and is derived from the cells. For a blocked filter, it is off by less
             # than 1%.
             assert abs(info[b"Approximate number of items"] / added - 1) < 0.01
-            # A few hundred thousand of the tested items are certainly absent, and every yes was checked.
+            # Half of the tested items are certainly absent, and every yes is checked and reported.
             absent = wrong = 0
             for part in range(1, 5):
                 found = client.execute_command(
@@ -138,7 +138,7 @@ def test_ten_million_items_and_half_as_many_again(server):
                 present = client.execute_command(
                     "BF.BULKTEST", "seen", "FIXED", 8, numbers((part - 1) * MILLION, MILLION), "COUNT"
                 )
-                assert present == MILLION  # never a false negative
+                assert present == MILLION  # no false negatives
                 client.execute_command("BF.FEEDBACK", "seen", found + present, found)
                 absent, wrong = absent + MILLION, wrong + found
             info = full(client, "seen")
@@ -148,11 +148,11 @@ def test_ten_million_items_and_half_as_many_again(server):
                 at_capacity = absent, wrong
                 assert observed == pytest.approx(wrong / absent, rel=1e-4)
             else:
-                # The hour has seen both.
+                # The hour covers both rounds.
                 every = (wrong + at_capacity[1]) / (absent + at_capacity[0])
                 assert observed == pytest.approx(every, rel=1e-4)
-            # The error rate computed from the fill is the measured one, within 3% and the uncertainty of this number of
-            # tests.
+            # The error rate computed from the fill agrees with the measured rate to within 3% plus the statistical
+            # uncertainty of this number of tests.
             assert abs(wrong / absent / now - 1) < 0.03 + 5 * math.sqrt(1 / wrong), (wrong / absent, now)
             ones, cells = info[b"Cells set"], info[b"Cells"]
             assert float(info[b"Fill"]) == pytest.approx(ones / cells, rel=1e-5)
@@ -165,7 +165,7 @@ def test_ten_million_items_and_half_as_many_again(server):
 
 
 def test_information_on_a_gibibyte_costs_no_more_than_on_a_kilobyte(server):
-    """All counts are kept as cells change."""
+    """All counts are updated when cells change, so BF.INFO needn't read the cells."""
     with server.client() as client:
         client.execute_command("BF.RESERVE", "large", 0.01, 870 * MILLION, "NONSCALING")
         client.execute_command("BF.RESERVE", "small", 0.01, 800, "NONSCALING")

@@ -1,4 +1,5 @@
-"""What the guides say about failures, tried on the programs of examples/. Their commands are run by test_console.py."""
+"""Checks what the guides say about failures, with the programs in examples/. test_console.py runs the guides' commands.
+"""
 
 import concurrent.futures
 import contextlib
@@ -17,12 +18,12 @@ from store import Store
 
 from kit.servers import ROOT, wait_for
 
-# ---- what the guide on cache penetration says of failures ------------------------------------------------------------
+# ---- what the guide on cache penetration says about failures ---------------------------------------------------------
 
 
 @pytest.fixture
 def users(new_server, tmp_path):
-    """The service of the example, and its server, which loses no writes."""
+    """The example's service, with a server that loses no writes."""
     server = new_server(config={"appendonly": "yes", "appendfsync": "always"})
     guard = Guard(connect(f"redis://127.0.0.1:{server.port}?socket_timeout=10"))
     users = Users(Store(str(tmp_path / "users.db"), query_seconds=0), guard)
@@ -32,19 +33,19 @@ def users(new_server, tmp_path):
 
 
 def asked(users, id: str) -> tuple[dict | None, int]:
-    """The answer, and how many queries it took."""
+    """The answer, and the number of database queries that it needed."""
     before = users.store.queries
     return users.find(id), users.store.queries - before
 
 
 def is_rebuilt(client, key: str) -> bool:
-    """Whether a rebuild runs; the reply is a map in RESP3."""
+    """Whether a rebuild is in progress. The reply is a map in RESP3."""
     reply = client.execute_command("BF.REBUILD", key, "STATUS")
     return (reply["Status"] if isinstance(reply, dict) else reply[1]) != "none"
 
 
 def names(users, prefix: str, count: int) -> list[str]:
-    """Creates users."""
+    """Creates users, and returns their IDs."""
     ids = [f"{prefix}-{number}" for number in range(count)]
     for id in ids:
         users.create(id, id)
@@ -57,10 +58,10 @@ def test_a_guard_without_a_full_filter_lets_everything_through(users):
     assert asked(users, "eve") == (None, 0)
     assert asked(users, "ada")[0]
     users.guard.client.unlink(READY)
-    assert asked(users, "eve") == (None, 1)  # not yet filled
+    assert asked(users, "eve") == (None, 1)  # not all users are in the filter yet
     users.guard.client.set(READY, "yes")
     users.guard.client.unlink(FILTER)
-    assert asked(users, "eve") == (None, 1)  # gone, as after an eviction
+    assert asked(users, "eve") == (None, 1)  # the filter is gone, as after an eviction
     users.create("grace", "Grace")
     assert not users.guard.client.exists(FILTER), "an add has made a filter without the others"
     fill(users.store, users.guard.client)
@@ -74,7 +75,7 @@ def test_a_guard_without_a_server_lets_everything_through(users):
     users.server.kill()
     assert asked(users, "ada") == ({"id": "ada", "name": "Ada"}, 1)
     assert asked(users, "eve") == (None, 1)
-    users.create("grace", "Grace")  # the filter does not get to know of it
+    users.create("grace", "Grace")  # the filter isn't told about her
     assert users.store.outbox() == ["grace"]
     users.server.start()
     wait_for(lambda: asked(users, "eve") == (None, 0), "the guard to try the server again")
@@ -85,7 +86,8 @@ def test_a_guard_without_a_server_lets_everything_through(users):
 
 
 def test_no_user_is_lost_while_the_filter_is_rebuilt(users):
-    """Two threads create users, while one rebuild follows another. A slow commit shows that the order matters."""
+    """Two threads create users while one rebuild follows another. The slow commit shows that the order of an insert and
+    its add matters."""
     insert = users.store.insert
 
     def insert_slowly(rows):
@@ -123,11 +125,11 @@ def test_a_rebuild_that_fails_leaves_the_filter_as_it_was(users, monkeypatch):
     assert users.find("other-4")
 
 
-# ---- what the guide on deny lists says of failures -------------------------------------------------------------------
+# ---- what the guide on deny lists says about failures ----------------------------------------------------------------
 
 
 def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp_path, monkeypatch):
-    """Also if the failure shows only during the rebuild."""
+    """Here, reading fails only after the rebuild has begun."""
     with server.client(decode_responses=True) as client:
         good = tmp_path / "good.txt"
         good.write_text("".join(f"bot-{number}\n" for number in range(3000)))
@@ -152,7 +154,7 @@ def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp
 
 
 class Span(dict):
-    """What a tracer's span keeps. It stands in for OpenTelemetry's, which the tests don't install."""
+    """A span that keeps its attributes. It stands in for OpenTelemetry's class, which the tests don't install."""
 
     set_attribute = dict.__setitem__
 
@@ -183,11 +185,11 @@ def test_spans_have_the_attributes_of_the_guide(new_server):
         assert f"`{attribute}`" in of_guide
 
 
-# ---- what the guide on shared filters says of services that converge -------------------------------------------------
+# ---- what the guide on shared filters says about services that converge ----------------------------------------------
 
 
 def test_services_converge(new_server):
-    """Three, of which one begins without a filter and one is a server that compresses nothing."""
+    """Runs three servers, of which one has no filter at first and one compresses nothing."""
     servers = [new_server(), new_server(config={"rdbcompression": "no"}), new_server()]
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(server.client()) for server in servers]

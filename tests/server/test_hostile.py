@@ -1,6 +1,6 @@
-"""Bytes that no server wrote, one case at a time: heads that declare more than they contain, values at their limits.
-Each of them was once found by a test or by thinking. `scripts/suite corrupt` draws thousands at random, and uses what
-loads. """
+"""Bytes that no server wrote, one case at a time: heads that declare more than they contain, and values at their
+limits. Each case was once found by a test or by reasoning. `scripts/suite corrupt` makes thousands of cases at random,
+and uses the filters that load."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload
 from kit.servers import Server
 
-HANG_SECONDS = 1.0  # of the processor
+HANG_SECONDS = 1.0  # of CPU time
 
 SOURCES = {
     "fixed": "BF 0.01 50 NONSCALING",
@@ -27,7 +27,7 @@ SOURCES = {
 
 @pytest.fixture(scope="module")
 def bare(spec):
-    """A server that skips the payloads' outer checksum and doesn't compress; and the payloads to damage."""
+    """A server that doesn't compress payloads or verify their outer checksum, a client, and the payloads to damage."""
     with (
         Server(spec, config={"rdbcompression": "no", "sanitize-dump-payload": "yes"}) as server,
         server.client() as client,
@@ -51,8 +51,8 @@ def run(client, commands: list[list]) -> list:
 
 
 def resident(server) -> int:
-    """Bytes of memory that the server has allocated and touched, at this moment. INFO gives numbers up to 0.1 s old,
-    and would count the pages of code that runs for the first time."""
+    """The current number of bytes that the server has allocated and touched. The numbers in INFO can be 0.1 s old, and
+    would include the pages of code that runs for the first time."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"^RssAnon:\s+(\d+) kB$", status, flags=re.M)[1]) << 10
 
@@ -64,7 +64,7 @@ def resident(server) -> int:
     ids=["fixed", "cuckoo"],
 )
 def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
-    """Of a filter larger than the machine's memory, only the head and a few cells exist."""
+    """The declared filter is larger than the machine's memory, but only its head and a few cells exist."""
     server, client, dumps = bare
     payload = Payload.parse(dumps[name])
     payload.set(field, size * per_byte)
@@ -81,7 +81,7 @@ def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
 
 
 def test_bytes_behind_the_last_slot(bare):
-    """A table of six slots occupies a word. Two of its bytes aren't slots, and must be 0."""
+    """A table of six slots occupies a whole word. The two bytes of the word that aren't slots must be 0."""
     _, client, dumps = bare
     for at, refused in [(5, False), (6, True), (7, True)]:
         payload = Payload.parse(dumps["cuckoo-padded"])
@@ -111,7 +111,7 @@ def test_a_generation_at_its_edge(bare):
     "name, field, commands",
     [
         ("cuckoo", "deletes", [["CF.DEL", "edge", "item:0"]]),
-        # Deletes leave room that other items move into; later adds then move others aside.
+        # Compaction moves items into the room that deletes leave. Adding moves items aside.
         ("cuckoo-scaling", "moves", [["CF.DEL", "edge", f"item:{number}"] for number in range(10)]),
         ("cuckoo-scaling", "moves", [["CF.ADD", "edge", f"more:{number}"] for number in range(200)]),
     ],
@@ -119,7 +119,7 @@ def test_a_generation_at_its_edge(bare):
 )
 def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
     _, client, dumps = bare
-    # The control: for values that aren't at the limit, these commands do count.
+    # As a control, these commands do count if the value isn't at its limit.
     client.restore("edge", 0, dumps[name], replace=True)
     before = Payload.parse(client.dump("edge")).get(field)
     run(client, commands)
@@ -128,7 +128,7 @@ def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
 
 
 def saved_after(bare, name: str, field: str, value: int, *commands: list) -> bool:
-    """Whether a filter with this value in the field can still be loaded after the command."""
+    """Whether a filter with this value in the field can still be loaded after the commands."""
     _, client, dumps = bare
     payload = Payload.parse(dumps[name])
     payload.set(field, value)
