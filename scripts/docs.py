@@ -14,11 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = Path("docs/site")
-COMMANDS = Path("docs/COMMANDS.md")
 CONFIGURATION = Path("redis.conf.example")
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-ENTRY = re.compile(r"^( *(?:- )?)\[(.*)\]\((.*)\)$")
 FENCE = re.compile(r"^ *```")
 BLOCKS = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
@@ -28,10 +26,10 @@ BLOCKS = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
 def place(source: Path) -> Path:
     """Where the page of a file of the repository is."""
-    if source == COMMANDS:
-        return Path("commands/index.md")
     if source == CONFIGURATION:
         return Path("configuration.md")
+    if source.parent == SITE:
+        return Path(source.name)
     folder = source.parent.relative_to("docs") if source.parts[0] == "docs" else source.parent
     return folder / ("index.md" if source.name == "README.md" else source.name.lower())
 
@@ -43,10 +41,21 @@ def anchor(heading: str) -> str:
 
 
 class Text:
-    """A page before its links are rewritten: the lines of a file, or of a part of it."""
+    """A page before its links are rewritten."""
 
-    def __init__(self, source: Path, place: Path, lines: list[str]):
-        self.source, self.place, self.lines = source, place, lines
+    def __init__(self, source: Path):
+        self.source, self.place = source, place(source)
+        self.lines = (ROOT / source).read_text().splitlines()
+        if source == CONFIGURATION:
+            self.lines = ["# Configuration", "", "```conf", *self.lines, "```"]
+
+    def path_of(self, link: str) -> Path:
+        """The file that a link leads to."""
+        path = unquote(urlsplit(link).path)
+        return Path(os.path.relpath(ROOT / self.source.parent / path, ROOT)) if path else self.source
+
+    def links(self) -> list[str]:
+        return [link for _, _, link in LINK.findall(BLOCKS.sub("", "\n".join(self.lines)))]
 
     def anchors(self) -> set[str]:
         fenced, found = False, set()
@@ -57,33 +66,12 @@ class Text:
         return found
 
 
-def of_file(source: Path) -> list[Text]:
-    """The pages that a file becomes: one, or one for each command."""
-    lines = (ROOT / source).read_text().splitlines()
-    if source == CONFIGURATION:
-        return [Text(source, place(source), ["# Configuration", "", "```conf", *lines, "```"])]
-    if source != COMMANDS:
-        return [Text(source, place(source), lines)]
-    texts = [Text(source, place(source), [])]
-    for line in lines:
-        if command := re.fullmatch(r"## ([BC]F\.\w+)", line):
-            texts.append(Text(source, Path("commands") / f"{command[1].lower()}.md", []))
-        is_below = len(texts) > 1 and line.startswith("##")
-        texts[-1].lines.append(line[1:] if is_below else line)
-    return texts
-
-
 class Pages:
-    """All pages, and where the target of each link is."""
+    """The table of contents, and the pages that it names."""
 
-    def __init__(self, sources: list[Path]):
-        self.texts = [text for source in sources for text in of_file(source)]
-        self.first = {}
-        self.by_anchor = {}
-        for text in self.texts:
-            self.first.setdefault(text.source, text.place)
-            for name in text.anchors():
-                self.by_anchor.setdefault((text.source, name), text.place)
+    def __init__(self, contents: Text):
+        texts = [contents, *(Text(contents.path_of(link)) for link in contents.links())]
+        self.texts = {text.source: text for text in texts}
         # Pictures, and programs that pages mention.
         self.files = set()
 
@@ -92,18 +80,15 @@ class Pages:
         parts = urlsplit(link)
         if parts.scheme:
             return link
-        path = text.source
-        if parts.path:
-            path = Path(os.path.relpath(ROOT / text.source.parent / unquote(parts.path), ROOT))
-        if path not in self.first:
-            if not (ROOT / path).exists():
-                sys.exit(f"{text.source}: {link} names no file")
-            if (ROOT / path).is_dir():
-                return None
-            self.files.add(path)
-            return os.path.relpath(path, text.place.parent)
-        to = self.by_anchor.get((path, parts.fragment), self.first[path])
-        return os.path.relpath(to, text.place.parent) + (f"#{parts.fragment}" if parts.fragment else "")
+        path = text.path_of(link)
+        if to := self.texts.get(path):
+            return os.path.relpath(to.place, text.place.parent) + (f"#{parts.fragment}" if parts.fragment else "")
+        if not (ROOT / path).exists():
+            sys.exit(f"{text.source}: {link} names no file")
+        if (ROOT / path).is_dir():
+            return None
+        self.files.add(path)
+        return os.path.relpath(path, text.place.parent)
 
     def rewritten(self, text: Text) -> str:
         def replace(link: re.Match) -> str:
@@ -116,21 +101,9 @@ class Pages:
 
 
 def write_pages(site: Path) -> None:
-    entries = (ROOT / SITE / "SUMMARY.md").read_text().splitlines()
-    named = [ENTRY.match(line) for line in entries]
-    sources = [Path(os.path.relpath(ROOT / SITE / entry[3], ROOT)) for entry in named if entry]
-    pages = Pages(sources)
-    summary, left = [], iter(sources)
-    for line, entry in zip(entries, named, strict=True):
-        if not entry:
-            summary.append(line)
-            continue
-        source = next(left)
-        first, *others = [text for text in pages.texts if text.source == source]
-        summary.append(f"{entry[1]}[{entry[2]}]({first.place})")
-        summary += [f"  - [{text.place.stem.upper()}]({text.place})" for text in others]
+    pages = Pages(Text(SITE / "SUMMARY.md"))
     folder = site / "src"
-    for text in pages.texts:
+    for text in pages.texts.values():
         path = folder / text.place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pages.rewritten(text))
@@ -138,7 +111,6 @@ def write_pages(site: Path) -> None:
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, path)
-    (folder / "SUMMARY.md").write_text("\n".join(summary) + "\n")
     for file in ("book.toml", "site.css"):
         shutil.copy(ROOT / SITE / file, site / file)
     for file in (ROOT / SITE).glob("calculator.*"):

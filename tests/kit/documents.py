@@ -4,7 +4,8 @@ Each example starts on an empty server. Words after the language are arguments f
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
 
-writes the real replies into the examples where they differ. Review the diff before you keep it. """
+writes what the server says of each command into its page, and the real replies into the examples, where they differ.
+Review the diff before you keep it. """
 
 import argparse
 import re
@@ -14,15 +15,17 @@ from kit.servers import ROOT, Server, matrix
 from kit.transcript import Transcript
 
 README = ROOT / "README.md"
-COMMANDS = ROOT / "docs" / "COMMANDS.md"
+COMMANDS = ROOT / "docs" / "commands"
 COMPATIBILITY = ROOT / "docs" / "COMPATIBILITY.md"
 MOVING = ROOT / "docs" / "MOVING.md"
 MEMORY = ROOT / "docs" / "MEMORY.md"
 CONFIGURATION = ROOT / "redis.conf.example"
 
+# The page of each command, by its name.
+PAGES = {path.stem.upper(): path for path in sorted(COMMANDS.glob("?f.*.md"))}
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
-WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MEMORY, MOVING, *GUIDES)
+WITH_EXAMPLES = (README, *sorted(COMMANDS.glob("*.md")), COMPATIBILITY, MEMORY, MOVING, *GUIDES)
 
 FENCE = re.compile(r"```(\S*) *(.*)")
 
@@ -56,14 +59,31 @@ def examples(path):
     return found
 
 
+# ---- what the server is told ----------------------------------------------------------------------------------------
+
+
+def with_facts(client, name, text):
+    """The page of a command, with the rows of its first table that the server knows: flags and ACL categories."""
+    _, _, flags, *_, categories = client.execute_command("COMMAND INFO", name)[0][:7]
+    # The server adds `module` to the flags of every module's command.
+    facts = {"flags": sorted(set(flags) - {"module"}), "ACL categories": sorted(categories)}
+    rows = [f"| {what} | {', '.join(f'`{word}`' for word in words)} |" for what, words in facts.items()]
+    lines = [line for line in text.split("\n") if not line.startswith(tuple(f"| {what} |" for what in facts))]
+    last = next(number for number, line in enumerate(lines) if line.startswith("| complexity |"))
+    return "\n".join([*lines[: last + 1], *rows, *lines[last + 1 :]])
+
+
 # ---- filling in -----------------------------------------------------------------------------------------------------
 
 
 def main():
     parser = argparse.ArgumentParser(description="Put the real replies into the examples of the documentation.")
-    parser.add_argument("--server", metavar="NAME", default="redis-7.0", help="the server to run them on")
+    parser.add_argument("--server", metavar="NAME", default="redis-8.0", help="the server to run them on")
     name = parser.parse_args().server
     with Server(next(spec for spec in matrix() if spec.name == name)) as server:
+        with server.client(decode_responses=True) as client:
+            for command, path in PAGES.items():
+                path.write_text(with_facts(client, command, path.read_text()))
         for path in WITH_EXAMPLES:
             for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay correct
                 server.command("FLUSHALL")

@@ -658,7 +658,7 @@ def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path)
 # ---- the documentation ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document, library", [("README.md", "bloomery_redis"), ("docs/COMMANDS.md", "numpy")])
+@pytest.mark.parametrize("document, library", [("README.md", "bloomery_redis"), ("docs/commands/bf.bulktest.md", "numpy")])
 def test_the_example_in_python(server, monkeypatch, document, library):
     """Runs the example exactly as it is in the document. Without numpy, which is a large package, it is skipped."""
     example = re.search(r"^```python\n(.*?)^```", (ROOT / document).read_text(), flags=re.M | re.S)[1]

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, README, WITH_EXAMPLES, examples
+from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, PAGES, README, WITH_EXAMPLES, examples, with_facts
 from kit.servers import ROOT
 from kit.transcript import Exchange
 
@@ -36,17 +36,12 @@ def registered(server):
         return {name.upper() for name in client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "bf")}
 
 
-def sections():
-    """The text of each command's section in docs/COMMANDS.md."""
-    parts = re.split(r"^## ([BC]F\.\w+)$", COMMANDS.read_text(), flags=re.M)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def test_every_command_has_a_section_and_a_row(server):
+def test_every_command_has_a_page_and_a_row(server):
     commands = registered(server)
-    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", COMMANDS.read_text(), flags=re.M))
-    assert set(sections()) == commands
+    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", (COMMANDS / "README.md").read_text(), flags=re.M))
+    assert set(PAGES) == commands
     assert rows == commands
+    assert all(path.read_text().startswith(f"# {name}\n") for name, path in PAGES.items())
 
 
 def reply_as_map(reply):
@@ -62,9 +57,11 @@ def tokens(arguments):
         yield from tokens(argument.get("arguments", []))
 
 
-def test_every_section_says_what_the_server_is_told(server):
+def test_every_page_says_what_the_server_is_told(server):
     with server.client(decode_responses=True) as client:
-        for name, text in sections().items():
+        for name, path in PAGES.items():
+            text = path.read_text()
+            assert text == with_facts(client, name, text), f"{path}: see kit/documents.py"
             _, docs = client.execute_command("COMMAND DOCS", name)
             docs = reply_as_map(docs)
             syntax = text.split("```")[1]
@@ -79,7 +76,7 @@ def test_every_section_says_what_the_server_is_told(server):
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
-# The keys that the error examples start from, as docs/COMMANDS.md says above the first example.
+# The keys that the error examples start from, as docs/commands/in-common.md says above its example.
 KEYS = [
     ["SET", "text", "hello"],
     ["BF.RESERVE", "plain", "0.01", "100"],
@@ -100,23 +97,24 @@ ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
 
 
 def errors():
-    """Every row of the error tables: its line number, the error's text, and the command that causes it."""
-    for number, line in enumerate(COMMANDS.read_text().splitlines(), 1):
-        if (row := ERROR_ROW.fullmatch(line)) and not row["text"].startswith("BF."):
-            yield number, row["text"], row["command"]
+    """Every row of the error tables: its place, the error's text, and the command that causes it."""
+    for path in sorted(COMMANDS.glob("*.md")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if (row := ERROR_ROW.fullmatch(line)) and not row["text"].startswith("BF."):
+                yield pytest.param(row["text"], row["command"], id=f"{path.name}:{number}")
 
 
-@pytest.mark.parametrize("number, text, command", [pytest.param(*row, id=f"COMMANDS.md:{row[0]}") for row in errors()])
-def test_error(server, number, text, command):
+@pytest.mark.parametrize("text, command", list(errors()))
+def test_error(server, text, command):
     for key in KEYS:
         server.command(*key)
     # If one item causes the error, it is on the last line, after the answers for earlier items.
     *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
     _, error, actual = last.partition("(error) ")
-    assert error, f"docs/COMMANDS.md:{number}: {command} was not refused: {last}"
-    exchange = Exchange(command, number, number)
+    assert error, f"{command} was not refused: {last}"
+    exchange = Exchange(command, 1, 1)
     exchange.expected = [text]
-    assert exchange.matches([actual]), f"docs/COMMANDS.md:{number}: {command}: the server says: {actual}"
+    assert exchange.matches([actual]), f"{command}: the server says: {actual}"
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
@@ -193,7 +191,7 @@ def test_the_example_configuration_is_accepted_whole(new_server):
 
 # ---- compatibility --------------------------------------------------------------------------------------------------
 
-VERDICT = re.compile(r"^\| \[`([BC]F\.\w+)`\]\(COMMANDS\.md#\w+\) \| (\w+) \| (.*)\|$", flags=re.M)
+VERDICT = re.compile(r"^\| \[`([BC]F\.\w+)`\]\(commands/[bc]f\.\w+\.md\) \| (\w+) \| (.*)\|$", flags=re.M)
 
 
 def test_every_command_has_a_verdict(server):
@@ -202,7 +200,7 @@ def test_every_command_has_a_verdict(server):
     assert set(verdicts) == registered(server)
     assert set(verdicts.values()) == {"same", "better", "differs", "extra"}
     assert not [name for name, verdict, how in rows if verdict != "same" and not how.strip()]
-    redisblooms = {name for name, text in sections().items() if text.lstrip().startswith("*RedisBloom")}
+    redisblooms = {name for name, path in PAGES.items() if "\n\n*RedisBloom" in path.read_text()}
     assert {name for name, verdict in verdicts.items() if verdict != "extra"} == redisblooms
 
 

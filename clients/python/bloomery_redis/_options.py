@@ -4,7 +4,7 @@
     reserve(0.01, 100_000, window=25, every=timedelta(hours=1))
 
 A timedelta is sent as milliseconds, a datetime as Unix time in milliseconds. True sends the word alone; False and None
-leave it out. docs/COMMANDS.md says what each option does. A word that isn't known here is also sent, and the server
+leave it out. docs/commands/bf.reserve.md says what each option does. A word that isn't known here is also sent, and the server
 judges it. So the options of a newer server work without a newer client. """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the server says about a filter, as dictionaries: numbers under its own names, in lower case with underscores.
 
-So "Error rate now" is `error_rate_now`. What the names mean is in docs/COMMANDS.md, under BF.STATS and CF.STATS. Fields
+So "Error rate now" is `error_rate_now`. What the names mean is in docs/commands/bf.stats.md and cf.stats.md. Fields
 that a newer server adds are there too.
 """
 
