@@ -2,8 +2,8 @@
 //! items go through the filter in groups, and nothing is allocated per item.
 //!
 //! While a filter is being rebuilt, each item goes to the live filter. It also goes to the shadow, unless the live
-//! filter refused it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends. The client isn't
-//! told, because its own add succeeded.
+//! filter refused it. The client gets the live filter's reply. If the shadow refuses an item, the rebuild ends. The
+//! client isn't told, because its own add succeeded.
 
 use super::blob::{Blob, Items, Parts};
 use super::call::{Access, Call, Effect, Key};
@@ -14,13 +14,13 @@ use super::reach;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
-    BLOOM_STEP, Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, items,
-    limit_items, send_first_items, should_pause, time_probes,
+    Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, items,
+    limit_items, send_first_items, should_pause, step_for, time_probes,
 };
 use crate::error::Error;
-use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
+use crate::filter::bloom::batch::{GROUP, Work, for_each_group, for_each_hashed_group, group_for};
 use crate::filter::foreign::Encoding;
-use crate::filter::{Added, Bloom, Foreign, Layer, Live, LiveMut, LiveRef, Rebuild, Target};
+use crate::filter::{Added, Bloom, Foreign, Live, LiveMut, LiveRef, Rebuild, Target};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -97,7 +97,8 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     }
     if changed {
         call.replicate(match mode {
-            // During a rebuild an ADDNX is replicated as it is: the shadow may lack what the live filter has.
+            // During a rebuild, an ADDNX is replicated unchanged, because the shadow may lack an item that the live
+            // filter has.
             Mode::AddIfAbsent if !is_rebuilt => Effect::Items(Command::Add, &[FIRST_ITEM]),
             _ => Effect::Verbatim,
         });
@@ -153,7 +154,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     add_arguments(call, &mut key, first_item, is_new)
 }
 
-/// Adds the arguments from `first` on, in order. If the filter is new, it is sent together with them.
+/// Adds the arguments from `first` on, in order. If the filter is new, its creation is replicated together with them.
 fn add_arguments<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -165,7 +166,7 @@ fn add_arguments<'a, C: Call<'a>>(
     }
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
-    let items = items(call, first, BLOOM_STEP);
+    let items = items(call, first, step_for(target.lines()));
     let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
     target.added(adds.accepted());
     if let Some(why) = lost {
@@ -179,7 +180,7 @@ fn add_arguments<'a, C: Call<'a>>(
 /// The outcomes for a command's items, in order.
 struct Adds {
     answers: Answers,
-    /// Indexes of the arguments that changed the filter. Up to 64 need no allocation, and more need only one.
+    /// Indexes of the arguments that changed the filter. Up to 64 need no allocation.
     changed: SmallVec<[usize; 64]>,
     first: usize,
     next: usize,
@@ -194,7 +195,7 @@ impl Adds {
     }
 
     /// Notes the outcome of the next item. If a fixed-size filter is full, the command ends there, with the error as
-    /// its last answer (as in RedisBloom). If memory is refused, the command continues with the other items.
+    /// its last answer (as in RedisBloom). After any other refusal, the command continues with the next item.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -226,7 +227,7 @@ impl Adds {
         }
     }
 
-    /// Replicates the items that changed something. If the filter is new, replicates it with them.
+    /// Replicates the items that changed something. If the filter is new, replicates its creation together with them.
     fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<&Bloom>) {
         if self.changed.is_empty() {
             return;
@@ -241,14 +242,14 @@ impl Adds {
     }
 }
 
-// ---- the items in one string ---------------------------------------------------------------------------------------
+// ---- many items in one string --------------------------------------------------------------------------------------
 
 /// `BF.BULKADD key [NOCREATE] FIXED width blob`, `BF.BULKADD key [NOCREATE] PREFIXED blob`: adds the items in order.
 pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let may_create = !call.arg(FIRST_ITEM).eq_ignore_ascii_case(b"NOCREATE");
     let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
     let mut blobs = Parts::parse(call, form)?;
-    // If the blob has only one part, that is checked before anything changes.
+    // The first part, which may be the whole blob, is checked before anything changes.
     let part = blobs.next()?;
     let mut key = call.open(1, Access::Write);
     if !may_create && key.bloom()?.is_none() {
@@ -256,22 +257,24 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     }
     let (mut target, is_new) = target_or_new(call, &mut key)?;
     if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
-        // The items follow in a separate command, because there might be none, and many are cheaper to send unchanged.
+        // The items follow in a separate command, because there might be none, and because it is cheaper to send many
+        // items unchanged.
         call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true)));
     }
     let (mut sums, mut lost) = (Sums::default(), None);
+    let step = step_for(target.lines());
     add_parts(call, &mut blobs, part, &mut sums, |blob, sums| match &mut target {
         Target::One(LiveMut::Bloom(filter)) if shards(call, filter, blob) > 1 => {
             let (mut items, end) = (blob.items(), sums.done.saturating_add(blob.len()));
             while sums.done < end && !call.should_pause(sums.done) {
                 let left = end.saturating_sub(sums.done);
-                let count = sums.done.clamp(BLOOM_STEP, MOST_TOGETHER).min(left);
+                let count = sums.done.clamp(step, MOST_TOGETHER).min(left);
                 sums.append(add_by_shard(call, filter, &items, count));
                 items.by_ref().take(count).for_each(drop);
             }
         }
         target => {
-            let items = until_pause(call, sums.done, blob);
+            let items = until_pause(call, sums.done, blob, step);
             let shadow_lost = add_each(call, target, items, Mode::Add, |outcome| sums.note(outcome));
             lost = lost.take().or(shadow_lost);
         }
@@ -281,7 +284,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         give_up(call, &mut key, &why);
     }
     if sums.changed {
-        // The items after a refused one were not added. NOCREATE has no effect if the filter exists.
+        // Items that weren't added are left out. So is NOCREATE, which has no effect if the filter exists.
         let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
         call.replicate(match blobs.are_done() {
             true if may_create => Effect::Verbatim,
@@ -327,14 +330,16 @@ fn add_parts<'a, C: Call<'a>>(
     }
 }
 
-/// Adds the items of a part until the server should serve other clients. `done` items were added before.
+/// Iterates over the items of a part, up to the point where the server should serve other clients. `done` items were
+/// added before them.
 fn until_pause<'a, 'b, C: Call<'a>>(
     call: &'b C,
     done: usize,
     blob: &'b Blob<'a>,
+    step: usize,
 ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'b, C> {
     let numbered = (done..).zip(blob.items());
-    numbered.take_while(move |(done, _)| !should_pause(call, *done, BLOOM_STEP)).map(|(_, item)| item)
+    numbered.take_while(move |(done, _)| !should_pause(call, *done, step)).map(|(_, item)| item)
 }
 
 /// The outcome of adding items up to the first refusal.
@@ -374,7 +379,7 @@ impl Sums {
     }
 }
 
-/// Number of shards that can add these items in parallel.
+/// Number of shards to which threads can add these items in parallel. It is 1 if one thread should add them all.
 fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
     if blob.len() > Blob::PART && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
@@ -399,7 +404,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>
         let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
         let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
         let (mut new, mut any) = (0u64, false);
-        for_each_hashed_group(&mut &*filter, Layer::prefetch_all, own, |filter, items| {
+        for_each_hashed_group(&mut &*filter, Work::Write, own, |filter, items| {
             for item in items {
                 let done = filter.add_in_own_shard(*item);
                 new = new.wrapping_add(done.added.into());
@@ -415,7 +420,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>
 
 // ---- into each kind of filter --------------------------------------------------------------------------------------
 
-/// Adds items in order and passes each outcome to `note`, until `note` returns a stop. If the filter is being rebuilt
+/// Adds items in order and passes each outcome to `note`, until `note` returns `Break`. If the filter is being rebuilt
 /// and its shadow could not keep up, returns the reason. The caller must then [end](give_up) the rebuild.
 #[inline(always)]
 fn add_each<'a, 'i, C: Call<'a>>(
@@ -445,7 +450,7 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
     mut growing: Growing,
     mut note: impl FnMut(Outcome) -> ControlFlow<()>,
 ) {
-    for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
+    for_each_group(&mut &mut *filter, Work::Write, items, |filter, group| {
         let layers = filter.layers().len();
         // Looks up a whole group so that its cache misses overlap. A chain that has grown from 100 to 5 million items
         // has sixteen layers.
@@ -466,7 +471,8 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
     });
 }
 
-/// Adds one item to another system's filter. ADD and ADDNX are the same here: no original counts an item twice.
+/// Adds one item to another system's filter. ADD and ADDNX do the same here, because none of those systems counts an
+/// item twice.
 fn add_to_foreign<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Foreign,
@@ -484,7 +490,8 @@ fn add_to_foreign<'a, C: Call<'a>>(
     })
 }
 
-/// Adds items to a filter that is being rebuilt, like [`add_each`]. The two outcomes of each item are noted as one.
+/// Adds items to a filter that is being rebuilt, like [`add_each`]. The outcomes of an item in the two filters are
+/// passed to `note` as one.
 #[cold]
 fn add_to_both<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -495,8 +502,9 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
 ) -> Option<CommandError> {
     let (live, shadow) = rebuild.both_mut();
     let (mut lost, mut growing) = (None, Growing::default());
+    let most = group_for(live.as_ref().lines().saturating_add(shadow.newest_layer().lines()));
     loop {
-        let group: SmallVec<[&[u8]; GROUP]> = items.take(GROUP).collect();
+        let group: SmallVec<[&[u8]; GROUP]> = items.take(most).collect();
         for item in &group {
             if let Live::Bloom(filter) = live {
                 filter.newest_layer().prefetch_all(filter.item_hash(item));
@@ -512,7 +520,8 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
                 lost = follow(call, live.as_ref(), shadow).err();
             }
             if let (Ok(done), None) = (&mut outcome, &lost) {
-                // The first refusal is also the last, because it ends the rebuild.
+                // Each item gets a `Growing` of its own. No refusal has to be remembered, because the first one ends
+                // the rebuild.
                 let mut growing = Growing::of_shadow(shadow, live.as_ref());
                 match add_or_skip(call, shadow, item, mode, &mut growing) {
                     Ok(Added { changed, .. }) => done.changed |= changed,
@@ -523,13 +532,13 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
                 return lost;
             }
         }
-        if group.len() < GROUP {
+        if group.len() < most {
             return lost;
         }
     }
 }
 
-/// Begins or drops the same generation in the shadow that the live filter began or dropped to make room.
+/// If the live filter began or dropped a generation to make room, does the same in the shadow.
 fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
     if let (Some(leader), Some(window)) = (live.window(), shadow.window())
         && (leader.newest() > window.newest() || leader.floor() > window.floor())
@@ -569,7 +578,8 @@ pub(super) struct Backfill {
 /// Adds the arguments from `first` on to the shadow only, up to the first one that it refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
-    let (mut adds, items) = (Adds::new(call, first), items(call, first, BLOOM_STEP));
+    let items = items(call, first, step_for(shadow.newest_layer().lines()));
+    let mut adds = Adds::new(call, first);
     let growing = Growing::of_shadow(shadow, live.as_ref());
     add_to_bloom(call, shadow, items, growing, |outcome| {
         let refused = outcome.is_err();
@@ -603,9 +613,9 @@ pub(super) fn backfill_bulk<'a, C: Call<'a>>(
     part: Option<Blob<'a>>,
 ) -> BulkBackfill<'a> {
     let (live, shadow) = rebuild.both_mut();
-    let mut sums = Sums::default();
+    let (mut sums, step) = (Sums::default(), step_for(shadow.newest_layer().lines()));
     add_parts(call, &mut blobs, part, &mut sums, |blob, sums| {
-        let items = until_pause(call, sums.done, blob);
+        let items = until_pause(call, sums.done, blob, step);
         let growing = Growing::of_shadow(shadow, live.as_ref());
         add_to_bloom(call, shadow, items, growing, |outcome| sums.note(outcome));
     });

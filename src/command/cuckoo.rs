@@ -1,4 +1,4 @@
-//! CF.*: the commands on cuckoo filters, except those that describe a filter, SCANDUMP, and LOADCHUNK.
+//! CF.*: the commands on cuckoo filters, except SCANDUMP, LOADCHUNK, and those that describe a filter.
 //!
 //! What a filter does depends only on its own state, the items, and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
@@ -17,14 +17,14 @@ use crate::parallel::is_wanted;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The index of the item among the arguments, in all commands except INSERT.
+/// The index of the first or only item among the arguments, in all commands except INSERT and INSERTNX.
 const ITEM: usize = 2;
 
 /// The index of the first item in a CF.INSERT without options.
 const INSERTED: usize = 3;
 
-/// Number of slots that a group of items can visit before the clock is read again. These are up to 16,384 cache lines,
-/// which takes a millisecond.
+/// Number of slots that the lookups of a group of items may visit before the clock is read again. Reading them touches
+/// up to 16,384 cache lines, which takes a millisecond.
 const LOOKED_AT: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
 
 /// Minimum number of items in a group.
@@ -40,12 +40,12 @@ const SHORT_WALK: u16 = 4096;
 /// compaction.
 const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
-/// Maximum number of steps in a compaction by a delete, which otherwise takes only a microsecond. Later deletes
-/// continue the compaction.
+/// Maximum number of steps in a compaction by a delete. Without a compaction, a delete takes only a microsecond. Later
+/// deletes continue the compaction.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;
 
-/// Number of bytes of cells that a merge processes in the time that one step takes. 32,768 steps block the server for
-/// one to two milliseconds.
+/// Number of bytes of cells that a merge processes in the time that one step of a compaction takes. 32,768 steps block
+/// the server for one to two milliseconds.
 const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
@@ -93,7 +93,8 @@ fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> 
     }
 }
 
-/// Sends the first items of a filter that an add has created. `items` are their indexes among the arguments.
+/// Replicates a filter that an add has created, together with its first items. `items` are their indexes among the
+/// arguments.
 #[inline(never)]
 fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
     call.replicate(Effect::Created(Command::CfInsert, &|| sent(&filter.spec()), items));
@@ -151,15 +152,15 @@ fn add_arguments<'a, C: Call<'a>>(
 ) -> SmallVec<[Answer; 64]> {
     let items = call.argc().saturating_sub(first);
     if items > 1 && filter.longest_walk() > SHORT_WALK {
-        // The search for room for a command's or piece's first item can take 40 ms. The command then pauses after that
-        // item.
+        // A search for room can take 40 ms, even for the first item of a command or of a piece. The command then pauses
+        // after that item.
         call.may_be_long();
     }
     let mut answers = SmallVec::from_elem(Answer::Refused, items);
     let mut growing = Growing::default();
     let mut group = [CuckooHash::default(); GROUP];
     let (mut done, mut searched) = (0usize, filter.searched());
-    while done < items && !pauses(call, first, done) {
+    while done < items && !pauses(call, first, done, GROUP) {
         let (ahead, mut len, mut bytes) = (filter.ahead(), 0usize, 0usize);
         let next = first.saturating_add(done)..call.argc();
         for (hash, index) in group.iter_mut().take(group_of(filter)).zip(next) {
@@ -198,8 +199,9 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those arguments from `first` on that were added. If the filter is new, replicates it with them. If all
-/// were added, the original command is replicated, so no other command has to be built.
+/// Replicates those arguments from `first` on that were added. If the filter is new, replicates its creation together
+/// with them. If a command without options has added all its items to an existing filter, the command itself is
+/// replicated, so no other has to be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     let added = answers.iter().copied().filter(is_added).count();
@@ -289,7 +291,7 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(asked(&key).map_or(0, |filter| filter.count(filter.hash(call.arg(ITEM)))).into())
 }
 
-/// `CF.DEL key item`. Compacts a filter that has grown once a tenth of its items has been deleted.
+/// `CF.DEL key item`. If the filter is then [sparse](Cuckoo::is_sparse), compacts it.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
@@ -300,7 +302,8 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             filter.compact_while(false, go_on)
         };
         match compact_whole(call, filter, remove) {
-            // Deleting doesn't need memory.
+            // A delete never fails for lack of memory. If there isn't enough for a copy, it compacts the filter itself
+            // here.
             Err(CommandError::Apart(_)) => call.discard(remove(filter, &mut |_| true).into()),
             Ok(Some(later)) => return Ok(later),
             compacted => _ = compacted?,
@@ -354,8 +357,9 @@ type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
 /// A filter that was compacted in the background.
 struct Compacted {
-    /// Its old state, in the same memory.
+    /// The filter before the compaction. It shares the memory of the filter in the key.
     of: Cuckoo,
+    /// The compacted copy.
     made: Cuckoo,
 }
 

@@ -5,13 +5,13 @@ use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{BLOOM_STEP, catch_up, items, limit_items};
-use crate::filter::bloom::batch::for_each_group;
-use crate::filter::{Bloom, Layer, Live, LiveMut, Target};
+use super::write::{BLOOM_STEP, catch_up, items, limit_items, step_for};
+use crate::filter::bloom::batch::{Work, for_each_group};
+use crate::filter::{Bloom, Live, LiveMut, Target};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 
-/// Argument of the first item.
+/// The index of the first item among the arguments.
 const FIRST_ITEM: usize = 2;
 
 /// The native filter to delete from.
@@ -33,7 +33,8 @@ fn count_missed(key: &mut impl Key, deletes: usize) {
     }
 }
 
-/// Brings a window up to the clock, unless the window will refuse the delete: then nothing may change.
+/// Carries out what is due in a window before a delete. If the filter will refuse the delete, nothing may change, so
+/// this does nothing.
 fn catch_up_to_delete<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
     let filter = key.bloom()?.and_then(|live| live.bloom());
     if filter.is_some_and(Bloom::can_delete) { catch_up(call, key) } else { Ok(()) }
@@ -73,8 +74,8 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     }
     let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
     let mut numbers = FIRST_ITEM..;
-    let items = items(call, FIRST_ITEM, BLOOM_STEP);
-    for_each_group(&mut filter, Layer::prefetch_all, items, |filter, group| {
+    let items = items(call, FIRST_ITEM, step_for(filter.newest_layer().lines()));
+    for_each_group(&mut filter, Work::Write, items, |filter, group| {
         for (item, index) in group.iter().zip(numbers.by_ref()) {
             let removed = filter.remove(*item).unwrap_or_default();
             filter.usage().deleted(removed.present.into());

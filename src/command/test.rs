@@ -1,4 +1,4 @@
-//! Commands that test items: EXISTS, MEXISTS, BULKTEST, COUNT.
+//! Commands that test items: BF.EXISTS, MEXISTS, TEST, MTEST, BULKTEST, COUNT.
 
 use super::blob::{Blob, Unread};
 use super::call::{Access, Call, Key};
@@ -6,8 +6,8 @@ use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::write::{BLOOM_STEP, items, limit_items, time_probes};
 use crate::bits::Hits;
-use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
-use crate::filter::{Bloom, Filter, Foreign, Layer, Live, LiveRef};
+use crate::filter::bloom::batch::{GROUP, Probed, Work, for_each_group};
+use crate::filter::{Bloom, Filter, Foreign, Live, LiveRef};
 use crate::metrics::OFFLOADED_ITEMS;
 use crate::parallel::{ParallelFor, Stop};
 use crate::params::limits;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The index of the first item among the arguments.
 const FIRST_ITEM: usize = 2;
 
-/// The generation that a read sees. If the filter is a window with a period, it depends on the time.
+/// Number of the generation that is current for a read. In a window with a period, it depends on the time.
 #[inline(always)]
 pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u64 {
     match filter.window() {
@@ -60,7 +60,7 @@ fn test_foreign<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 
 /// A filter that tests items in groups.
 trait Tester: Sync {
-    /// Tests items in order. Passes each group's answers and number of items to `show`, until `show` returns a break.
+    /// Tests items in order. Passes each group's answers and number of items to `show`, until `show` returns `Break`.
     fn test_each<'i>(
         &self,
         items: impl Iterator<Item = &'i [u8]>,
@@ -81,7 +81,7 @@ impl<F: Probed + Sync> Tester for Native<'_, F> {
         items: impl Iterator<Item = &'i [u8]>,
         mut show: impl FnMut(Hits, usize) -> ControlFlow<()>,
     ) {
-        for_each_group(&mut &*self.filter, Layer::prefetch, items, |filter, group| {
+        for_each_group(&mut &*self.filter, Work::Test, items, |filter, group| {
             show(filter.contains_many(group, self.current), group.len())
         });
     }
@@ -138,7 +138,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Answers(answers))
 }
 
-/// One bit per item, and one word per group.
+/// The answers for the items of a blob: one bit per item, and one word per group.
 struct Bitmap {
     words: Vec<AtomicU64>,
     len: usize,
@@ -151,9 +151,9 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// Tests the items of a blob on several threads. Each part is divided into as many tasks as [`tasks`] says. Once
-    /// `stop` is set, each thread tests at most one more group, because waiting for whole tasks would take too long.
-    /// The answers are then discarded.
+    /// Tests the items of a blob on several threads. Each part is divided into this number of `tasks`. Once `stop` is
+    /// set, each thread tests at most one more group, because waiting for whole tasks would take too long. The answers
+    /// are then discarded.
     fn of(
         blob: &Blob<'_>,
         filter: &impl Tester,
@@ -246,7 +246,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
     let key = call.open(1, Access::Read);
     let filter = key.bloom()?;
-    // An item might be tested in every layer. An imported filter can have as many probes as hundreds of layers have.
+    // An item might be tested in every layer. An imported filter can have as many probes as hundreds of layers.
     let probes = filter.map_or(0, LiveRef::probes).checked_div(limits::MAX_PROBES.into()).unwrap_or(0);
     let layers = filter.map_or(1, LiveRef::arrays).max(usize::try_from(probes).unwrap_or(usize::MAX));
     let is_short =
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use crate::parallel::alone;
 
-    /// A filter that sets `stop` while the group of items at `at` is tested.
+    /// A filter that sets `stop` while group number `at`, counted from 1, is tested.
     struct Leaves {
         stop: Stop,
         at: u64,
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// At most one more group is tested after the client has disconnected, no matter in which part this is noticed.
+    /// No group is tested after the one during which the client disconnects, no matter in which part that is.
     #[test]
     fn tests_stop_after_the_group_during_which_the_client_went() {
         let bytes = vec![0; 3 * Blob::PART];

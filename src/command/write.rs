@@ -10,6 +10,7 @@ use super::options::printable;
 use super::table::Command;
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
+use crate::filter::bloom::batch::group_for;
 use crate::filter::foreign::{ChainSpec, Growth, Link, LinkSpec, ValkeySpec};
 use crate::filter::{
     Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, LiveRef, Rebuild, Schedule,
@@ -50,7 +51,13 @@ pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
 /// Number of Bloom filter items between two looks at the clock. A look costs 25 ns, and the items need up to 600 µs.
 pub(super) const BLOOM_STEP: usize = if cfg!(small_steps) { 1 } else { 32 };
 
-/// Whether a command should end before its item number `done`, and continue later. It asks before every `step`th item.
+/// Number of items between two looks at the clock if an add of an item touches this many cache lines.
+pub(super) fn step_for(lines: usize) -> usize {
+    group_for(lines).min(BLOOM_STEP)
+}
+
+/// Whether a command should end before its item number `done`, and continue later. The clock is read only before every
+/// `step`th item.
 #[inline(always)]
 pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) -> bool {
     done.is_multiple_of(step) && call.should_pause(done)
@@ -70,7 +77,8 @@ pub(super) fn time_probes<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) {
 /// Number of bytes of items between two looks at the clock. Hashing them takes up to 250 µs with the slowest codec.
 pub(super) const STEP_BYTES: usize = 1 << 16;
 
-/// The arguments from `first` on: the items of a command, until it continues later.
+/// Iterates over the items of a command, which are the arguments from `first` on, until the command should continue
+/// later.
 #[inline(always)]
 pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = &'a [u8]> {
     let (mut next, mut left, mut bytes) = (first, 0usize, 0usize);
@@ -80,7 +88,7 @@ pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> imp
         }
         if left == 0 || bytes >= STEP_BYTES {
             (left, bytes) = (step, 0);
-            if pauses(call, first, next.saturating_sub(first)) {
+            if pauses(call, first, next.saturating_sub(first), step) {
                 return None;
             }
         }
@@ -92,14 +100,15 @@ pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> imp
     })
 }
 
-/// Whether a command whose items are the arguments from `first` on ends after `done` of them. It then continues later.
+/// Whether a command whose items are the arguments from `first` on should end after `done` of them. If so, it also
+/// makes the command continue later.
 ///
-/// Not inlined: it is called once per group of items, but its values would occupy registers while all of them are
-/// processed.
+/// Not inlined: it is called only once per group of items, but if it were inlined, its values would occupy registers
+/// while the items are processed.
 #[inline(never)]
-pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize) -> bool {
+pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize, step: usize) -> bool {
     let of = call.argc().saturating_sub(first);
-    let has_many = done > 0 || of > BLOOM_STEP;
+    let has_many = done > 0 || of > step.min(BLOOM_STEP);
     let pauses = has_many && call.should_pause(done);
     if pauses {
         call.go_on_later(Rest { first, done, of: Some(of), within: None });
@@ -135,12 +144,12 @@ pub(super) fn make<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// The creation of filters and sub-filters of at least this many bytes is timed. It may ask how much memory the machine
-/// has, which takes 100 to 600 µs.
+/// The creation of filters and sub-filters of at least this many bytes is timed, because the server may have to be
+/// asked how much memory the machine has, which takes 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
-/// Whether a new filter of `more` bytes may be created in a key that will then have `total` bytes. A replica creates
-/// what its primary has created.
+/// Checks whether a new filter of `more` bytes may be created in a key that will then have `total` bytes. A replica
+/// creates what its primary has created.
 pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
     if more >= LONG_TO_CREATE {
         call.may_be_long();
@@ -148,7 +157,7 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
-/// Creates the filter for an add to a missing key. Returns whether its first items are to be sent with it.
+/// Creates the filter for an add to a missing key. Returns whether the filter must be sent with its first items.
 #[inline(never)]
 pub(super) fn create_new<'a, C: Call<'a>>(
     call: &C,
@@ -167,13 +176,15 @@ pub(super) fn create_new<'a, C: Call<'a>>(
     make(call, key, spec, 0).map(|()| true)
 }
 
-/// Sends the items at these arguments, the first of a filter that an add has created.
+/// Replicates a filter that an add has created, together with its first items. `items` are their indexes among the
+/// arguments.
 #[inline(never)]
 pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &[usize]) {
     call.replicate(Effect::Created(Command::Insert, &|| options::bloom::sent(&filter.spec()), items));
 }
 
-/// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.
+/// Creates a Bloom filter of RedisBloom, as this server's primary has done. The creation is replicated because this
+/// server may have replicas and an append-only file of its own.
 pub(super) fn create_chain<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -219,7 +230,7 @@ pub(super) fn create_foreign<'a, C: Call<'a>>(
 
 // ---- generations ---------------------------------------------------------------------------------------------------
 
-/// Brings the windows in a key up to the clock before a write, and replicates that before the write itself.
+/// Carries out what is [`due`] in the windows of a key before a write. It is replicated before the write itself.
 #[inline(always)]
 pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
     match key.filter()?.and_then(|filter| due(call, filter)) {
@@ -228,8 +239,8 @@ pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<()
     }
 }
 
-/// What the windows in a filter have to do before a write, according to the clock. A replica, and a server that is
-/// loading an AOF, ignore the clock: they receive what the primary did.
+/// What the windows in a filter have to do before a write, according to the clock. A replica and a server that is
+/// loading an AOF ignore the clock: they receive what the primary did.
 #[inline(always)]
 pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
     let window = match filter {
@@ -243,7 +254,7 @@ pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
     window.due(call.now_ms())
 }
 
-/// Carries out what is [`due`].
+/// Carries out what is [`due`], and replicates it.
 #[cold]
 pub(super) fn catch_up_to<'a, C: Call<'a>>(call: &C, key: &mut C::Key, due: Due) -> Result<(), CommandError> {
     let (words, event) = match due {
@@ -263,7 +274,7 @@ pub(super) fn catch_up_to<'a, C: Call<'a>>(call: &C, key: &mut C::Key, due: Due)
     Ok(())
 }
 
-/// Lets the windows in a key continue by another schedule.
+/// Makes the windows in a key continue on another schedule.
 pub(super) fn set_schedule<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -327,7 +338,7 @@ pub(super) trait GrowInServer: Grow {
     /// Why it doesn't.
     fn may_grow(&self, settings: &Settings) -> Result<(), CommandError>;
 
-    /// The wording of a refusal.
+    /// The error that the client gets for a refusal to grow.
     fn refusal(why: CommandError) -> CommandError;
 
     /// Adds an item without making room for it.
@@ -393,7 +404,8 @@ pub(super) struct Growing {
 }
 
 impl Growing {
-    /// The growth of a shadow beside this filter. It rotates with the live filter, so it makes no room by itself.
+    /// The growth of a shadow beside its live filter. A shadow that is a window doesn't drop generations by itself to
+    /// make room.
     pub(super) fn of_shadow(shadow: &Bloom, live: LiveRef<'_>) -> Growing {
         let refused = shadow.rotates_when_full().then_some(CommandError::Full);
         Growing { beside: live.bytes(), refused }
@@ -428,8 +440,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But the generation that a window dropped may have had no item in the cells in question;
-        // then the window drops more generations. Once it is empty, there is room.
+        // New cells have room. But a window makes room by dropping a generation, which may have had no item in the
+        // cells in question. The window then drops more generations. Once it is empty, there is room.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),

@@ -6,20 +6,20 @@ use super::usage::Usage;
 use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
 
-/// Totals over several Bloom filters.
+/// Totals over the layers or links of a Bloom filter.
 #[cfg(feature = "module")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     /// Number of layers or links.
     pub(crate) arrays: u64,
     pub(crate) items: u64,
-    /// Number of items that they are sized for.
+    /// Number of items that the arrays are sized for.
     pub(crate) capacity: u64,
 }
 
 #[cfg(feature = "module")]
 impl Contents {
-    /// The totals of arrays given as pairs of a number of items and a capacity.
+    /// Sums up arrays, each given as its number of items and its capacity.
     #[inline(always)]
     fn sum(arrays: impl Iterator<Item = (u64, u64)>) -> Contents {
         arrays.fold(Contents::default(), |Contents { arrays, items, capacity }, (more, room)| Contents {
@@ -72,7 +72,7 @@ impl Live {
         }
     }
 
-    /// Bytes of memory, including all overhead and its usage counters.
+    /// Bytes of memory, including all overhead and usage counters.
     pub fn allocated(&self) -> usize {
         match self {
             Live::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
@@ -103,7 +103,7 @@ impl<'a> LiveRef<'a> {
         self.bloom().and_then(Bloom::window)
     }
 
-    /// Its usage counters.
+    /// The filter's usage counters.
     pub(crate) fn usage(self) -> &'a Usage {
         match self {
             LiveRef::Bloom(filter) => filter.usage(),
@@ -111,7 +111,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Its usage counters, for reading only. Unlike [`usage`](LiveRef::usage), this never allocates them.
+    /// The filter's usage counters, for reading only. Unlike [`usage`](LiveRef::usage), this never allocates them.
     pub(crate) fn usage_so_far(self) -> &'a Usage {
         match self {
             LiveRef::Bloom(filter) => filter.usage_so_far(),
@@ -119,7 +119,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Number of items that commands added without being refused.
+    /// Number of items that commands have added, except those that the filter refused.
     pub(crate) fn adds(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.adds(),
@@ -135,7 +135,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Number of items in the filter, from its own `items`.
+    /// Number of items added that were absent at the time, minus those deleted.
     pub fn items(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.items(),
@@ -143,7 +143,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Its totals.
+    /// The totals over its layers or links.
     #[cfg(feature = "module")]
     #[inline]
     pub(crate) fn contents(self) -> Contents {
@@ -165,11 +165,19 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Number of probes of one item in all layers or links.
+    /// Number of probes per item in all layers or links together.
     pub fn probes(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.layers().iter().map(|layer| u64::from(layer.probes())).sum(),
             LiveRef::Foreign(filter) => filter.links().iter().map(|link| u64::from(link.spec().probes)).sum(),
+        }
+    }
+
+    /// Maximum number of cache lines that an add of an item touches in the newest layer or link.
+    pub fn lines(self) -> usize {
+        match self {
+            LiveRef::Bloom(filter) => filter.newest_layer().lines(),
+            LiveRef::Foreign(filter) => filter.links().last().map_or(0, |link| link.spec().probes as usize),
         }
     }
 
@@ -189,7 +197,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Bytes of memory, including all overhead but not its usage counters.
+    /// Bytes of memory, including all overhead but not usage counters.
     pub fn allocated(self) -> usize {
         match self {
             LiveRef::Bloom(filter) => filter.allocated(),
@@ -205,7 +213,7 @@ impl<'a> LiveRef<'a> {
         self.copy(&alone)
     }
 
-    /// Like [`snapshot`](LiveRef::snapshot), on the threads of `parallel`.
+    /// Like [`snapshot`](LiveRef::snapshot), but made on the threads of `parallel`.
     ///
     /// # Errors
     /// Same as [`snapshot`](LiveRef::snapshot).
@@ -216,7 +224,7 @@ impl<'a> LiveRef<'a> {
         })
     }
 
-    /// A filter with the same cells in the same memory, for reading in another thread, even after this one is dropped.
+    /// A filter with the same cells in the same memory. Another thread can read it, even after this filter is dropped.
     pub fn share(self) -> Live {
         match self {
             LiveRef::Bloom(filter) => Live::Bloom(filter.share()),
@@ -234,7 +242,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether some of its cells have more owners than this number of [shares](LiveRef::share).
+    /// Whether any of its arrays of cells has more than `sharing` owners. Every filter that [shares](LiveRef::share) an
+    /// array owns it.
     #[cfg(feature = "module")]
     pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
         match self {
@@ -243,7 +252,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether the other has the same cells in the same memory.
+    /// Whether the other filter has the same cells in the same memory.
     pub fn is_shared_with(self, other: LiveRef<'_>) -> bool {
         match (self, other) {
             (LiveRef::Bloom(mine), LiveRef::Bloom(theirs)) => mine.is_shared_with(theirs),
@@ -254,7 +263,7 @@ impl<'a> LiveRef<'a> {
 }
 
 impl LiveMut<'_> {
-    /// Counts items that commands added without being refused.
+    /// Counts items that commands have added. Refused items don't count.
     #[inline(always)]
     pub(crate) fn added(&mut self, items: u64) {
         match self {

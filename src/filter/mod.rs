@@ -76,19 +76,29 @@ pub enum FilterRef<'a> {
 
 /// The filter or filters to which an add goes.
 pub enum Target<'a> {
-    /// The filter.
+    /// A filter that isn't being rebuilt.
     One(LiveMut<'a>),
     /// The live filter and its shadow.
     Both(&'a mut Rebuild),
 }
 
 impl Target<'_> {
-    /// Counts items that commands added without being refused. During a rebuild, the live filter counts them.
+    /// Counts items that commands have added. Refused items don't count. During a rebuild, the live filter counts the
+    /// items.
     #[inline(always)]
     pub(crate) fn added(&mut self, items: u64) {
         match self {
             Target::One(live) => live.added(items),
             Target::Both(rebuild) => rebuild.both_mut().0.as_mut().added(items),
+        }
+    }
+
+    /// Maximum number of cache lines that an add of an item touches.
+    pub(crate) fn lines(&self) -> usize {
+        match self {
+            Target::One(LiveMut::Bloom(filter)) => LiveRef::Bloom(filter).lines(),
+            Target::One(LiveMut::Foreign(filter)) => LiveRef::Foreign(filter).lines(),
+            Target::Both(rebuild) => rebuild.live().lines() + LiveRef::Bloom(rebuild.shadow()).lines(),
         }
     }
 }
@@ -145,7 +155,7 @@ impl Filter {
         }
     }
 
-    /// The other system's filter, if this is one and it isn't being rebuilt.
+    /// The Bloom filter, if it is another system's and isn't being rebuilt.
     pub fn into_foreign(self) -> Option<Foreign> {
         match self {
             Filter::Foreign(filter) => Some(*filter),
@@ -195,7 +205,7 @@ impl Filter {
         self.copy(&alone)
     }
 
-    /// Like [`snapshot`](Filter::snapshot), on the threads of `parallel`.
+    /// Like [`snapshot`](Filter::snapshot), but made on the threads of `parallel`.
     ///
     /// # Errors
     /// Same as [`snapshot`](Filter::snapshot).

@@ -17,9 +17,9 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 
-/// Evaluates an expression with the layer's number of probes as the constant `K`, or with 0 if that number is unusual.
-/// Error rates down to 0.5% need up to seven probes, which fit into one word of the hash. If the number is constant,
-/// the loop disappears, and a test takes half the time.
+/// Evaluates an expression with the layer's number of probes as the constant `K`, or with `K` = 0 if that number isn't
+/// 4 to 7. Error rates down to 0.5% need up to seven probes, which fit into one word of the hash. If the number is
+/// constant, the loop disappears, and a test takes half the time.
 macro_rules! with_probes {
     ($number:literal, $K:ident => $value:expr) => {{
         const $K: usize = $number;
@@ -59,8 +59,8 @@ macro_rules! with_width {
 }
 
 /// Evaluates an expression with the slices of a layer without blocks, whose shards have this number of cells. The code
-/// for CLASSIC doesn't contain what only PARTITIONED needs, because that took 3% to 10% of the time of a test in cached
-/// lines.
+/// for CLASSIC doesn't contain what only PARTITIONED needs, because that took 3% to 10% of the time of a test whose
+/// lines are cached.
 macro_rules! with_slices {
     ($layer:expr, $cells:expr, $slices:ident => $value:expr) => {
         if $layer.form().layout() == Layout::Partitioned {
@@ -73,12 +73,12 @@ macro_rules! with_slices {
     };
 }
 
-/// For CLASSIC and PARTITIONED layers of at least this many bytes, cache lines are fetched ahead. Smaller layers are in
-/// the L2 cache.
+/// For CLASSIC and PARTITIONED layers of more than this many bytes, cache lines are fetched ahead. Smaller layers are
+/// in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
-/// In such a layer, the lines of the first `FETCHED_FIRST` probes are fetched for all items. The lines of the probes
-/// from there up to `FETCHED_NEXT` are fetched for items that the first probes don't exclude.
+/// If cache lines are fetched ahead, those of the first `FETCHED_FIRST` probes are fetched for all items. The lines of
+/// the other probes among the first `FETCHED_NEXT` are fetched only for items that the first probes don't exclude.
 const FETCHED_FIRST: u32 = 2;
 const FETCHED_NEXT: u32 = 6;
 
@@ -98,7 +98,7 @@ impl Layer {
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (_, Layout::Fuse) => self.fuse().contains(item.high),
             (_, Layout::Ribbon) => self.ribbon().contains(item.high),
-            // Nobody asked for this item. Skipping to the next requested one would take as long as visiting all.
+            // A list is only added to, and a filter is built from it. Searching it would mean comparing all hashes.
             (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
@@ -219,7 +219,7 @@ impl Layer {
         if self.block_contains::<K>(item) { 0 } else { self.block_set::<W, K>(item) }
     }
 
-    /// The same for an item that isn't present: always writes the cache line.
+    /// Like [`block_insert`](Layer::block_insert), for an item that isn't present: always writes the cache line.
     ///
     /// Not inlined: otherwise the compiler would keep the values that this method and
     /// [`block_contains`](Layer::block_contains) both compute, and run out of registers.
@@ -237,7 +237,7 @@ impl Layer {
         new
     }
 
-    /// The same in a layer without blocks.
+    /// Like [`block_insert`](Layer::block_insert), in a layer without blocks: `shard` is the item's shard.
     #[inline(always)]
     fn spread_insert<W: TallyWriter>(&self, item: ItemHash, shard: &[AtomicU64], slices: Slices) -> i64 {
         let mut cells = probe::spread(item, slices, self.probes());
@@ -247,17 +247,26 @@ impl Layer {
         set(clear) + cells.map(set).sum::<i64>()
     }
 
-    /// Whether the layer's cells are expected to be in the CPU caches, so that prefetching does nothing.
+    /// Whether the layer's cells are expected to be in the CPU caches. If so, prefetching does nothing.
     #[inline]
     pub fn is_near(&self) -> bool {
         matches!(self.form().layout(), Layout::Classic | Layout::Partitioned)
             && self.bytes() <= PREFETCHED_FROM
     }
 
+    /// Maximum number of cache lines that an add or delete of an item touches.
+    #[inline]
+    pub fn lines(&self) -> usize {
+        match self.form().layout() {
+            Layout::Classic | Layout::Partitioned => self.probes() as usize,
+            Layout::Blocked | Layout::Fingerprint | Layout::Fuse | Layout::Ribbon | Layout::List => 3,
+        }
+    }
+
     /// Fetches the cache lines that a test of this item will touch first. Call this a few items ahead. In a layer
-    /// without blocks, these are the lines of two probes, which exclude most absent items. In 1 GiB, a test of an
-    /// absent item takes 41 ns if two lines are fetched, 66 ns with four and 133 ns with all seven. A test of a present
-    /// item takes 140 ns in each case.
+    /// without blocks, these are the lines of two probes, which exclude most absent items. In a layer of 1 GiB, a test
+    /// of an absent item takes 41 ns if two lines are fetched, 66 ns with four and 133 ns with all seven. A test of a
+    /// present item takes 140 ns in each case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..FETCHED_FIRST);
@@ -325,8 +334,8 @@ impl Layer {
         }
     }
 
-    /// The same for an item that was absent a moment ago, and most likely still is. In blocks of bits, it isn't tested
-    /// again.
+    /// Like [`insert_single_writer`](Layer::insert_single_writer), for an item that was absent a moment ago, and most
+    /// likely still is. In blocks of bits, it isn't tested again.
     ///
     /// # Errors
     /// Same as [`insert_single_writer`](Layer::insert_single_writer).
@@ -451,8 +460,8 @@ impl Layer {
                 true
             });
         }));
-        // An item whose add was a false positive was not counted, but its delete may empty a cell. The number of items
-        // must not go below 0.
+        // An item that tested present when it was added wasn't counted, but its delete may empty a cell. The number of
+        // items must not go below 0.
         change.items = -i64::from(change.set != 0 && self.items() > 0);
         self.tally::<W>(item, change);
         if changed {
@@ -473,7 +482,8 @@ impl Layer {
         }
     }
 
-    /// The number of times that the item was added, at most: the minimum of its counters. 0 or 1 for bits.
+    /// The item's count: the minimum of its counters. This is the number of its adds minus its deletes, or more if
+    /// other items share its cells. A saturated counter no longer counts. 0 or 1 for bits.
     pub fn count(&self, item: ItemHash) -> u64 {
         if let Some(table) = self.table() {
             return table.count(item);
@@ -530,7 +540,8 @@ impl Layer {
         self.walk_as::<0>(item, self.cell().bits(), visit)
     }
 
-    /// [`walk`](Layer::walk) over `K` cells of `width` bits.
+    /// Like [`walk`](Layer::walk), with cells of `width` bits. `K` is the number of probes, or 0 if it isn't a
+    /// constant.
     #[inline(always)]
     fn walk_as<const K: usize>(
         &self,
@@ -578,9 +589,9 @@ fn cells_in(words: &[AtomicU64], width: u32) -> u64 {
     words.len() as u64 * u64::from(u64::BITS / width)
 }
 
-/// Whether the item's bits are set in its shard of a layer without blocks. The lines of the first two probes were
-/// fetched ahead, and these probes exclude three of four absent items, or more. They are evaluated together: with a
-/// branch on each of them, half of the branches would be mispredicted.
+/// Whether the item's bits are set in its shard of a layer without blocks. The first two probes exclude three of four
+/// absent items, or more. They are evaluated together: with a branch on each of them, half of the branches would be
+/// mispredicted.
 #[inline(always)]
 fn has_all(shard: &[AtomicU64], item: ItemHash, slices: Slices, probes: u32) -> bool {
     let mut bits = probe::spread(item, slices, probes);
