@@ -39,12 +39,13 @@ impl Reader {
         self.contains_at(item, self.newest.unwrap_or(0))
     }
 
-    /// Prefetches what a test of the item will touch first, as [`Bloom::prefetch`](crate::Bloom::prefetch) does.
+    /// Prefetches the item's first cache lines in the newest layer, as [`Bloom::prefetch`](crate::Bloom::prefetch)
+    /// does.
     pub fn prefetch(&self, item: ItemHash) {
         self.newest_layer().prefetch(item);
     }
 
-    /// The layer that a test visits first.
+    /// The newest layer, which [`contains_many`](Reader::contains_many) visits first.
     pub(super) fn newest_layer(&self) -> &Layer {
         let newest = match self.newest {
             None => self.layers.len() - 1,
@@ -65,7 +66,7 @@ impl Reader {
     pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
         let item = item.hash_by(self.hasher);
         match self.newest {
-            None => self.layers.iter().any(|layer| layer.contains(item)),
+            None => self.layers.iter().rev().any(|layer| layer.contains(item)),
             Some(newest) => Generations::new(&self.layers, newest).contains(item, current),
         }
     }
