@@ -4,8 +4,9 @@ Each example starts on an empty server. Words after the language are arguments f
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
 
-writes what the server says of each command into its page, and the real replies into the examples, where they differ.
-Review the diff before you keep it. """
+writes what the server says about each command into the command's page, and the real replies into the examples, where
+they differ. Review the diff before you keep it.
+"""
 
 import argparse
 import re
@@ -27,11 +28,14 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 WITH_EXAMPLES = (README, *sorted(COMMANDS.glob("*.md")), COMPATIBILITY, MEMORY, MOVING, *GUIDES)
 
+# Versions of Bloomery that brought commands of its own. RedisBloom has none with these numbers.
+OUR_VERSIONS = {"0.1.0"}
+
 FENCE = re.compile(r"```(\S*) *(.*)")
 
 
 class Example(Transcript):
-    """One fenced block. Its line numbers, and the lines it shows, refer to the whole document."""
+    """One fenced block. Its line numbers, and the lines that `with_replies` returns, are those of the whole document."""
 
     def __init__(self, path, first, last, arguments):
         self.path = path
@@ -63,14 +67,25 @@ def examples(path):
 
 
 def with_facts(client, name, text):
-    """The page of a command, with the rows of its first table that the server knows: flags and ACL categories."""
+    """The page of a command, with the rows of its first table that the server knows: flags, ACL categories, and the
+    first version that had the command."""
     _, _, flags, *_, categories = client.execute_command("COMMAND INFO", name)[0][:7]
-    # The server adds `module` to the flags of every module's command.
-    facts = {"flags": sorted(set(flags) - {"module"}), "ACL categories": sorted(categories)}
-    rows = [f"| {what} | {', '.join(f'`{word}`' for word in words)} |" for what, words in facts.items()]
+    _, docs = client.execute_command("COMMAND DOCS", name)
+    since = docs[docs.index("since") + 1]
+    facts = {
+        # The server adds `module` to the flags of every module's command.
+        "flags": listed(set(flags) - {"module"}),
+        "ACL categories": listed(categories),
+        "since": f"{'Bloomery' if since in OUR_VERSIONS else 'RedisBloom'} {since}",
+    }
+    rows = [f"| {what} | {told} |" for what, told in facts.items()]
     lines = [line for line in text.split("\n") if not line.startswith(tuple(f"| {what} |" for what in facts))]
     last = next(number for number, line in enumerate(lines) if line.startswith("| complexity |"))
     return "\n".join([*lines[: last + 1], *rows, *lines[last + 1 :]])
+
+
+def listed(words):
+    return ", ".join(f"`{word}`" for word in sorted(words))
 
 
 # ---- filling in -----------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_every_command_has_a_page_and_a_row(server):
 
 
 def reply_as_map(reply):
-    """A flat array of RESP2 as the map that it stands for."""
+    """Converts a flat array of RESP2 into the map that it represents."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -62,6 +62,7 @@ def test_every_page_says_what_the_server_is_told(server):
         for name, path in PAGES.items():
             text = path.read_text()
             assert text == with_facts(client, name, text), f"{path}: see kit/documents.py"
+            assert ("\n*RedisBloom" in text) == ("| since | RedisBloom" in text), f"{path}: whose command is it?"
             _, docs = client.execute_command("COMMAND DOCS", name)
             docs = reply_as_map(docs)
             syntax = text.split("```")[1]

@@ -242,7 +242,7 @@ const REBUILD: &[Argument] = &[
     word("status", "STATUS"),
 ];
 
-/// Items in one string.
+/// Many items in one string.
 const BLOB: Argument = required(
     "items",
     OneOf(&[
@@ -263,7 +263,7 @@ const BLOB: Argument = required(
 /// The keys of other filters.
 const SOURCES: &[Argument] = &[Argument { multiple: true, ..required("source", Key) }];
 
-/// The same, or filters as bytes.
+/// The keys of other filters, or filters as bytes.
 const MERGE: &[Argument] = &[required(
     "sources",
     OneOf(&[
@@ -560,7 +560,7 @@ pub(super) const TABLE: &[Entry] = &[
         categories: "read bloom",
         summary: "Reports how many positive answers the application checked, and how many of them were wrong",
         complexity: "O(1)",
-        since: "1.0.0",
+        since: "0.1.0",
         arguments: &[required("checked", Integer), required("false", Integer)],
         more_keys: &[],
     },
@@ -654,12 +654,12 @@ pub(super) const TABLE: &[Entry] = &[
         verb: "loadchunk",
         arity: 4,
         key: KeyUse::Insert,
-        // No deny-oom: the end of a load frees memory. The other pieces check the limit themselves.
+        // No deny-oom: the end of a load frees memory. For other pieces, the command checks the limit itself.
         flags: "write",
         categories: "write bloom",
         summary: "Begins or continues to restore a Bloom filter from pieces",
         complexity: "O(n), where n is the length of the piece",
-        since: "0.1.0",
+        since: "1.0.0",
         arguments: &[required("iterator", Integer), required("data", Text)],
         more_keys: &[],
     },
@@ -714,7 +714,7 @@ pub(super) const TABLE: &[Entry] = &[
         verb: "rebuild",
         arity: -3,
         key: KeyUse::Update,
-        // No deny-oom: COMMIT and ABORT free memory. BEGIN and ADD check the limit themselves.
+        // No deny-oom: COMMIT and ABORT free memory. For BEGIN, ADD and ADDBULK, the command checks the limit itself.
         flags: "write",
         categories: "write bloom",
         summary: "Rebuilds a filter from scratch while the old one serves, and replaces it in one step",
