@@ -1,4 +1,4 @@
-"""The stages of scripts/test, and what runs them: in this order, two at a time unless they have to wait."""
+"""The stages of scripts/test, and the code that runs them in this order, two at a time unless they have to wait."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 LOGS = Path(".cache/log")
 AT_A_TIME = 2
+RUSTDOC = "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --locked"
 PYTEST = ".cache/venv/bin/python -m pytest -n 2"
 SERVERS = ("fetch", "module", "program")
 
@@ -24,12 +25,12 @@ class Stage:
     needs: tuple = ()
     lock: str = ""  # what cargo locks: a target folder and profile; or "clock" for stages that compare times
     quick: str | bool = False  # with --quick: this command instead, the same one, or none
-    background: bool = False  # mostly waits for the network, so it isn't counted as one of the two stages that run at a time
+    background: bool = False  # mostly waits for the network, so it isn't one of the two at a time
 
 
-# Code with the same features and profile is compiled only once: the program and its tests use the library as the
-# library's tests need it (`internals`). Release builds and the models have their own target folders, so they don't wait
-# for the lock on another stage's folder.
+# Code with the same features and profile is compiled only once. So the program and its tests use the library with the
+# features that the library's own tests need (`internals`). Release builds and the models don't wait for debug builds,
+# because cargo's locks are per target folder and profile.
 STAGES = [
     Stage(
         "fetch",
@@ -37,7 +38,7 @@ STAGES = [
         quick=True,
         background=True,
     ),
-    # After the others, because there is only one lock for installing packages.
+    # After `fetch`, because there is only one lock for installing packages.
     Stage(
         "browser",
         "source scripts/lib.sh; need_packages chromium chromium-driver",
@@ -74,7 +75,12 @@ STAGES = [
     # With the feature `module`, these tests use the module's allocator. It makes no difference to the other tests.
     Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
-    Stage("rustdoc", "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --no-default-features --locked", lock="debug"),
+    # The links of the public interface, and those of all comments.
+    Stage(
+        "rustdoc",
+        f"{RUSTDOC} --no-default-features && {RUSTDOC} --workspace --document-private-items",
+        lock="debug",
+    ),
     Stage("dependencies", "scripts/deny"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
@@ -126,8 +132,8 @@ def command_of(stage, arguments):
 
 
 def tests_in(log):
-    """The results that cargo and pytest report: passed, failed, skipped. `test result: ok. 12 passed; 0 failed; 1
-    ignored; …` and `==== 12 passed, 1 skipped in 3s ====`."""
+    """The numbers of passed, failed and skipped tests. Cargo reports them as `test result: ok. 12 passed; 0 failed; 1
+    ignored; …`, and pytest as `==== 12 passed, 1 skipped in 3s ====`."""
     counts = [0, 0, 0]
     for line in re.findall(r"^(?:test result: .*|=+ .* in [0-9.]+s.* =+)$", log, re.M):
         for number, what in re.findall(r"(\d+) (passed|failed|error|skipped|ignored)", line):

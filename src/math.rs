@@ -17,7 +17,7 @@ pub struct Spread {
     pub ranges: f64,
     /// Slices of a range: in PARTITIONED, as many as an item has probes; otherwise 1.
     pub slices: u32,
-    /// Cells of a slice.
+    /// Cells per slice.
     pub cells: f64,
     /// Probes of an item in each slice.
     pub probes: u32,
@@ -49,7 +49,7 @@ fn ln_miss(cells: f64) -> f64 {
 /// Chance that an absent item tests positive in one range, given the mean fraction of *empty* cells after `draws`
 /// uniform draws over `cells` cells.
 ///
-/// The probes are independent draws, so the rate is E[fill^k]. The textbook formula E[fill]^k is 1% to 5% too low
+/// The probes are independent draws, so the rate is `E[fill^k]`. The textbook formula `E[fill]^k` is 1% to 5% too low
 /// for a 512-bit block, which the tests would notice. The second-order term uses the variance of the number of
 /// occupied cells (Kolchin, Sevast'yanov, Chistyakov, "Random Allocations", 1978).
 fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
@@ -118,9 +118,9 @@ pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
     total / weights
 }
 
-/// Error rate of a split-block filter with a mean of `load` items in its blocks, each of eight words of 32 bits, in
-/// which each item sets one bit: the mean of (1 − (31/32)^j)^8 over a Poisson distribution (Apple, "Split block Bloom
-/// filters", 2021).
+/// Error rate of a split-block filter whose blocks contain `load` items on average. A block has eight words of 32 bits,
+/// and an item sets one bit in each. The rate is the mean of (1 − (31/32)^j)^8 over a Poisson distribution of j (Apple,
+/// "Split block Bloom filters", 2021).
 pub fn split_block_rate(load: f64) -> f64 {
     // (31/32)^700 is 2e-10.
     if load > 700.0 {
@@ -153,8 +153,8 @@ pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
     libm::log1p(-fill) / ln_item_miss(spread)
 }
 
-/// Standard deviation of [`estimate_items`] for `items` items: that of the number of set cells, divided by the number
-/// of cells that one more item is expected to set.
+/// Standard deviation of [`estimate_items`] for `items` items: the standard deviation of the number of set cells,
+/// divided by the number of cells that one more item is expected to set.
 ///
 /// Two cells in the same range are both empty more often than independent cells, because some items miss the range;
 /// within a slice of the range, a little less often, because an item's probe in that slice hits at most one of them.
@@ -166,14 +166,14 @@ pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let (k, range) = (f64::from(probes), f64::from(slices) * cells);
     let all = ranges * range;
-    // The chance that an item sets a given cell of its range, and by how much the chance for two of them exceeds the
-    // square.
+    // The chance that an item sets a given cell of its range. Then the chance that it sets two given cells of a slice,
+    // less the square of the first chance.
     let hit = -libm::expm1(k * ln_miss(cells));
     let beside =
         libm::exp(2.0 * k * ln_miss(cells)) * libm::expm1(k * ln_miss((cells - 1.0) * (cells - 1.0)));
     let ln_empty = ln_item_miss(spread);
     let (empty, one) = (libm::exp(items * ln_empty), hit / ranges);
-    // The chance that both cells of a pair are empty, over the square of the chance for one, less 1.
+    // The chance that both cells of a pair are empty, divided by the square of the chance for one cell, less 1.
     let excess = |of_one: f64| libm::expm1(items * libm::log1p(of_one / ((1.0 - one) * (1.0 - one))));
     let in_range = |beside: f64| excess((hit * hit * (1.0 - 1.0 / ranges) + beside) / ranges);
     let pairs = (cells - 1.0) * in_range(beside)
@@ -212,8 +212,8 @@ mod tests {
         assert!((0.009_4..0.009_7).contains(&blocked), "{blocked}");
     }
 
-    /// The textbook's formula for slices. Its rate is above that of the same cells without slices, and the difference
-    /// becomes smaller with more cells.
+    /// Slices have the rate of the textbook's formula. It is above the rate of the same cells without slices, and the
+    /// difference becomes smaller with more cells.
     #[test]
     fn slices_have_the_rate_of_almeida() {
         for (cells, items, more) in [(10.0, 7.0, 0.135), (192.0, 100.0, 0.007), (1e6, 7e5, 2e-6)] {
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Parquet's BloomFilter.md, "Sizing": bits for each item, and the rate.
+    /// The numbers are from Parquet's BloomFilter.md, "Sizing": bits per item, and the rate.
     #[test]
     fn split_blocks_have_the_rates_that_parquet_states() {
         for (bits, rate) in [(6.0, 0.1), (10.5, 0.01), (16.9, 0.001), (26.4, 0.000_1), (41.0, 0.000_01)] {
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(estimate_items(whole(1.0, 64.0, 3), 1.0), f64::INFINITY);
     }
 
-    /// Filters simulated as lists of cells, from nearly empty to nearly full.
+    /// Compares with filters that are simulated as lists of cells, from nearly empty to nearly full.
     #[test]
     fn estimates_deviate_as_far_as_simulated_ones() {
         const FILTERS: usize = 2000;
@@ -304,7 +304,7 @@ mod tests {
                 );
             }
         }
-        // Neither term loses precision where the two nearly cancel.
+        // The two terms of the variance nearly cancel here, and the result is still precise.
         let load: f64 = 0.1;
         let one_range = estimate_deviation(whole(1.0, 1e9, 7), 1e9 * load / 7.0);
         let textbook = (1e9 * (load.exp_m1() - load)).sqrt() / 7.0;

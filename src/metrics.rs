@@ -1,8 +1,8 @@
 //! Metrics for the operator: gauges of what exists, and counts of what has happened. The module shows them in INFO.
 //!
-//! Each is one or two relaxed atomics, read on their own. They change when memory is allocated or freed and when
-//! something is refused. [`ACROSS`] changes once in each command that writes. No command changes a metric for each
-//! item.
+//! Each metric is one or two relaxed atomics, and is read independently of the others. Most change when memory is
+//! allocated or freed and when something is refused. `ACROSS` changes once in each command that writes. No command
+//! changes a metric for each item.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg_attr(all(loom, test), allow(dead_code, reason = "the words of models are not counted"))]
 pub(crate) static CELL_BYTES: Sum = Sum::new();
 
-/// Loads by LOADCHUNK that wait for their next chunk.
+/// Loads by LOADCHUNK that have begun and aren't complete.
 pub(crate) static LOADS: Gauge = Gauge::new();
 
-/// Bytes of cells that the filters of these [`LOADS`] will have.
+/// Bytes of cells that the filters of the [`LOADS`] will have.
 pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
 
-/// Bytes of memory that they occupy now.
+/// Bytes of memory that the [`LOADS`] occupy now.
 pub(crate) static LOAD_HELD_BYTES: Gauge = Gauge::new();
 
 /// Filters that are being sent in pieces and aren't in a key yet.
@@ -27,7 +27,7 @@ pub(crate) static FILTERS_SENDING: Gauge = Gauge::new();
 /// Loads that were dropped because they made no progress for five minutes, or because memory was short.
 pub(crate) static LOADS_DROPPED: Counter = Counter::new();
 
-/// Items that workers have tested while their client waited.
+/// Items that workers have tested for waiting clients.
 pub(crate) static OFFLOADED_ITEMS: Counter = Counter::new();
 
 /// Numbers of filters, by kind: those in keys, and those that are deleted but not freed yet.
@@ -52,7 +52,7 @@ pub(crate) static FILTERS: Filters = Filters {
     foreign: Sum::new(),
 };
 
-/// Sums over all Bloom filters in keys, and those that are deleted but not freed yet.
+/// Sums over all Bloom filters in keys, and over those that are deleted but not freed yet.
 #[cfg(feature = "module")]
 pub(crate) struct Across {
     /// Layers and links.
@@ -78,27 +78,28 @@ pub(crate) static FREEING_BYTES: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 
-/// Bytes of the items of these [`CLIENTS_WAITING`], which the module keeps.
+/// Bytes of the arguments that the module keeps for the [`CLIENTS_WAITING`].
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
 
-/// Bytes of the filters that exist only for the commands of these clients. They were in keys when the commands arrived.
+/// Bytes of the filters that exist only because commands of the [`CLIENTS_WAITING`] read them. They were in keys when
+/// the commands arrived.
 #[cfg(feature = "module")]
 pub(crate) static KEPT_BYTES: Gauge = Gauge::new();
 
-/// Clients whose command continues in pieces.
+/// Clients that wait for a command that runs in pieces.
 #[cfg(feature = "module")]
 pub(crate) static CLIENTS_IN_PIECES: Gauge = Gauge::new();
 
-/// Bytes that work in the background will need, and hasn't allocated yet.
+/// Bytes that work in the background will need but hasn't allocated yet.
 #[cfg(feature = "module")]
 pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 
-/// Commands that were refused because too many clients were waiting for a worker.
+/// Commands that were refused because too many clients, or clients with too many bytes, were waiting for a worker.
 #[cfg(feature = "module")]
 pub(crate) static OFFLOADS_REFUSED: Counter = Counter::new();
 
-/// Commands that were given up because their client had disconnected.
+/// Commands that were given up because their client had disconnected, or to free filters that had left their keys.
 #[cfg(feature = "module")]
 pub(crate) static OFFLOADS_DROPPED: Counter = Counter::new();
 
@@ -138,7 +139,7 @@ impl Gauge {
         self.0.fetch_add(amount, Relaxed);
     }
 
-    /// Subtracts what was added before.
+    /// Subtracts an amount that was added before.
     pub(crate) fn sub(&self, amount: u64) {
         self.0.fetch_sub(amount, Relaxed);
     }
@@ -162,7 +163,7 @@ impl Gauge {
 }
 
 /// A [`Gauge`] to which nearly all amounts are added by the main thread. The main thread needs no locked instruction,
-/// which would take 20 cycles. The deletion of a small filter changes five sums.
+/// which would take 20 cycles. That matters because deleting a small filter changes five sums.
 #[derive(Debug)]
 pub(crate) struct Sum {
     by_main: AtomicU64,
@@ -171,8 +172,8 @@ pub(crate) struct Sum {
 
 thread_local!(static IS_MAIN: Cell<bool> = const { Cell::new(false) });
 
-/// From now on, the calling thread is the main thread. Whoever calls [`Sum::change`] on another thread must make sure
-/// that the main thread isn't running at that time.
+/// Makes the calling thread the main thread. A caller of [`Sum::change`] on another thread must make sure that the main
+/// thread isn't running at that time.
 #[cfg(feature = "module")]
 pub(crate) fn this_is_the_main_thread() {
     IS_MAIN.set(true);
@@ -183,8 +184,7 @@ impl Sum {
         Sum { by_main: AtomicU64::new(0), by_others: Gauge::new() }
     }
 
-    /// Takes away what was there before, and adds what is there now. For the main thread, and for threads that run
-    /// while it waits.
+    /// Subtracts `before` and adds `now`. For the main thread, and for threads that run while the main thread waits.
     #[inline(always)]
     pub(crate) fn change(&self, before: u64, now: u64) {
         let sum = self.by_main.load(Relaxed);
@@ -197,20 +197,20 @@ impl Sum {
         if IS_MAIN.get() { self.change(0, amount) } else { self.by_others.add(amount) }
     }
 
-    /// Takes an amount away, on any thread.
+    /// Subtracts an amount, on any thread.
     #[inline]
     pub(crate) fn sub(&self, amount: u64) {
         if IS_MAIN.get() { self.change(amount, 0) } else { self.by_others.sub(amount) }
     }
 
-    /// Each of the two parts alone may be below 0; the sum is not.
+    /// The sum of the two parts. One part alone may be below 0, but the sum isn't.
     #[cfg_attr(not(feature = "module"), allow(dead_code, reason = "it is INFO that reads it"))]
     pub(crate) fn get(&self) -> u64 {
         self.by_main.load(Relaxed).wrapping_add(self.by_others.get())
     }
 }
 
-/// An amount in a [`Gauge`], until it is dropped. Dropping subtracts the amount again on every path, including panics.
+/// Keeps an amount in a [`Gauge`] until it is dropped, which happens on every path, including panics.
 #[derive(Debug)]
 pub(crate) struct Hold {
     gauge: &'static Gauge,

@@ -7,8 +7,8 @@
 //! replies and releases the argument. Commands that write use this module through `apart`.
 //!
 //! Each waiting client costs memory for its argument, which the server counts as used but can't reclaim by itself. So
-//! their number and their bytes are limited. If a client disconnects, its job ends as well: the server calls [`gone`],
-//! and the job is removed from the queue, or stops after its current group of items.
+//! the number of waiting clients and the bytes of their arguments are limited. If a client disconnects, its job ends as
+//! well: the server calls [`gone`], and the job is removed from the queue, or stops after its current group of items.
 
 use super::api::{Context, Text};
 use super::server::{server, status};
@@ -40,8 +40,8 @@ pub(super) fn figures() -> Figures {
 /// Number of threads in addition to the main thread, as configured.
 fn workers() -> usize {
     let cores_but_one = || available_parallelism().map_or(0, |cores| cores.get().saturating_sub(1));
-    // Even a single core gets a worker thread. Otherwise large filters would block the server, whereas the operating
-    // system lets two threads take turns.
+    // There is a worker even on a single core, where the operating system lets the two threads take turns. Without it,
+    // large filters would block the server.
     settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn configure() {
     POOL.resize(workers());
 }
 
-/// Number of threads that [`fork`](super::workers::fork) can use, including the caller.
+/// Number of threads that [`fork`] can use, including the caller.
 pub(super) fn threads() -> usize {
     workers().saturating_add(1)
 }
@@ -168,8 +168,8 @@ struct Done {
 }
 
 impl Blocked {
-    /// Blocks the client of the running command. When the client is unblocked, `answer` can reply to it. If it
-    /// disconnects first, `gone` is called. `None` for a client that can't wait.
+    /// Blocks the client of the running command. When the client is unblocked, `answer` replies to it. If it
+    /// disconnects first, `gone` is called. Returns `None` for a client that can't wait.
     pub(super) fn new(ctx: Context<'_>, answer: Option<Answer>, gone: Gone) -> Option<Blocked> {
         // SAFETY: the context is that of the running command. The handle is null for a client that cannot wait.
         let raw = unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), answer, None, Some(free), 0)) };
@@ -238,7 +238,7 @@ impl Request {
     /// case Valkey ≥ 8.1 returns no handle and hasn't sent a reply.
     ///
     /// # Errors
-    /// The same as for [`room`].
+    /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`].
     pub(super) fn new(
         ctx: Context<'_>,
         arguments: &[Text<'_>],
@@ -287,8 +287,8 @@ pub(super) fn has_workers() -> bool {
 }
 
 /// Answers a command with the result of `work` on an argument. A worker does the work while the client waits. If the
-/// client cannot wait, the main thread does it immediately: in transactions and scripts, while an AOF is loaded, or
-/// without workers. `inputs` are the filters that `work` reads.
+/// client can't wait, the main thread does the work immediately: in transactions and scripts, for commands from a
+/// primary or an AOF, and without workers. `inputs` are the filters that `work` reads.
 pub(super) fn offload<W>(
     ctx: Context<'_>,
     text: Text<'_>,
@@ -336,7 +336,7 @@ pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job)
             let job = Waiting { stop, ticket, inputs, largest };
             drop(waiting().insert(client.address(), job));
         }
-        // The pool returns the job if it has no threads left. The client is already blocked, so run the job here to
+        // The pool returns the job if it has no worker to run it. The client is already blocked, so run the job here to
         // unblock it.
         Err(job) => job(&POOL.aside()),
     }
@@ -350,8 +350,8 @@ pub(super) fn hurry(client: Blocked) {
     }
 }
 
-/// The server calls this on the main thread when a client disconnects while it is still blocked: because it hung up,
-/// was killed, or REPLICAOF disconnected it.
+/// Gives up the job of a client that has disconnected while it was blocked: because it hung up, was killed, or was
+/// disconnected by REPLICAOF. The server calls this on the main thread.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     guard::call("gone", || abandon(client.addr()), || ());
 }
@@ -379,9 +379,10 @@ struct Read<'w> {
     clients: Vec<usize>,
 }
 
-/// Counts the bytes of filters that are no longer in a key and are kept only by jobs. Nobody can delete them, so the
-/// server would evict other keys instead. If they exceed the limit for waiting bytes, their jobs are given up, the most
-/// recent first. A filter that isn't among the largest of its job counts as if it were still in its key.
+/// Counts the bytes of filters that are no longer in a key and are kept only by jobs. Nobody can delete such filters,
+/// so the server would evict other keys instead. If their bytes exceed the limit for waiting bytes, their jobs are
+/// given up, the most recent first. A filter that isn't among the largest of its job counts as if it were still in its
+/// key.
 pub(super) fn give_up_kept() {
     let waiting = waiting();
     let mut read: BTreeMap<usize, Read<'_>> = BTreeMap::new();
@@ -409,7 +410,7 @@ pub(super) fn give_up_kept() {
     given_up.into_iter().for_each(abandon);
 }
 
-/// The server calls this on the main thread to reply to an unblocked client.
+/// Replies to an unblocked client. The server calls this on the main thread.
 unsafe extern "C" fn answer(
     ctx: *mut raw::RedisModuleCtx,
     _argv: *mut *mut raw::RedisModuleString,
@@ -427,7 +428,8 @@ unsafe extern "C" fn answer(
     status::OK
 }
 
-/// The server calls this on the main thread when the client has received its reply or disconnected.
+/// Frees what was kept for a client. The server calls this on the main thread when the client has received its reply or
+/// has disconnected.
 unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     if done.is_null() {
         return;

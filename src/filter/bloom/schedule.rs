@@ -1,8 +1,8 @@
 //! When the generations of a window change.
 //!
-//! The number of the current generation is computed from the clock and from the number of manual rotations, not driven
-//! by a timer: `number(now) = base + (now − since) / every`. Reads ignore a generation that is too old by now, even if
-//! no write has dropped it yet. Idle keys, restarts and replicas therefore need no special case.
+//! There is no timer. The number of the current generation is computed from the clock and from the number of manual
+//! rotations: `number(now) = rotations + (now − since) / every`. Reads ignore a generation that is too old by now, even
+//! if no write has dropped it yet. Idle keys, restarts and replicas therefore need no special case.
 //!
 //! If the clock was ahead, generations were opened too early. After the clock has been set back, the first write also
 //! moves the schedule back; see [`Standing::due`]. Otherwise nothing would rotate until the clock had caught up again.
@@ -14,9 +14,10 @@ use crate::params::limits;
 pub struct Schedule {
     /// Milliseconds between rotations by the clock; 0 if the window is only rotated manually.
     pub every_ms: u64,
-    /// Unix time in milliseconds at which generation `rotations` began.
+    /// Unix time in milliseconds at which generation `rotations` begins.
     pub since_ms: u64,
-    /// Number of manual rotations so far.
+    /// Number of the generation that begins at `since_ms`. This is the number of manual and early rotations so far,
+    /// unless a merge renumbered the generations or the clock was set back.
     pub rotations: u64,
 }
 
@@ -77,17 +78,17 @@ impl Standing {
         Some(next.saturating_sub(now_ms))
     }
 
-    /// Milliseconds since generation `current − age` began, assuming that all generations since then have lasted for a
-    /// full period; `None` without a period.
+    /// Milliseconds since the generation with this age at `now_ms` began, assuming that all generations since then have
+    /// lasted for a full period; `None` without a period.
     pub fn lasts_ms(&self, age: u64, now_ms: u64) -> Option<u64> {
         let every_ms = self.schedule.every_ms;
         let into = every_ms.saturating_sub(self.next_in(now_ms)?);
         Some(age.saturating_mul(every_ms).saturating_add(into))
     }
 
-    /// What a write at `now_ms` must do first; `None` if nothing is due, and always without a period.
+    /// What a write at `now_ms` must do first; `None` if nothing is due. Without a period, nothing is ever due.
     ///
-    /// If the clock is behind by less than a period, the window waits for it: the newest generation lasts until the
+    /// If the clock is behind by at most a period, the window waits for it: the newest generation lasts until the
     /// rotation after the next. If it ended one rotation earlier, a clock that wavers around the time of a rotation
     /// would rotate the window each time it crosses that point, and items would be dropped within milliseconds.
     #[inline]
@@ -121,8 +122,8 @@ impl Standing {
     }
 
     /// The number of the period that the newest generation belongs to according to the schedule, counted from 1970. If
-    /// windows have the same period length and phase, generations with the same number are dropped at the same time.
-    /// Without a period, a window isn't tied to a clock, and the number is 0.
+    /// two windows have the same period length and phase, generations with the same period number are dropped at the
+    /// same time. Without a period, a window isn't tied to a clock, and the number is 0.
     pub(super) fn period(&self) -> i128 {
         match self.schedule {
             Schedule { every_ms: 0, .. } => 0,
@@ -138,11 +139,11 @@ impl Standing {
         Standing { newest: self.newest.saturating_add(more), ..self }
     }
 
-    /// The number of generations by which items of `source` are older here than in `source`. In each window, ages are
-    /// counted from the newest generation.
+    /// The number of generations by which items of `source` are older in this window than in `source`. In each window,
+    /// ages are counted from the newest generation.
     ///
     /// −1 for a source whose schedule is ahead, no matter how far. Its clock was ahead, and its newest generation will
-    /// last for up to two periods from now; see [`due`](Window::due).
+    /// last for up to two periods from now; see [`due`](Standing::due).
     pub(super) fn ages_by(&self, source: Standing) -> i128 {
         (self.period() - source.period()).max(-1)
     }
