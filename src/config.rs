@@ -1,10 +1,11 @@
-//! The options of the module: names, defaults, ranges. The server stores them as text; this file defines what they
-//! mean.
+//! The options of the module: names, defaults, ranges. The server passes their values as text; this file defines what
+//! the text means.
 //!
-//! RedisBloom's options keep their names, defaults and refusals. Ranges are constants: if the range of an option
-//! depended on another's value, a server could be configured in an order in which its rewritten file can't be read. So
-//! options that contradict each other are accepted, and [`Settings::bucket_size`] makes them fit where they are used.
-//! The defaults can never make the creation of a filter fail.
+//! RedisBloom's options keep their names, defaults and error texts. Ranges are constants: if the range of an option
+//! depended on the value of another, the server might be unable to read a file that CONFIG REWRITE wrote, because the
+//! options in it have a different order. So options that contradict each other are accepted, and
+//! [`Settings::bucket_size`] makes them fit where they are used. The defaults can never make the creation of a filter
+//! fail.
 
 use crate::params::{Family, Overflow, Tightening, limits};
 use std::ops::RangeInclusive;
@@ -33,20 +34,21 @@ pub struct Settings {
     /// Number of threads in addition to the main thread. `None` means one for each core except the main thread's, but
     /// at least one.
     pub threads: Option<usize>,
-    /// Number of items from which BF.BULKTEST runs on the pool, so that only its client waits and not the server.
+    /// Minimum number of items for which BF.BULKTEST runs on the pool, so that only its client waits and not the
+    /// server.
     pub offload_min_items: u64,
-    /// Maximum bytes of the items of clients that wait for the pool. One client may always wait.
+    /// Maximum number of bytes in the items of all clients that wait for the pool. One client may always wait.
     pub offload_max_bytes: u64,
     /// Whether filters of 2 MiB or more ask for huge pages.
     pub huge_pages: bool,
-    /// Maximum bytes of cells of one filter; 0 for the memory of the machine.
+    /// Maximum size of one filter's cells in bytes; 0 for the memory of the machine.
     pub max_filter_bytes: u64,
     /// Maximum number of items in one command, at least [`MIN_ITEMS_LIMIT`]; 0 for as many as the server accepts.
     pub max_items_per_command: u64,
 }
 
 impl Settings {
-    /// RedisBloom's defaults.
+    /// The defaults. Options that RedisBloom also has keep its defaults.
     pub const DEFAULT: Settings = Settings {
         error_rate: 0.01,
         initial_size: 100,
@@ -72,7 +74,7 @@ impl Settings {
         }
     }
 
-    /// The largest bucket size of which two buckets fit into a cuckoo filter of the configured capacity.
+    /// The largest bucket size at which a cuckoo filter of the configured capacity has two buckets.
     pub fn max_bucket_size(&self) -> u8 {
         u8::try_from(self.cuckoo_initial_size / 2).unwrap_or(u8::MAX)
     }
@@ -99,7 +101,7 @@ impl Default for Settings {
 pub enum Refusal {
     /// The value isn't a number.
     Invalid,
-    /// It isn't a valid value. Says what the option accepts.
+    /// The value isn't valid; the text says what the option accepts.
     Takes(&'static str),
     /// The value is outside this range.
     Range(String),
@@ -118,7 +120,7 @@ impl Refusal {
 
 /// One option: how its text is read and written.
 pub struct Setting {
-    /// Its name in CONFIG; for options of Bloom filters, without the leading `bf-`.
+    /// Its name in CONFIG, without a leading `bf-` or `bf.`.
     pub name: &'static str,
     /// Its name as a load argument.
     pub argument: &'static str,
@@ -128,14 +130,14 @@ pub struct Setting {
     pub set: fn(&mut Settings, &str) -> Result<(), Refusal>,
 }
 
-/// An integer in a range.
+/// Parses an integer, which must be in `range`.
 fn integer<T: TryFrom<i64>>(text: &str, range: RangeInclusive<i64>) -> Result<T, Refusal> {
     let value: i64 = text.parse().map_err(|_| Refusal::Invalid)?;
     let out = || Refusal::Range(format!("[{}, {}]", range.start(), range.end()));
     if range.contains(&value) { T::try_from(value).map_err(|_| out()) } else { Err(out()) }
 }
 
-/// A number between 0 and 1.
+/// Parses an error rate: a number in (0, 1), and not below [`limits::MIN_ERROR_RATE`].
 fn error_rate(text: &str) -> Result<f64, Refusal> {
     let rate: f64 = text.parse().ok().filter(|rate: &f64| !rate.is_nan()).ok_or(Refusal::Invalid)?;
     if !(rate > 0.0 && rate < 1.0) {
@@ -150,10 +152,10 @@ fn error_rate(text: &str) -> Result<f64, Refusal> {
 /// Maximum number of threads besides the main thread.
 pub const MAX_THREADS: usize = 8;
 
-/// The smallest limit on the items of a command. Commands with fewer items aren't counted.
+/// The smallest limit that can be set on the items of a command. A command with no more items than this isn't checked.
 pub const MIN_ITEMS_LIMIT: i64 = 1000;
 
-/// The largest default capacity, as in RedisBloom. For BF.RESERVE, memory is the limit.
+/// The largest capacity that can be set as the default, as in RedisBloom. For BF.RESERVE, memory is the limit.
 const MAX_INITIAL_SIZE: i64 = 1 << 30;
 
 /// All options.
@@ -283,8 +285,8 @@ pub const OPTIONS: &[Setting] = &[
     },
 ];
 
-/// valkey-bloom's names of options, each with ours. If the server puts the module's name before options, it also knows
-/// these, so that a configuration file of valkey-bloom still works.
+/// valkey-bloom's option names, each with ours. Load arguments can use them. So can CONFIG on a server that puts the
+/// module's name before option names, so that a configuration file of valkey-bloom still works.
 pub const VALKEY_NAMES: [(&str, &str); 4] = [
     ("bloom-capacity", "initial-size"),
     ("bloom-expansion", "expansion-factor"),
@@ -292,7 +294,7 @@ pub const VALKEY_NAMES: [(&str, &str); 4] = [
     ("bloom-memory-usage-limit", "max-filter-bytes"),
 ];
 
-/// A number of bytes in the syntax of redis.conf: `kb` is 1024, `k` is 1000, and so on.
+/// Parses a number of bytes in the syntax of redis.conf: `kb` is 1024, `k` is 1000, and so on.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -350,8 +352,8 @@ mod tests {
         }
     }
 
-    /// A server can read what CONFIG REWRITE writes, in whatever order the lines are. And CONFIG SET of several options
-    /// sets them in any order, and takes them back in any order if one is refused.
+    /// A server can read what CONFIG REWRITE writes, whatever the order of the lines. CONFIG SET of several options can
+    /// set them in any order and, if one is refused, restore them in any order.
     #[test]
     fn any_settings_can_be_written_and_read_in_any_order() {
         let texts = [
@@ -390,7 +392,7 @@ mod tests {
         }
     }
 
-    /// With every configuration, filters that are created by default have at least two buckets.
+    /// Whatever the configuration, a cuckoo filter that an add creates has at least two buckets.
     #[test]
     fn the_bucket_size_in_force_fits_the_capacity() {
         for (cuckoo_bucket_size, cuckoo_initial_size, used) in [

@@ -17,9 +17,9 @@ pub enum Error {
     Expansion(u64),
     /// The tightening ratio is not in `(0, 1)`.
     Tightening(f64),
-    /// The number of generations is not in `2..=64`.
+    /// The number of generations is not in `2..=64`, or in `2..=1000` for fingerprints.
     Generations(u64),
-    /// The rotation period is 0, or the window's time does not fit in 63 bits.
+    /// The rotation period in milliseconds does not fit in 63 bits.
     Period(u64),
     /// A parameter of a cuckoo filter is out of range; the text says which.
     Cuckoo(&'static str),
@@ -41,10 +41,10 @@ pub enum Error {
     Full,
     /// A static filter accepts no adds: its cells are computed from all its items at once.
     Static,
-    /// No hash function was found with which the static filter can be built. With another seed, there are other hash
-    /// functions to try.
+    /// No hash function was found with which the static filter can be built, or its build was stopped. With another
+    /// seed, there are other hash functions to try.
     Unbuilt,
-    /// A scaling filter has the maximum number of layers.
+    /// The filter has the maximum number of layers, sub-filters or links, or another one would be too large.
     TooManyLayers,
     /// A window has reached [`limits::MAX_GENERATION`](crate::limits::MAX_GENERATION).
     LastGeneration,

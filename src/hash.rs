@@ -28,7 +28,7 @@ pub struct ItemHash {
 }
 
 impl ItemHash {
-    /// Index of one of `shards` shards, a power of two up to 1024.
+    /// Index of the item's shard. `shards` is the number of shards, a power of two up to 1024.
     #[inline(always)]
     pub fn shard(self, shards: u32) -> u32 {
         self.low as u32 & (shards - 1)
@@ -62,18 +62,18 @@ pub enum HashKind {
 spelling!(pub HashKind { Xxh3 = "XXH3", SipHash = "SIPHASH" });
 
 impl HashKind {
-    /// The hash of this number in the wire format.
+    /// The hash function with this number in the wire format.
     pub(crate) fn from_number(number: u8) -> Option<HashKind> {
         HashKind::ALL.iter().copied().find(|kind| *kind as u8 == number)
     }
 
-    /// The keyed function.
+    /// The hash function, keyed with `seed`.
     #[inline(always)]
     pub fn hasher(self, seed: Seed) -> Hasher {
         Hasher { kind: self, seed }
     }
 
-    /// Bits of the seed that the function uses.
+    /// Number of bits of the seed that the function uses.
     pub const fn seed_bits(self) -> u32 {
         match self {
             HashKind::Xxh3 => 64,
@@ -92,7 +92,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A random seed, as wide as `kind` uses. A process that forks shares up to 64 seeds with its child.
+    /// A random seed, as wide as `kind` uses. After a fork, parent and child can generate up to 64 identical seeds.
     ///
     /// # Errors
     /// The operating system's error, if it provides no randomness.
@@ -143,7 +143,7 @@ impl From<Seed> for u128 {
     }
 }
 
-/// Not shown, because the key of a SipHash filter is a secret, and many people can read logs.
+/// Doesn't show the seed, because the key of a SipHash filter is a secret, and many people can read logs.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")
@@ -205,7 +205,7 @@ impl From<Hashed> for ItemHash {
     }
 }
 
-/// What filters accept: bytes, or a [`Hashed`] item.
+/// An item that a filter accepts: bytes, or a [`Hashed`] item.
 pub trait Item {
     /// The item's hash with this function.
     ///
@@ -230,7 +230,7 @@ impl Item for Hashed {
     }
 }
 
-/// Commands hash an item for the filter that they use.
+/// For commands, which have already hashed the item for the filter that they use.
 impl Item for ItemHash {
     #[inline(always)]
     fn hash_by(&self, _: Hasher) -> ItemHash {
@@ -242,9 +242,9 @@ impl Item for ItemHash {
 mod tests {
     use super::*;
 
-    /// XXH3 from the xxHash reference code (XXH3_128bits_withSeed, through Python's xxhash); SipHash from a program in
-    /// Python after the paper, which gives the published vectors of SipHash-2-4-128 when run with those rounds.
-    /// A change here would orphan every saved filter.
+    /// The vectors for XXH3 come from the xxHash reference code (XXH3_128bits_withSeed, through Python's xxhash). The
+    /// vector for SipHash comes from a Python program that follows the paper. Run with the rounds of SipHash-2-4-128,
+    /// that program gives the published vectors. If a hash changed, saved filters would no longer find their items.
     #[test]
     fn pinned_vectors() {
         let xxh3 = |seed: u64, item: &[u8]| {

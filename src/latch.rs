@@ -1,5 +1,5 @@
-//! Which allocator is used. This is decided once and never changes. `module`'s allocator asks at every allocation. The
-//! rule is here, where it is tested without a server.
+//! Decides once which allocator is used. `module`'s allocator asks at every allocation. The rule is in a file of its
+//! own so that it can be tested without a server.
 
 use crate::sync::AtomicU8;
 use crate::sync::Ordering::Relaxed;
@@ -8,10 +8,10 @@ const UNDECIDED: u8 = 0;
 const SYSTEM: u8 = 1;
 const SERVER: u8 = 2;
 
-/// The first question decides for the system's allocator, and [`bind`](Latch::bind) decides for the server's. Whichever
-/// comes first counts.
+/// The decision. The first call of [`server_serves`](Latch::server_serves) decides for the system's allocator, and
+/// [`bind`](Latch::bind) decides for the server's. Whichever comes first counts.
 ///
-/// Relaxed: no other data depends on this byte. What the server's allocator needs was set up before.
+/// Relaxed: no other data depends on this byte. What the server's allocator needs was set up before `bind`.
 pub(crate) struct Latch(AtomicU8);
 
 impl Latch {
@@ -26,11 +26,11 @@ impl Latch {
         Latch(AtomicU8::new(UNDECIDED))
     }
 
-    /// Decides for the server. May be called again: a server may load the module twice, and maps the same file only
-    /// once.
+    /// Decides for the server's allocator. Can be called again: if a server loads the module twice, the file is mapped
+    /// only once, and both share this decision.
     ///
     /// # Errors
-    /// Why the module must not load: memory was allocated before, which the server's memory limit would miss.
+    /// Why the module must not load: memory was allocated before, which the server's memory limit wouldn't include.
     pub(crate) fn bind(&self) -> Result<(), &'static str> {
         match self.0.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed) {
             Ok(_) | Err(SERVER) => Ok(()),
@@ -38,7 +38,7 @@ impl Latch {
         }
     }
 
-    /// Whether the server's allocator is used. All answers are the same.
+    /// Whether the server's allocator is used. Every call returns the same.
     #[inline(always)]
     pub(crate) fn server_serves(&self) -> bool {
         match self.0.load(Relaxed) {

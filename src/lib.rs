@@ -2,8 +2,8 @@
 //! threads; saved in a versioned format that other languages can read.
 //!
 //! The crate has two uses. As a library (`default-features = false`) it is plain Rust: no server, no libclang. With the
-//! default feature `module` it also has what the package `bloomery-module` links as `libbloomery.so`, which Redis and
-//! Valkey load with `MODULE LOAD`.
+//! default feature `module` it also contains the module: the package `bloomery-module` links it as `libbloomery.so`,
+//! which Redis and Valkey load with `MODULE LOAD`.
 //!
 //! ```
 //! use bloomery::Bloom;
@@ -34,8 +34,8 @@
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
 //! | `serde` | the feature `serde` |
 //!
-//! The folders are layers, and each names only those below it: `module` (the only place that knows a server) →
-//! `command` (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks it.
+//! The folders are layers, and each uses only those below it: `module` (the only place that knows a server) → `command`
+//! (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks this.
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(

@@ -3,7 +3,7 @@
 //! * Zeroed by `alloc_zeroed`, which is `calloc`: allocating 1 GiB takes microseconds and touches no page.
 //! * Fallible: a request for too much memory is an error and never an abort.
 //! * Aligned to 64 bytes here rather than by the allocator. The server's allocator guarantees only 16, and `std` clears
-//!   over-aligned blocks by hand, which would touch every page.
+//!   over-aligned blocks itself, which would touch every page.
 //! * Untouched: nothing is written into a new block, so that a new filter costs no page. Writing the first word doubled
 //!   the time of BF.RESERVE for 100,000 items: a page fault, and a page for the allocator to clear when it reuses the
 //!   block.
@@ -12,11 +12,11 @@
 //! block                    start, a multiple of 64
 //! │ 0..=64 bytes of padding │ len words …           │
 //! ```
-//! Blocks below [`ALIGNED_FROM`] have no padding, and neither have those that an allocator aligns by itself, as
-//! jemalloc does: with padding, a table whose size is a power of two would need jemalloc's next size, a quarter more.
+//! Blocks below [`ALIGNED_FROM`] have no padding, and neither do those that an allocator aligns by itself, as jemalloc
+//! does: with padding, a table whose size is a power of two would need jemalloc's next size, a quarter more.
 //!
-//! [`Shared`] words have several owners and a head. If there are only few words, they follow the head in the same
-//! block, unless that would waste more memory: a server may have a million small filters.
+//! [`Shared`] words have several owners and a head. If there are only a few words, they follow the head in the same
+//! block, unless that would need more memory: a server may have a million small filters.
 
 use crate::error::Error;
 use crate::metrics::CELL_BYTES;
@@ -33,19 +33,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The fewest words of a block that is aligned: 8 KiB. A smaller one is in the first-level cache while it is used, so
-/// the padding would cost more than the second line of an item's block.
+/// Minimum number of words in an aligned block: 8 KiB. A smaller one is in the first-level cache while it is used, so
+/// reading an item's 512 bits from two cache lines instead of one costs less than the padding would.
 const ALIGNED_FROM: usize = 1024;
 
-/// Whether the allocator has so far aligned all blocks of [`ALIGNED_FROM`] words or more. If not, padding is requested
-/// for the next block right away.
+/// Whether the allocator has so far aligned all blocks of [`ALIGNED_FROM`] words or more. If not, all further blocks of
+/// that size are requested with padding.
 #[cfg(not(all(loom, test)))]
 static ALIGNS: AtomicBool = AtomicBool::new(true);
 
-/// Bits of the length of [`Words`]. No machine has as many words.
+/// Number of bits for the length of [`Words`]. No machine has 2^48 words.
 const LEN_BITS: u32 = u32::BITS + u16::BITS;
 
-/// Words, whoever owns them.
+/// Words, regardless of how they are owned.
 pub(crate) type Cells = [AtomicU64];
 
 /// Whether large blocks ask for huge pages.
@@ -61,13 +61,13 @@ pub(crate) fn use_huge_pages(wanted: bool) {
 /// A fixed number of zero-initialised atomic words.
 pub(crate) struct Words {
     start: NonNull<AtomicU64>,
-    /// The number of words: the lower bits, and the upper ones.
+    /// The lower bits of the number of words. The upper bits are in `len_high`.
     len_low: u32,
     len_high: u16,
     /// Whether the block has room for padding. A `bool` leaves bit patterns unused, in which an enum that owns words
     /// stores its variant.
     is_padded: bool,
-    /// Words of padding before `start`, if there is room: 1 to 8.
+    /// Words of padding before `start`: 1 to 8 if the block has room for them, otherwise 0.
     padding: u8,
 }
 
@@ -127,8 +127,8 @@ impl Words {
         Ok(Words::at(NonNull::from(Box::leak(words)).cast(), len as usize, false, 0))
     }
 
-    /// Asks the kernel to use huge pages for the whole huge pages in the block. It is a hint that the kernel may
-    /// ignore.
+    /// Asks the kernel to use huge pages for the part of the block that consists of whole, aligned huge pages. This is
+    /// a hint, which the kernel may ignore.
     #[cfg(not(all(loom, test)))]
     fn advise_huge_pages(&self) {
         #[cfg(target_os = "linux")]
@@ -169,14 +169,14 @@ impl Words {
         Ok(words)
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes of the words, little-endian.
     pub(crate) fn to_bytes(words: &Cells, len: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         Words::append_bytes(words, len, &mut bytes);
         bytes
     }
 
-    /// Appends the first `len` bytes.
+    /// Appends the first `len` bytes of the words, little-endian.
     pub(crate) fn append_bytes(words: &Cells, len: u64, to: &mut Vec<u8>) {
         let first = to.len();
         to.resize(first + words.len() * 8, 0);
@@ -184,7 +184,7 @@ impl Words {
         to.truncate(first + len as usize);
     }
 
-    /// Sets the bits of `bytes` from byte `offset` on. Only one thread may write.
+    /// Sets the bits that are set in `bytes`, beginning at byte `offset`. Only one thread may write.
     pub(crate) fn or_bytes(&self, offset: u64, bytes: &[u8]) {
         Words::merge_bytes(self, offset, bytes, |word, _, bits| {
             // A page of zeros stays untouched.
@@ -194,7 +194,7 @@ impl Words {
         });
     }
 
-    /// Replaces the bytes from byte `offset` on. Only one thread may write.
+    /// Overwrites bytes with `bytes`, beginning at byte `offset`. Only one thread may write.
     pub(crate) fn set_bytes(words: &Cells, offset: u64, bytes: &[u8]) {
         Words::merge_bytes(words, offset, bytes, |word, mask, bits| {
             let old = word.load(Relaxed);
@@ -205,11 +205,11 @@ impl Words {
         });
     }
 
-    /// Calls `merge` for each word that `bytes` cover if they start at byte `offset`, with a mask of the bits of the
-    /// word that they cover, and the values of these bits.
+    /// Calls `merge` for each word that `bytes` cover if they begin at byte `offset`. `merge` receives the word, a mask
+    /// of its covered bits, and the values of these bits.
     #[inline(always)]
     fn merge_bytes(words: &Cells, offset: u64, bytes: &[u8], merge: impl Fn(&AtomicU64, u64, u64)) {
-        // Up to the next word, then whole words.
+        // First the bytes up to the next word, then the rest word by word.
         let (first, skipped) = ((offset / 8) as usize, (offset % 8) as usize);
         let (head, body) = bytes.split_at(if skipped == 0 { 0 } else { (8 - skipped).min(bytes.len()) });
         let mut padded = [0; 8];
@@ -225,7 +225,7 @@ impl Words {
         }
     }
 
-    /// The words that contain the `len > 0` bytes from byte `offset` on.
+    /// The words that contain `len > 0` bytes, beginning at byte `offset`.
     pub(crate) fn around(words: &Cells, offset: u64, len: usize) -> &Cells {
         let first = offset as usize;
         &words[first / 8..(first + len).div_ceil(8)]
@@ -257,20 +257,20 @@ impl Words {
         Words::bytes_of(self)
     }
 
-    /// Bytes of words.
+    /// Bytes of these words.
     pub(crate) fn bytes_of(words: &Cells) -> u64 {
         words.len() as u64 * 8
     }
 
-    /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
+    /// Copies words into `bytes`, little-endian, beginning at word `first`. The length of `bytes` is a multiple of 8.
     pub(crate) fn read_bytes(words: &Cells, first: usize, bytes: &mut [u8]) {
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(&words[first..]) {
             chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
     }
 
-    /// The inverse of [`read_bytes`](Words::read_bytes), from byte `offset` on, which must be a multiple of 8. The
-    /// words must be 0.
+    /// The inverse of [`read_bytes`](Words::read_bytes): copies `bytes` into words that are 0, beginning at byte
+    /// `offset`, a multiple of 8.
     pub(crate) fn write_bytes(&self, offset: u64, bytes: &[u8]) {
         #[inline(always)]
         fn write(words: &Cells, bytes: &[u8]) {
@@ -356,15 +356,16 @@ impl Drop for Words {
     }
 }
 
-/// Words with a head, shared by owners in any thread. The head consists of a brief part of 2 bytes, the rest, and in
-/// front of both a part that only some heads have. Few words are in the same block if that costs no memory.
+/// Words with a head, shared by owners in any thread. The head consists of a brief part of 2 bytes and the rest. Some
+/// heads also have an extra part, which is in front of both. If there are only a few words, they are in the same block,
+/// unless that would need more memory.
 ///
 /// ```text
 /// [extra │] owners  brief  few │ rest │ few words, or a `Words`
 /// ```
 pub(crate) struct Shared<B, H, X = ()> {
     block: NonNull<Block<B, H>>,
-    /// In front of the block, if it [`has_extra`].
+    /// The extra part is in front of the block, if `few` contains [`HAS_EXTRA`].
     extra: PhantomData<X>,
 }
 
@@ -372,16 +373,16 @@ pub(crate) struct Shared<B, H, X = ()> {
 struct Block<B, H> {
     owners: AtomicU32,
     brief: B,
-    /// Number of the words that follow the head, below [`HAS_EXTRA`]; 0 if a `Words` follows. Plus [`HAS_EXTRA`] if
-    /// there is an extra part.
+    /// Number of words that follow the head; 0 if a `Words` follows it. Plus [`HAS_EXTRA`], which is greater than the
+    /// number of words, if there is an extra part.
     few: u16,
     rest: H,
 }
 
 const HAS_EXTRA: u16 = 1 << 15;
 
-/// Bytes that jemalloc, the servers' allocator, uses for an allocation: it has four sizes for each doubling, at least 8
-/// bytes apart.
+/// Bytes that jemalloc, the servers' allocator, uses for an allocation of `bytes` bytes: it has four size classes for
+/// each doubling, at least 8 bytes apart.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     // A multiple of a power of two, without dividing.
@@ -400,7 +401,7 @@ impl<B, H, X> Shared<B, H, X> {
         if has_extra { size_of::<X>() } else { 0 }
     }
 
-    /// Number of the `len` words that follow their head in the same block: all, or none. loom's atomics are larger than
+    /// Number of words that follow their head in the same block: all `len` words, or 0. loom's atomics are larger than
     /// a word, and have a block of their own.
     fn few(len: usize, has_extra: bool) -> u16 {
         let head = Self::in_front(has_extra) + size_of::<Block<B, H>>();
@@ -459,7 +460,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         Ok(shared)
     }
 
-    /// A block with `few` words, which are 0, or with the words in `many`.
+    /// Allocates a block that contains `few` words, which are 0, or else the `Words` in `many`.
     fn with_block(
         few: u16,
         many: Option<Words>,
@@ -490,7 +491,8 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
     /// Another owner of the same words.
     pub(crate) fn share(&self) -> Shared<B, H, X> {
-        // This number of owners was leaked without being dropped. With another one the block could be freed too early.
+        // There can be more than 2^31 owners only if some were leaked. If the count overflowed, the block would be
+        // freed too early.
         if self.block().owners.fetch_add(1, Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }
@@ -547,7 +549,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         }
     }
 
-    /// Bytes of all blocks.
+    /// Bytes of the block, and of the words' own block if they have one.
     pub(crate) fn allocated(&self) -> usize {
         let few = self.block().few;
         // SAFETY: if no words follow the head, a `Words` does.
@@ -558,9 +560,9 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
 impl<B, H, X> Drop for Shared<B, H, X> {
     fn drop(&mut self) {
-        // SAFETY: the block lives, because this is an owner. The last one has it for itself: what the others did
-        // happened before, by Release and Acquire. What is in front of the head and after it is there by the same `few`
-        // as when it was written, and the layout is that of the allocation.
+        // SAFETY: the block lives, because this is an owner. The last owner has it for itself: what the others did
+        // happened before, by Release and Acquire. `few` is the same as when the block was written, so it says what is
+        // in front of the head and after it, and the layout is the one that was allocated.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();
             // Nobody else can become an owner, so the only owner needs no locked instruction to give up the words.
@@ -613,7 +615,7 @@ mod tests {
         }
     }
 
-    /// With few words and many: all owners see the same words and head, and the last one drops the head, once.
+    /// However many words there are, all owners see the same words and head, and the last one drops the head, once.
     #[test]
     fn shared_words_live_as_long_as_an_owner() {
         for len in [1, 17, 127, ALIGNED_FROM - 1, ALIGNED_FROM, 3 * ALIGNED_FROM] {
@@ -648,7 +650,8 @@ mod tests {
         assert!(Shared::<[u8; 2], u64>::zeroed(0, [0; 2], 0, None).is_err());
     }
 
-    /// Words are in one block with their head unless one of the allocator's sizes is just too small for both.
+    /// Words share a block with their head, unless two blocks need less memory. They do if the shared block would just
+    /// exceed one of the allocator's size classes.
     #[test]
     #[cfg(not(all(loom, test)))]
     fn few_words_are_where_they_cost_least() {

@@ -1,4 +1,4 @@
-//! Splitting work into parts that run on the caller's threads: the pool in a server, a single thread elsewhere.
+//! Splits work into parts that run on the caller's threads: the pool in a server, a single thread elsewhere.
 
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -29,7 +29,7 @@ impl Stop {
         self.0.store(1, Relaxed);
     }
 
-    /// Runs tasks like `parallel`, but starts no tasks after [`set`](Stop::set). Then the results are useless.
+    /// Runs tasks like `parallel`, but starts no tasks after [`set`](Stop::set). The results are then incomplete.
     pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         parallel(tasks, &|index| {
             if !self.is_set() {
@@ -38,14 +38,14 @@ impl Stop {
         });
     }
 
-    /// Whether the work should stop. Costs a load, so it may be checked for each group of items.
+    /// Whether the work should stop. This costs only one load, so it can be checked for each group of items.
     #[inline(always)]
     pub fn is_set(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 }
 
-/// Runs an empty task, after which other jobs may get their turn, for work that can't be divided. Returns false if the
+/// For work that can't be divided: runs an empty task, after which other jobs may get their turn. Returns false if the
 /// work is no longer needed.
 pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
     let is_run = AtomicU64::new(0);
@@ -57,7 +57,8 @@ pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
 /// model, whose layers have a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
 
-/// Numbers per task of [`all_of`]: a millisecond if each takes 60 ns, as a lookup in another table does.
+/// Numbers per task of [`all_of`] and [`in_turns`]: a millisecond if each takes 60 ns, as a lookup in another table
+/// does.
 const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 14 };
 
 /// Calls `visit` with ranges that cover `words` words, each word once.
@@ -81,8 +82,8 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
     failed.into_inner() == 0
 }
 
-/// Calls `take` with consecutive ranges that cover `len` numbers, until one call fails. Each range is a task as short
-/// as those of [`all_of`], after which other jobs have their turn.
+/// Calls `take` with consecutive ranges that cover the numbers below `len`, until one call fails. Each range is a task
+/// as short as those of [`all_of`], after which other jobs have their turn.
 ///
 /// # Errors
 /// The first error of `take`.
@@ -105,8 +106,8 @@ pub(crate) fn in_turns<E: Send>(
     Ok(())
 }
 
-/// Whether `holds` is true for every pair of words. After the first pair for which it is false, no thread begins
-/// another part.
+/// Whether `holds` is true for every pair of words with the same index. After the first pair for which it is false, no
+/// thread begins another part.
 pub(crate) fn all_pairs(
     a: &[AtomicU64],
     b: &[AtomicU64],

@@ -18,14 +18,14 @@ pub mod limits {
     /// Maximum number of shards of one layer.
     pub const MAX_SHARDS: u32 = 1024;
     /// Maximum number of layers of a scaling filter that is loaded or merged: testing an item in all of them takes 0.3
-    /// ms. Growing ends at 277, see `sizing`.
+    /// ms. A filter grows to at most 277 layers, see `sizing`.
     pub const MAX_LAYERS: usize = 4096;
     /// Maximum number of pairs of layers that a merge compares, which takes up to 5 ms for small layers.
     pub const MAX_PAIRS: usize = 1 << 16;
     /// Maximum number of sub-filters of a cuckoo filter: the highest value that RedisBloom's configuration allows.
     pub const MAX_TABLES: usize = 65_536;
-    /// Maximum number of slots of a cuckoo filter that a test of one item visits: two buckets in every sub-filter. It
-    /// allows the maximum number of sub-filters for up to 8 slots per bucket, where a test takes 2 ms.
+    /// Maximum number of slots of a cuckoo filter that a test of one item visits: two buckets in every sub-filter. With
+    /// up to 8 slots per bucket, this allows the maximum number of sub-filters. A test of all these slots takes 2 ms.
     pub const MAX_SLOTS_ASKED: u64 = 1 << 20;
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
@@ -36,18 +36,18 @@ pub mod limits {
     /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
     /// overflow.
     pub const MAX_TIME_MS: u64 = 1 << 62;
-    /// Maximum number of a generation.
+    /// The highest number that a generation can have.
     pub const MAX_GENERATION: u64 = 1 << 62;
     /// Largest number of deletes that a rebuild counts.
     pub const MAX_DELETES_MISSED: u64 = 1 << 62;
     /// Maximum number of probes of an item in another system's filter. bits-and-blooms has no bound of its own.
     pub const MAX_FOREIGN_PROBES: u32 = 10_000;
-    /// Maximum number of links of another system's filter. RedisBloom creates at most 1074, see below. Commands that
-    /// describe a filter visit all of them: with a million, BF.DEBUG took 0.6 s.
+    /// Maximum number of links of another system's filter. RedisBloom creates at most 1074, see [`MAX_FOREIGN_WORK`].
+    /// Commands that describe a filter visit all links: with a million, BF.DEBUG took 0.6 s.
     pub const MAX_FOREIGN_LINKS: usize = MAX_LAYERS;
-    /// Maximum number of probes of an item in all links together: a test of crafted links, which needs every one, takes
-    /// 10 ms. RedisBloom cannot create more: it halves the error rate with each link, so the rate reaches 0 after 1074
-    /// links, with 578,348 probes.
+    /// Maximum number of probes of an item in all links together. In crafted links, a test can need all these probes,
+    /// which takes 10 ms. RedisBloom cannot create more: it halves the error rate with each link, so the rate reaches 0
+    /// after 1074 links, with 578,348 probes.
     pub const MAX_FOREIGN_WORK: u64 = 9 << 16;
     /// Maximum of other event counts: deletes, moves. No server lives long enough to reach it.
     pub const MAX_COUNT: u64 = 1 << 62;
@@ -55,7 +55,7 @@ pub mod limits {
     pub const MAX_BYTES: u64 = 1 << 46;
 }
 
-/// The requested choice of where the probes of one item may fall.
+/// Where the probes of one item may fall, as requested by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LayoutChoice {
@@ -69,11 +69,11 @@ pub enum LayoutChoice {
     Blocked = 2,
     /// A fingerprint in one cell: two cache misses per item, the least memory at low error rates and for counting.
     Fingerprint = 3,
-    /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more
-    /// than log2(1/p) bits.
+    /// A binary fuse filter, which is built from all its items at once: three cache misses and an eighth more than
+    /// log2(1/p) bits per item.
     Fuse = 4,
-    /// A ribbon filter, also built from all its items at once: 5 to 6% more than log2(1/p) bits, for more instructions
-    /// per item.
+    /// A ribbon filter, which is built from all its items at once: only 5% to 6% more than log2(1/p) bits per item, but
+    /// more instructions.
     Ribbon = 6,
     /// Each probe in its own slice of the shard: two probes of an item never meet in one cell.
     Partitioned = 7,
@@ -91,7 +91,7 @@ impl LayoutChoice {
     }
 }
 
-/// Why a static layout can't be combined with a family or shards.
+/// Why a static layout can't be combined with a family, counters or shards.
 pub(crate) const STATIC_ALONE: &str = "LAYOUT FUSE and RIBBON are built from all items at once, so COUNTING, WINDOW, SHARDS, \
                                        EXPANSION, NONSCALING, TIGHTENING and ONFULL do not go with them";
 
@@ -116,7 +116,8 @@ impl Cell {
         self as u32
     }
 
-    /// Cells per word, as the number of bits to shift by. Dividing by the number of cells would take ten times as long.
+    /// Binary logarithm of the number of cells per word. Dividing by that number would take ten times as long as a
+    /// shift.
     #[inline]
     pub(crate) const fn log2_per_word(self) -> u32 {
         u64::BITS.trailing_zeros() - self.bits().trailing_zeros()
@@ -127,7 +128,7 @@ impl Cell {
         !matches!(self, Cell::Bit)
     }
 
-    /// Bits of the count next to a fingerprint. They replace the single bit.
+    /// Number of bits of the count next to a fingerprint; 0 if there is no count.
     pub(crate) const fn payload(self) -> u32 {
         if self.counts() { self.bits() } else { 0 }
     }
@@ -142,14 +143,14 @@ pub enum Overflow {
     Error = 0,
     /// Accept it. The real error rate then rises above the promise.
     Saturate = 1,
-    /// Drop the oldest generation early: windows of fingerprints.
+    /// Drop the oldest generation early. Only for windows of fingerprints.
     Rotate = 2,
 }
 
 spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
 
-/// The number of steps in which items leave a window that keeps each item for a certain time after its last add, the
-/// time to live.
+/// The number of steps in which items leave a window that keeps each item for a certain time after its last add. This
+/// time is the time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps(u16);
 
@@ -157,7 +158,7 @@ impl Steps {
     /// All at once.
     pub const ONE: Steps = Steps(1);
 
-    /// This number of steps. `None` if it is 0, or if there can't be as many generations.
+    /// This number of steps. `None` if it is 0, or if a window can't have enough generations for it.
     pub fn new(steps: u64) -> Option<Steps> {
         let most = limits::GENERATIONS_IN_TABLE.end() - 1;
         u16::try_from(steps).ok().filter(|steps| (1..=most).contains(&u32::from(*steps))).map(Steps)
@@ -169,8 +170,8 @@ impl Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
     }
 
-    /// Number of generations: one more, so that an item whose generation is nearly over when it is added stays for all
-    /// steps.
+    /// Number of generations: one more than steps, so that an item whose generation is nearly over when it is added
+    /// stays for all steps.
     pub fn generations(self) -> u16 {
         self.0 + 1
     }
@@ -201,7 +202,7 @@ impl Default for Steps {
 pub struct Tightening(f64);
 
 impl Tightening {
-    /// Shares 6/((3j+2)(3j+5)), which fall with the square of j.
+    /// Layer j gets the share 6/((3j+2)(3j+5)), which falls with the square of j.
     pub const INVERSE_SQUARE: Tightening = Tightening(0.0);
 
     /// Geometric shares with ratio `ratio` in (0, 1).
@@ -235,9 +236,10 @@ pub enum Family {
         /// Number of generations that are alive at once: `2..=64`, or `2..=1000` with fingerprints. The filter's
         /// capacity is the capacity of each.
         generations: u16,
-        /// What an add to a full generation does. With fingerprints: an add when all generations together are full.
+        /// What an add to a full generation does. With fingerprints, what an add does when all generations together are
+        /// full.
         overflow: Overflow,
-        /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
+        /// Milliseconds between rotations by the clock; 0 if the window is only rotated manually.
         every_ms: u64,
     },
 }
@@ -246,9 +248,9 @@ pub enum Family {
 /// same operations are equal bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
-    /// Number of items that the filter (a window: each generation; a chain: its first layer) is sized for.
+    /// Number of items that the filter (in a window, each generation; in a chain, the first layer) is sized for.
     pub capacity: u64,
-    /// The promise: the chance that an item never added tests positive, over the whole filter when it is full.
+    /// The promise: when the whole filter is full, the chance that an item that was never added tests positive.
     pub error_rate: f64,
     /// Key of the hash function.
     pub seed: Seed,
@@ -287,7 +289,7 @@ impl Spec {
         Spec { cell: Cell::Counter4, ..Spec::fixed(capacity, error_rate) }
     }
 
-    /// A filter that doubles when it is full.
+    /// A filter that grows when it is full: each layer has twice the capacity of the previous one.
     pub fn scaling(capacity: u64, error_rate: f64) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
@@ -329,13 +331,13 @@ impl Spec {
         }
     }
 
-    /// A window of `generations` generations for `capacity` items each, rotated by hand.
+    /// A window of `generations` generations for `capacity` items each, rotated manually.
     pub fn window(capacity: u64, error_rate: f64, generations: u16) -> Spec {
         let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms: 0 };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
     }
 
-    /// The source of a static filter: the hashes of its items, in a list that grows.
+    /// The spec of the list of hashes from which a static filter is built. The list grows.
     pub(crate) fn list(self) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, shards: 1, cell: Cell::Bit, ..self }
@@ -351,7 +353,7 @@ impl Spec {
         self.layout.is_static() && matches!(self.family, Family::Scaling { .. })
     }
 
-    /// Checks every bound of [`limits`].
+    /// Checks every bound of [`limits`], and that the parameters don't exclude each other.
     ///
     /// # Errors
     /// The first parameter that is out of bounds, or two parameters that exclude each other.

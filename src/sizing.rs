@@ -1,11 +1,11 @@
-//! From (capacity, error rate) to geometry and back.
+//! Computes the geometry from capacity and error rate, and the error rate from the geometry.
 //!
 //! Sizing keeps its promise exactly. Whole probes and whole words, the block penalty and the imbalance of shards
 //! (both through `mixture_rate`), and the sum over the layers of a chain or window are all included in the error
 //! rate.
 //!
-//! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers
-//! of a growing filter. tests/library/sizing.rs pins it.
+//! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers of
+//! a growing filter. tests/library/sizing.rs pins its results.
 
 pub mod fingerprint;
 pub mod fuse;
@@ -25,16 +25,16 @@ use std::cell::RefCell;
 /// AUTO chooses BLOCKED if it needs at most this factor of CLASSIC's memory.
 const AUTO_PENALTY: f64 = 1.15;
 
-/// The same for a layer of a chain. Late layers have low error rates, where blocks cost most, and contain most of
-/// the memory.
+/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this factor of CLASSIC's memory. Late layers have
+/// low error rates, for which blocks cost most, and contain most of the memory.
 const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 
-/// AUTO chooses CLASSIC for layers up to this size, which the second-level cache of a server's core holds: there the
-/// lines of several probes cost little more than one, and blocks cost memory.
+/// AUTO chooses CLASSIC for layers up to this size, which fit into the second-level cache of a server's core. In the
+/// cache, the lines of several probes cost little more than one line, so blocks aren't worth their memory.
 const CACHED_BYTES: u64 = 512 << 10;
 
-/// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
-/// number of layers grows with the logarithm of the items: with expansion 1, a filter of capacity 1 has 112 layers at a
+/// A layer of a chain has at least 1/8 of the capacity of all layers before it, whatever the expansion. So the number
+/// of layers grows with the logarithm of the items: with expansion 1, a filter of capacity 1 has 112 layers at a
 /// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 or more.
 const LEAST_PART: u64 = 8;
 
@@ -45,7 +45,7 @@ const ROUNDING: f64 = 1e-9;
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 thread_local! {
-    /// A hash table of the last shapes that this thread solved, in 8 KiB: the requirements, the penalty allowed, and
+    /// A hash table of the last shapes that this thread solved, in 8 KiB: the requirements, the allowed penalty, and
     /// the shape. Solving takes half a microsecond or more, a fifth of the time of creating a small filter.
     static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
 }
@@ -63,12 +63,12 @@ pub struct LayerSpec {
     pub cell: Cell,
     /// Number of independent arrays, a power of two.
     pub shards: u32,
-    /// Number of generations that share it; 0 if it isn't shared.
+    /// Number of generations that share the layer; 0 if it isn't shared.
     pub generations: u16,
 }
 
 impl LayerSpec {
-    /// A single-shard layer of bits with the layout chosen by cost.
+    /// The requirements for a layer of bits with one shard and the layout AUTO.
     #[cfg(any(test, feature = "internals"))]
     pub fn new(capacity: u64, error_rate: f64) -> LayerSpec {
         LayerSpec {
@@ -90,7 +90,8 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
-    /// Most filters have the same parameters as a recent one, and a filter that can't grow requests the same layer with
+    /// Same as [`shape`](LayerSpec::shape), with this penalty instead of [`AUTO_PENALTY`]. Remembers shapes: most
+    /// filters have the same parameters as a recent one, and a filter that can't grow requests the same layer with
     /// every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
         let place = ((self.capacity ^ self.error_rate.to_bits()).wrapping_mul(GOLDEN) >> 58) as usize;
@@ -141,9 +142,10 @@ impl LayerSpec {
         }
     }
 
-    /// The fewest words (CLASSIC), blocks (BLOCKED) or words of all slices (PARTITIONED) per shard, over all sensible
-    /// numbers of probes. The ideal number is log2(1/p), and the best whole number is one of its neighbours. Blocks
-    /// need fewer, and so do slices of few words, where rounding decides: for them, all numbers are tried.
+    /// The shape with the fewest words (CLASSIC), blocks (BLOCKED) or words of all slices (PARTITIONED) per shard, over
+    /// all sensible numbers of probes. The ideal number is log2(1/p), and the best whole number is one of its
+    /// neighbours. Blocks need fewer probes. So numbers are tried from the ideal one downwards, until one needs no less
+    /// memory. For slices, all numbers are tried, because rounding decides if slices have only a few words.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
         let ln_rate = libm::log(self.error_rate);
@@ -210,7 +212,7 @@ impl LayerSpec {
         Ok(shape)
     }
 
-    /// A list of hashes.
+    /// The shape of a list of hashes.
     fn list(&self) -> Shape {
         Shape {
             capacity: self.capacity,
@@ -229,11 +231,11 @@ impl LayerSpec {
         self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
     }
 
-    /// The smallest number of units below `below` that keeps the rate. The size for m cells without uneven ranges, −k·n
-    /// / ln(1 − p^(1/k)), is the first guess, and never too large. Secants of the logarithms of rate and size lead from
-    /// there to the answer. One range needs one or two evaluations, bits in blocks at most eight. One unit less than
-    /// the answer is either less than the first guess, or was evaluated, so the answer is exact, no matter how good the
-    /// other guesses are.
+    /// The smallest number of units below `below` that keeps the rate. The first guess is the number of cells that
+    /// would be enough if all ranges had the same number of items, −k·n / ln(1 − p^(1/k)). It is never too large.
+    /// Secants of the logarithms of rate and size lead from there to the answer. One range needs one or two
+    /// evaluations, bits in blocks at most eight. One unit less than the answer is either less than the first guess, or
+    /// was evaluated, so the answer is exact, no matter how good the other guesses are.
     fn fewest_units(
         &self,
         below: u64,
@@ -244,7 +246,7 @@ impl LayerSpec {
         let (k, items) = (f64::from(probes), self.capacity as f64);
         let fill = libm::exp(ln_rate / k);
         let load = -libm::log1p(-fill);
-        // The derivative of ln((1 − e^−load)^k) by ln m.
+        // The derivative of ln((1 − e^−load)^k) with respect to ln m.
         let mut slope = -k * load * (1.0 - fill) / fill;
         let exact = k * items / load / stride as f64;
         let mut units = libm::ceil(exact) as u64;
@@ -253,8 +255,9 @@ impl LayerSpec {
             return None;
         }
         let (mut low, mut high) = (0, below);
-        // If words are the units, there is one range. Its computed rate is so exact that fewer needn't be tried, unless
-        // the guess was rounded up across a whole number. In several ranges it is a sum.
+        // If a unit is one word, there is one range. Its computed rate is so exact that fewer units needn't be tried,
+        // unless the guess was so close to a whole number that rounding decided. The rate of several ranges is a sum,
+        // which is less exact.
         if stride == 1 << self.cell.log2_per_word() {
             low = (libm::ceil(exact * (1.0 - ROUNDING)) as u64).saturating_sub(1);
         }
@@ -293,9 +296,9 @@ fn inverse_square(index: usize) -> f64 {
 }
 
 impl Spec {
-    /// A filter of at most `bits` bits in which an item has `probes` probes: its capacity is the number of items at
-    /// which it still has the error rate that `probes` is the best number for, about 2^−probes. The inverse of sizing
-    /// by capacity and error rate.
+    /// The spec of a filter of at most `bits` bits in which an item has `probes` probes. Its error rate is 2^−probes,
+    /// for which this is the best number of probes. Its capacity is the largest that keeps this error rate. This is the
+    /// inverse of sizing by capacity and error rate.
     ///
     /// # Errors
     /// [`Error::ErrorRate`] for 0 or more than 39 probes, [`Error::Capacity`] if not one item fits.
@@ -319,7 +322,7 @@ impl Spec {
         if fitting == 0 { Err(Error::Capacity(0)) } else { Ok(spec(fitting)) }
     }
 
-    /// Shape of the next layer of a filter of this spec, after layers of the capacities `so_far`.
+    /// Shape of the next layer of a filter of this spec, after layers with the capacities `so_far`.
     ///
     /// # Errors
     /// Same as `LayerSpec::shape`.
@@ -337,10 +340,10 @@ impl Spec {
         layer.shape_within(penalty)
     }
 
-    /// The requirements for that layer.
+    /// The requirements for the next layer of a filter of this spec, after layers with the capacities `so_far`.
     ///
-    /// A chain must stay within its error rate, no matter how far it grows. Most chains never grow, so the first layer
-    /// gets 60% of the rate, and the others share the rest.
+    /// A chain must stay within its error rate, no matter how far it grows. Most chains never grow, so by default the
+    /// first layer gets 60% of the rate, and the others share the rest.
     pub(crate) fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let mut generations = 0;
         let (capacity, error_rate) = match self.family {
@@ -435,7 +438,7 @@ mod tests {
         assert!(asked > 1000, "{asked}");
     }
 
-    /// Many filters are small, and each is sized when it is created.
+    /// Sizing must be fast, because many filters are small, and each is sized when it is created.
     #[test]
     fn sizes_are_found_in_few_evaluations() {
         let mut most = [0; 3];
@@ -456,7 +459,7 @@ mod tests {
             let kind = match (shape.layout, shape.shards, shape.cell) {
                 (Layout::Classic | Layout::Partitioned, 1, _) => 0,
                 (Layout::Blocked, _, Cell::Bit) | (Layout::Classic | Layout::Partitioned, ..) => 1,
-                // In blocks of few counters, only absurd sizes keep the lowest rates.
+                // With only a few counters per block, the lowest rates need absurd sizes.
                 (Layout::Blocked, ..) => 2,
                 (Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon, ..) => {
                     unreachable!("it isn't asked for")
@@ -576,7 +579,7 @@ mod tests {
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
     }
 
-    /// More parameters than the table has places. They differ in one field each, and are used in turn.
+    /// Uses more parameters than the table has places, in turn. All differ from `base` in one field.
     #[test]
     fn shapes_are_remembered_by_all_that_was_asked() {
         let base = LayerSpec::new(100_000, 0.001);

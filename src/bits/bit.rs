@@ -10,7 +10,7 @@ pub fn get(words: &[AtomicU64], index: usize) -> bool {
     shifted(words, index) & 1 == 1
 }
 
-/// A word that is shifted so that its lowest bit is cell `index`.
+/// The word that contains cell `index`, shifted so that this cell is the lowest bit.
 #[inline(always)]
 pub fn shifted(words: &[AtomicU64], index: usize) -> u64 {
     words[index / 64].load(Relaxed) >> (index % 64)

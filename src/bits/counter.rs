@@ -95,9 +95,9 @@ pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
 #[inline(always)]
 pub fn minimum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
-    // Computes a − b for each pair, with the highest bit of a set and that of b clear, so that nothing is borrowed from
-    // a neighbour. If the two highest bits of a pair differ, they decide. If they are equal, the highest bit of the
-    // difference is set where a ≥ b. With four 4-bit counters:
+    // Computes a − b for each pair after setting the highest bit of a and clearing the highest bit of b, so that
+    // nothing is borrowed from a neighbour. If the two highest bits of a pair differ, they decide. If they are equal,
+    // the highest bit of the difference is set where a ≥ b. With four 4-bit counters:
     //   a           3 9 8 2
     //   b           5 8 7 2
     //   difference  6 9 1 8   B − 5, 9 − 0, 8 − 7, A − 2
@@ -178,11 +178,12 @@ mod tests {
         assert_eq!(minimum(8, 0x01_80, 0x02_90), 0x01_80);
         assert_eq!(census(4, 0xF10F), (3, 2));
         assert_eq!(census(16, 0xFFFF_0001_0000_0002), (3, 1));
-        // Every value is paired with every value. The neighbours of each pair are all full or all empty.
+        // Pairs every value with every value. With 16 bits, only every 251st value and the largest ones are used. The
+        // neighbours of each pair are all full or all empty.
         for width in [4, 8, 16] {
             let most = maximum(width);
             let values = |step: usize| (0..=most).step_by(step).chain(most - 2..=most);
-            // Takes larger steps under Miri, which needs a minute where a normal run needs a moment.
+            // Under Miri, which needs a minute where a normal run needs a moment, the steps are larger.
             let step = if width == 16 { 251 } else { 1 } * if cfg!(miri) { 97 } else { 1 };
             for (a, b) in values(step).flat_map(|a| values(step).map(move |b| (a, b))) {
                 for (shift, around) in (0..64).step_by(width as usize).flat_map(|s| [(s, 0), (s, u64::MAX)]) {

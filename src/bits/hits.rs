@@ -11,7 +11,7 @@ impl Hits {
     /// Number of items that one `Hits` has answers for.
     pub const MAX: usize = u64::BITS as usize;
 
-    /// "Yes" for the first `len` items, but at most for [`Hits::MAX`].
+    /// "Yes" for the first `len` items; for [`Hits::MAX`] items if `len` is larger.
     #[inline]
     pub fn first(len: usize) -> Hits {
         Hits(u64::MAX.checked_shr((Hits::MAX - len.min(Hits::MAX)) as u32).unwrap_or(0))
@@ -23,7 +23,7 @@ impl Hits {
         self.0 >> index & 1 == 1
     }
 
-    /// The same answers and, if `hit` is true, also "yes" for item `index`, which must be below [`Hits::MAX`].
+    /// These answers, with "yes" added for item `index` if `hit` is true. `index` must be below [`Hits::MAX`].
     #[inline(always)]
     #[must_use]
     pub fn with(self, index: usize, hit: bool) -> Hits {

@@ -18,7 +18,7 @@ pub use hits::Hits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// How a word is changed.
+/// A way to change words. Which one is right depends on how many threads write to them.
 pub trait Writer {
     /// Sets the bits of `mask` and returns the word as it was.
     fn set(word: &AtomicU64, mask: u64) -> u64;
@@ -34,7 +34,7 @@ pub struct Shared;
 impl Writer for Shared {
     #[inline(always)]
     fn set(word: &AtomicU64, mask: u64) -> u64 {
-        // If the bit is already set, no exclusive cache line is needed (RocksDB,
+        // If the bits are already set, the word isn't written, so its cache line needn't be exclusive (RocksDB,
         // DynamicBloom::AddHashConcurrently).
         let old = word.load(Relaxed);
         if old & mask == mask { old } else { word.fetch_or(mask, Relaxed) }

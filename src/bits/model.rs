@@ -36,7 +36,7 @@ fn bits_once_seen_stay() {
     });
 }
 
-/// The same for a single writer, which uses a plain load and store, with concurrent readers.
+/// With a single writer, which uses a plain load and store, a bit that a reader has seen set stays set.
 #[test]
 fn a_single_writers_bits_once_seen_stay() {
     explore(|| {

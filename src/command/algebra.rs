@@ -33,7 +33,7 @@ struct Sources<K> {
 }
 
 impl<K: Key> Sources<K> {
-    /// Opens the keys, up to the first one that doesn't exist. The key names count towards the limit on items.
+    /// Opens the keys of the sources, all of which must exist. The key names count towards the limit on items.
     fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Result<Sources<K>, CommandError> {
         limit_items(call, call.argc().saturating_sub(FIRST_SOURCE))?;
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
@@ -64,7 +64,7 @@ fn refuse_rebuild(key: &impl Key) -> Result<(), CommandError> {
     rebuild_in(key).map_or(Ok(()), |_| Err(CommandError::Rebuilding))
 }
 
-/// The error for a source.
+/// The error for a source that can't be combined with the others.
 fn refused(source: String, why: Incompatible) -> CommandError {
     match why {
         Incompatible::Differs(what) => CommandError::Incompatible { source, what },
@@ -135,8 +135,8 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     unite(call, key, &filters, union, refusal)
 }
 
-/// Reading a byte of a blob takes as long as combining this many bytes of cells: combining a MiB of bits takes 0.3 ms.
-/// Reading it takes 1.0 ms from a file, and 1.4 to 2.6 ms from a reply of DUMP.
+/// Reading a byte of a blob takes as long as combining this many bytes of cells. Combining a MiB of bits takes 0.3 ms.
+/// Reading a MiB takes 1.0 ms from a file, and 1.4 to 2.6 ms from a reply of DUMP.
 const READ: u64 = 4;
 
 /// Reading the shortest blob takes as long as reading this many bytes of a long blob: 2 µs.
@@ -171,7 +171,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
     let mut sources = Vec::new();
     if !call.goes_apart(effort) {
         if !call.obeys() {
-            // This memory is free again before the server would evict a key for it.
+            // The server evicts keys only between commands, and by then this memory is free again.
             call.admit(largest, cells)?;
         }
         sources = read_all(&blobs)?;
@@ -195,7 +195,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
     })
 }
 
-/// Reads Bloom filters.
+/// Reads the Bloom filters in these blobs.
 fn read_all(blobs: &[&[u8]]) -> Result<Vec<Filter>, CommandError> {
     let read = |(number, blob): (usize, &&[u8])| match whole::read(blob) {
         Ok(Filter::Cuckoo(_)) => Err(cuckoo_source(number)),
@@ -204,7 +204,7 @@ fn read_all(blobs: &[&[u8]]) -> Result<Vec<Filter>, CommandError> {
     blobs.iter().enumerate().map(read).collect()
 }
 
-/// The error for the blob of this number, from 0.
+/// The error for blob `number`, counted from 0.
 fn bad_source(number: usize, why: DecodeError) -> CommandError {
     match why {
         DecodeError::OutOfMemory { bytes } => Error::OutOfMemory { bytes }.into(),
@@ -237,7 +237,7 @@ fn unite<'a, 'f, C: Call<'a>>(
     if !call.obeys() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
-        // This memory is free again before the server would evict a key for it.
+        // The server evicts keys only between commands, and by then this memory is free again.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
         if more > 0 || spare > 0 {
             call.admit(total, more.saturating_add(spare))?;
@@ -327,10 +327,10 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     }
 }
 
-/// Stores a union that was computed in the background in its key.
+/// Stores in its key a union that was computed in the background.
 fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Result<Reply, CommandError> {
     let Merged { filter, total, changed } = merged;
-    // The memory is already allocated, but the size limit for a filter might be lower than that.
+    // The memory is already allocated, but the union may exceed the size limit for a filter.
     let admitted = call.admit(total, 0);
     if admitted.is_err() || !changed {
         call.discard(filter.into());
@@ -417,7 +417,8 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
 /// each fingerprint is looked up in another table, which takes 45 ns.
 const FINGERPRINTS: u64 = 32;
 
-/// The number of bytes of bits or counters whose combination or comparison would take as long as this filter's.
+/// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would
+/// take as long.
 fn work(filter: LiveRef<'_>) -> u64 {
     let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })

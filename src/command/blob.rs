@@ -20,7 +20,7 @@ enum Form {
 /// Where the items of a blob are, and how they are separated.
 struct Place {
     width: Option<NonZeroUsize>,
-    /// The blob's argument.
+    /// Index of the argument that contains the blob.
     argument: usize,
 }
 
@@ -44,12 +44,12 @@ impl Place {
     }
 }
 
-/// A blob that may not have been read yet, so that a thread other than the server's can read it. The lengths in 460 MiB
-/// of short items take 250 ms.
+/// A blob that hasn't been read yet, so that a thread other than the server's can read it. Reading the lengths in
+/// 460 MiB of short items takes 250 ms.
 pub(super) struct Unread {
     place: Place,
     len: usize,
-    /// See [`limit_items`].
+    /// Maximum number of items in one command, if there is a limit.
     most_items: Option<u64>,
 }
 
@@ -60,18 +60,18 @@ impl Unread {
         Ok((Unread { place, len: bytes.len(), most_items: most_items(call) }, bytes))
     }
 
-    /// The blob's argument.
+    /// Index of the argument that contains the blob.
     pub(super) fn argument(&self) -> usize {
         self.place.argument
     }
 
-    /// Whether reading or hashing its bytes takes longer than adding a part, however few items it has: 4 ms per MiB
-    /// with the slowest codec.
+    /// Whether the blob is longer than a part. Even if it has few items, reading and hashing its bytes can then take
+    /// long: 4 ms per MiB with the slowest codec.
     pub(super) fn is_long(&self) -> bool {
         self.len > Parts::BYTES
     }
 
-    /// Reads the blob's bytes. If that may take long, this calls `pause` from time to time.
+    /// Reads the blob's bytes. Calls `pause` from time to time if reading may take long.
     pub(super) fn read<'a>(&self, bytes: &'a [u8], pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let blob = match self.place.width {
             Some(width) => Blob::fixed(bytes, width)?,
@@ -94,7 +94,8 @@ pub(super) struct Blob<'a> {
 }
 
 impl<'a> Blob<'a> {
-    /// Items of one parallel task: about 100 µs of work, compared with the microsecond that sharing it costs.
+    /// Maximum number of items in a parallel task. They take about 100 µs, whereas handing a task to another thread
+    /// takes 1 µs.
     pub(super) const PART: usize = 64 * GROUP;
 
     pub(super) fn fixed(bytes: &'a [u8], width: NonZeroUsize) -> Result<Blob<'a>, CommandError> {
@@ -105,7 +106,7 @@ impl<'a> Blob<'a> {
         Ok(Blob { bytes, form: Form::Fixed { width }, len })
     }
 
-    /// Reads the items that begin in the first `most` bytes. Calls `pause` for each part.
+    /// Reads the items that begin in the first `most` bytes. Calls `pause` before every [`PART`](Blob::PART)th item.
     fn prefixed(bytes: &'a [u8], most: usize, pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let (mut rest, mut len, mut starts) = (bytes, 0usize, Vec::new());
         let start = |rest: &[u8]| bytes.len().saturating_sub(rest.len());
@@ -159,22 +160,23 @@ impl<'a> Blob<'a> {
 pub(super) struct Parts<'a> {
     place: Place,
     bytes: &'a [u8],
-    /// Bytes of the items that are done.
+    /// Number of bytes of the items that are done.
     at: usize,
-    /// Number of these items.
+    /// Number of items that are done.
     done: usize,
     /// Number of all items, if they have been counted.
     of: Option<usize>,
 }
 
 impl<'a> Parts<'a> {
-    /// Maximum number of bytes in a part. Checking a part before its first item is added takes 500 µs.
+    /// Approximate maximum number of bytes in a part. Before its first item is added, a part is checked, which takes
+    /// 500 µs.
     const BYTES: usize = 1 << 20;
 
-    /// Items of a part.
+    /// Maximum number of items in a part, if all items have the same number of bytes.
     const ITEMS: usize = 1 << 15;
 
-    /// Reads `FIXED width blob` or `PREFIXED blob` from argument `first` on, which must be the last ones.
+    /// Reads `FIXED width blob` or `PREFIXED blob` from argument `first` on. No further arguments may follow.
     pub(super) fn parse<C: Call<'a>>(call: &C, first: usize) -> Result<Parts<'a>, CommandError> {
         let (place, bytes) = Place::parse(call, first)?;
         if call.argc() != place.argument.saturating_add(1) {
@@ -189,7 +191,7 @@ impl<'a> Parts<'a> {
         Ok(Parts { place, bytes, at: 0, done: 0, of })
     }
 
-    /// The remaining items, or the first of them.
+    /// The next part: the remaining items, or the first of them. `None` if all items are done.
     pub(super) fn next(&mut self) -> Result<Option<Blob<'a>>, CommandError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
@@ -223,7 +225,7 @@ impl<'a> Parts<'a> {
         self.of
     }
 
-    /// What is left.
+    /// The rest of the command.
     pub(super) fn rest(&self) -> Rest {
         let within = Some(Within { at: self.at, width: self.place.width });
         Rest { first: self.place.argument, done: self.done, of: self.of, within }
@@ -239,8 +241,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Refuses a blob with more items than one command may have. They are counted only if there is a limit, and only up to
-/// it.
+/// Refuses a blob with more items than one command may have. The items are counted only if the blob is long enough to
+/// exceed the limit, and only until they exceed it.
 fn limit_prefixed<'a, C: Call<'a>>(call: &C, bytes: &[u8]) -> Result<(), CommandError> {
     const SHORTEST: usize = size_of::<u32>();
     let most = bytes.len() / SHORTEST;
@@ -252,8 +254,8 @@ fn limit_prefixed<'a, C: Call<'a>>(call: &C, bytes: &[u8]) -> Result<(), Command
     limit_items(call, Items { rest: bytes, form: &form }.take(limit.saturating_add(1)).count())
 }
 
-/// The first complete items that have at most `most` bytes together, but at least one item: their bytes and their
-/// number. If the first item isn't complete, this returns all bytes, which no command accepts.
+/// Cuts off the first complete items that together have at most `most` bytes, but at least one item. Returns their
+/// number of bytes and their number. If the first item isn't complete, cuts off all bytes, which no command accepts.
 pub(super) fn cut(bytes: &[u8], width: Option<NonZeroUsize>, most: usize) -> (usize, usize) {
     if let Some(width) = width {
         let items = most.min(bytes.len()) / width;
@@ -287,8 +289,8 @@ pub(super) struct Items<'a, 'f> {
 }
 
 impl<'a> Items<'a, '_> {
-    /// The same items if each has 16 bytes, as UUIDs and digests do. With a length that the compiler knows, hashing
-    /// needs no branches.
+    /// The remaining items, if each has 16 bytes, as UUIDs and digests do. With a length that the compiler knows,
+    /// hashing needs no branches.
     pub(super) fn of_16(&self) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
         match self.form {
             Form::Fixed { width } if width.get() == 16 => {

@@ -22,8 +22,8 @@ pub enum Access {
     Read,
     /// For changing or creating.
     Write,
-    /// For adding an item. The command calls [`Key::added`] if the item was absent. For other commands, INFO compares
-    /// the filter before and after, which takes more instructions.
+    /// For adding an item. The command calls [`Key::added`] if the item was absent. For other commands, the sums in
+    /// INFO are updated by comparing the filter before and after, which takes more instructions.
     Add,
 }
 
@@ -54,7 +54,7 @@ pub trait Key {
     /// Counts items that were absent, in a key that was opened for [`Access::Add`].
     fn added(&mut self, _items: u64) {}
 
-    /// Counts everything that changes from now on, because the command will change more than one item.
+    /// Counts all changes from now on, not only [added](Key::added) items, because the filter is about to grow.
     fn compare(&mut self) {}
 
     /// Puts a filter into the key, replacing its value. The key's time to live is removed.
@@ -141,28 +141,29 @@ impl fmt::Display for Word {
 /// The words of a command.
 pub type Words = SmallVec<[Word; 16]>;
 
-/// What is written to replicas and the AOF: always effects, never requests.
+/// What replicas and the AOF receive: what a command has done, which may differ from what its client requested.
 pub enum Effect<'e> {
     /// The command with its arguments unchanged.
     Verbatim,
-    /// The command, applied to the key at argument 1 and the items at these arguments.
+    /// The command, applied to the key at argument 1 and the items in these arguments.
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
-    /// The same, with words that are usually those of the previous such command. They are computed only if somebody
-    /// receives them.
+    /// The command, applied to the key at argument 1, with these further words. Most are the same as in the previous
+    /// effect of this kind, so their strings are reused. The words are computed only if somebody receives them.
     Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with a new filter described in one word, and the command's own
-    /// arguments at these places. On a server that writes an append-only file, each separate argument would cost 500
-    /// instructions.
+    /// The command, applied to the key at argument 1, with a word that describes a new filter, followed by the running
+    /// command's own arguments at these indexes. On a server that writes an append-only file, each separate argument
+    /// would cost 500 instructions.
     Created(Command, &'e (dyn Fn() -> Created + Sync), &'e [usize]),
 }
 
-/// A new filter as replicas get it. It is one word: `SPEC,`, the numbers with a comma after each, and the seed.
+/// A description of a new filter, which is sent to replicas. It is one word: `SPEC,`, each number followed by a comma,
+/// and the seed.
 pub struct Created {
-    /// Most filters have the same numbers as the previous filter, so only the seed differs.
+    /// The filter's parameters, without the seed. Most filters have the same ones as the previous filter.
     pub numbers: SmallVec<[Word; 4]>,
-    /// The bytes of the longest seed.
+    /// The seed. These filters use XXH3, whose seeds have 64 bits.
     pub seed: u64,
 }
 
@@ -177,7 +178,7 @@ impl Created {
         text
     }
 
-    /// The end of the word, in hexadecimal digits. `format!` would take five times as long.
+    /// The end of the word: the seed in hexadecimal digits. `format!` would take five times as long.
     #[allow(clippy::indexing_slicing, reason = "four bits are the number of one of 16 digits")]
     pub fn end(&self) -> [u8; 16] {
         let mut rest = self.seed;
@@ -190,19 +191,19 @@ impl Created {
 
 /// The inputs of work [apart](Call::apart).
 pub struct Apart {
-    /// The arguments that name its keys. No command may write these keys during the work.
+    /// Indexes of the arguments that name the command's keys. Other commands can't write to these keys during the work.
     pub keys: Range<usize>,
-    /// The filters that it reads.
+    /// The filters that the work reads.
     pub inputs: Arc<[Live]>,
-    /// The arguments or the string that it reads.
+    /// The arguments or the string that the work reads.
     pub data: Data,
     /// The maximum amount of memory that the work may need. It is reserved, so no other command is
-    /// [admitted](Call::admit) to it.
+    /// [granted](Call::admit) it.
     pub memory: Admitted,
 }
 
-/// Memory for a command's result. Background work can't begin without asking for it. A server that follows a primary
-/// creates what the primary has created, without asking.
+/// Memory that a command may use for its result. Background work can't begin without it. A server that follows a
+/// primary grants it without a check, because it has to create what the primary has created.
 pub struct Admitted {
     bytes: u64,
 }
@@ -214,8 +215,8 @@ impl Admitted {
         Self::asked(call, bytes, || call.admit(total, bytes))
     }
 
-    /// Memory that doesn't make any key grow: the result replaces something, or isn't in a key. If keys were evicted
-    /// for it, the command's own keys might be among them.
+    /// Memory that doesn't make any key grow: the result replaces something, or isn't in a key. No keys are evicted for
+    /// it, because the command's own keys might be among them.
     pub(super) fn beside_keys<'a>(
         call: &impl Call<'a>,
         total: u64,
@@ -224,7 +225,8 @@ impl Admitted {
         Self::asked(call, bytes, || call.admit_outside_keys(total, bytes))
     }
 
-    /// The same for a command that works in the background, and would need less if it didn't.
+    /// Like [`beside_keys`](Admitted::beside_keys), for a command that would need less memory if it didn't work in the
+    /// background. The error text says so.
     pub(super) fn for_work_apart<'a>(
         call: &impl Call<'a>,
         total: u64,
@@ -277,7 +279,7 @@ pub struct Rest {
 /// A position between two items of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within {
-    /// Bytes of the items before it.
+    /// Number of bytes before the position.
     pub at: usize,
     /// Bytes of each item; `None` if each is preceded by its length.
     pub width: Option<NonZeroUsize>,
@@ -297,7 +299,7 @@ pub trait Call<'a> {
     /// Opens the key named by argument `index`.
     fn open(&self, index: usize, access: Access) -> Self::Key;
 
-    /// Closes a key that was opened to read. The returned filter stays valid for the rest of the command.
+    /// Closes a key that was opened for reading. The returned filter stays valid for the rest of the command.
     fn close(&self, key: Self::Key) -> Option<&'a Filter>;
 
     /// The configuration in force.
@@ -322,7 +324,8 @@ pub trait Call<'a> {
     /// limits apply.
     fn obeys(&self) -> bool;
 
-    /// Whether the policy and the free memory allow a filter of `total` bytes that grows by `more`.
+    /// Checks whether the configured limits and the free memory allow a filter to grow by `more` bytes to `total`
+    /// bytes.
     ///
     /// # Errors
     /// [`CommandError::Memory`].
@@ -367,14 +370,14 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
-    /// Announces that what follows may block the server for long. Short commands aren't timed until they do this:
-    /// reading the clock twice would be a tenth of their work.
+    /// Announces that what follows may block the server for long. Commands that are usually short aren't timed until
+    /// they call this: reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}
 
     /// Whether the command has blocked the server for long enough after `done` items and should [go on
     /// later](Call::go_on_later). Commands ask after every few items. Commands with many items also ask before the
-    /// first one: the arguments before the items are repeated in every piece, so processing the items of a piece may
-    /// take as long as processing those arguments.
+    /// first item. This measures how long the arguments before the items take. Every piece repeats these arguments, so
+    /// its items may take at least as long.
     fn should_pause(&self, _done: usize) -> bool {
         false
     }
@@ -402,17 +405,17 @@ pub trait Call<'a> {
     /// work was given, as they are in their keys now.
     ///
     /// # Errors
-    /// [`CommandError::Changed`] if they aren't the same, because the server may delete, replace and rename keys during
-    /// the work.
+    /// [`CommandError::Changed`] if they are no longer the same filters. The server may delete, replace and rename keys
+    /// during the work.
     fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError>;
 
-    /// Starts to send a filter to replicas and the AOF, as a load, a few pieces at a time. The filter will be in the
-    /// key at argument 1, which is empty. The reply is [`Reply::Later`], and other clients are served in between. When
-    /// only the last piece is left, [`put_sent`](super::put_sent) is called.
+    /// Starts to send a filter to replicas and the AOF, as a load, a few pieces at a time. The filter will be put into
+    /// the key at argument 1, which is still empty. The reply is [`Reply::Later`], and other clients are served in
+    /// between. When only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// Returns the filter if it need not be sent in this way: it isn't large, nobody [gets](Call::is_heard) it, or the
-    /// client can't wait.
+    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::is_heard) it, or
+    /// the client can't wait.
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
@@ -429,6 +432,7 @@ pub trait Call<'a> {
     /// server then logs it, counts it in `unexpected_error_replies`, and does what `propagation-error-behavior` says.
     fn differs(&self, why: CommandError);
 
-    /// The filters that are being loaded in chunks, and the database that the command works on.
+    /// Calls `work` with the filters that are being loaded in chunks, and with the number of the database that the
+    /// command works on.
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;
 }

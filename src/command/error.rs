@@ -1,4 +1,5 @@
-//! Every refusal that a client can see, and its text: the only place where error replies are worded.
+//! Every refusal that a client can see, and its text. Some variants contain a text, or part of one, that is worded
+//! where the command is refused.
 //!
 //! If RedisBloom refuses the same thing, we use exactly the same text, with or without `ERR` as it does, because
 //! clients match on these strings. Our own texts say what was wrong and what to do.
@@ -19,11 +20,11 @@ pub enum CommandError {
     NotNative,
     /// The key holds a native filter, and the command needs another system's.
     NotForeign,
-    /// RedisBloom has no format that consists of one string.
+    /// A filter of RedisBloom can't be exported, because RedisBloom has no format that consists of one string.
     ExportedInPieces,
-    /// A reply would be too long.
+    /// The reply of BF.EXPORT would be too long.
     LongExport {
-        /// Bytes of the rest.
+        /// Number of bytes from the offset to the end.
         bytes: u64,
     },
     /// The other system creates no filter with this capacity and error rate.
@@ -54,7 +55,7 @@ pub enum CommandError {
     NonscalingExpands,
     /// A refusal in RedisBloom's words that has no variable part.
     RedisBloom(&'static str),
-    /// The same in valkey-bloom's words.
+    /// A refusal in valkey-bloom's words that has no variable part.
     ValkeyBloom(&'static str),
     /// BUCKETSIZE of CF.RESERVE is out of range.
     BucketSizeRange {
@@ -63,7 +64,7 @@ pub enum CommandError {
     },
     /// BF.INFO with an unknown field.
     BadInfoField,
-    /// An iterator that isn't a number. BF.LOADCHUNK's text begins with ERR, BF.SCANDUMP's doesn't.
+    /// An iterator that isn't a number. BF.LOADCHUNK's text begins with ERR, but BF.SCANDUMP's doesn't.
     BadIterator {
         /// Whether the text begins with ERR.
         prefixed: bool,
@@ -77,22 +78,22 @@ pub enum CommandError {
         /// What it accepts.
         takes: &'static str,
     },
-    /// What was expected instead of a word, and where.
+    /// A word that wasn't expected. The text says what was expected, and where.
     Expected(&'static str),
     /// Options that exclude each other, and why.
     Exclusive(&'static str),
     /// The key named by LIKE contains no filter.
     LikeNotFound,
-    /// LIKE, with an error rate or capacity that differs from that filter's.
+    /// LIKE, with an error rate or capacity that differs from the named filter's.
     LikeDiffers {
-        /// Its error rate.
+        /// The named filter's error rate.
         error_rate: f64,
-        /// Its capacity.
+        /// The named filter's capacity.
         capacity: u64,
     },
-    /// An item that the filter's original cannot contain, and what it accepts.
+    /// An item that another system's filter cannot contain. The text says what it can contain.
     BadItem(&'static str),
-    /// The bytes of BULKADD or BULKTEST end in the middle of an item.
+    /// A string of many items ends in the middle of an item.
     BadBlob {
         /// Number of the item, from 0.
         item: usize,
@@ -101,7 +102,7 @@ pub enum CommandError {
         /// Bytes that are left.
         left: usize,
     },
-    /// BULKADD had an item refused; earlier items were added.
+    /// One of several items was refused. The items before it were added.
     Stopped {
         /// Number of items that were added.
         done: usize,
@@ -112,7 +113,7 @@ pub enum CommandError {
     },
     /// More items than one command may have.
     TooManyItems {
-        /// Items of the command.
+        /// Number of items in the command, as far as they were counted.
         items: u64,
         /// The limit.
         most: u64,
@@ -122,9 +123,9 @@ pub enum CommandError {
         /// The limit.
         most: u64,
     },
-    /// The items of commands that wait for worker threads have the maximum number of bytes already.
+    /// With this command, the items of commands that wait for worker threads would exceed the maximum number of bytes.
     MuchWaiting {
-        /// Bytes of the items that wait.
+        /// Number of bytes of the items that wait already.
         bytes: u64,
         /// The limit.
         most: u64,
@@ -142,7 +143,7 @@ pub enum CommandError {
     },
     /// A command needs memory to work in the background, and there isn't enough.
     Apart(Box<CommandError>),
-    /// The server changed the command's keys while it worked.
+    /// A key of the command was deleted, replaced or renamed while the command was at work.
     Changed,
     /// The slot of the keys moved to another node while the command was waiting or at work.
     SlotMoved,
@@ -158,15 +159,15 @@ pub enum CommandError {
     ShadowLost(String),
     /// The server is above its memory limit.
     OutOfMemory,
-    /// `AT` is only accepted from a primary or an AOF.
+    /// This word of BF.ROTATE, `AT` or `SCHEDULE`, is only accepted from a primary or an AOF.
     NotForClients(&'static str),
-    /// The data isn't a Bloom filter.
+    /// The data isn't a Bloom filter, or isn't the next chunk of one.
     BadData(Option<DecodeError>),
     /// The data isn't the head of a cuckoo filter.
     BadHeader(Option<DecodeError>),
     /// The data isn't the next chunk of a cuckoo filter.
     BadChunk(DecodeError),
-    /// A chunk for a filter that is already complete.
+    /// A chunk that begins after the end of a filter that is already complete.
     NoLink,
     /// A source that is given as bytes isn't a filter.
     BadSource {
@@ -180,7 +181,7 @@ pub enum CommandError {
         /// Its number, from 1.
         blob: usize,
     },
-    /// Filters that can't be combined: a source, and how it differs.
+    /// A source that can't be combined with the other filters, and how it differs.
     Incompatible {
         /// The source's key in quotes, or its number.
         source: String,
@@ -192,19 +193,19 @@ pub enum CommandError {
         /// The source's key in quotes, or its number.
         source: String,
     },
-    /// An intersection that would lose items.
+    /// An intersection that would lose items, because the source has several layers.
     SeveralLayers {
         /// The source's key in quotes, or its number.
         source: String,
     },
-    /// A merge or an intersection of fingerprints.
+    /// A merge or an intersection that isn't possible for layouts of fingerprints.
     Fingerprints {
         /// The source's key in quotes, or its number.
         source: String,
     },
-    /// A union that has more items than the filters' capacity.
+    /// A union whose items don't fit into the filter.
     UnionFull {
-        /// The number of items that they are made for.
+        /// Number of items that the filter is made for.
         capacity: u64,
     },
     /// A merge of more layers than can be compared in a few milliseconds.
@@ -217,7 +218,7 @@ pub enum CommandError {
     NoRandomness,
     /// The server refused a piece of a command, in these words.
     Server(String),
-    /// A panic.
+    /// A panic, or a state that should be impossible.
     Internal,
 }
 
@@ -228,7 +229,7 @@ impl CommandError {
         matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink)
     }
 
-    /// The same refusal, counting `before` items that the command had before these.
+    /// The same refusal, with items numbered from the beginning of the command: `before` items came before these.
     #[must_use]
     pub fn after(self, before: usize) -> CommandError {
         match self {
@@ -342,7 +343,7 @@ impl fmt::Display for CommandError {
                 "ERR a key of the command was deleted, replaced or renamed while the command was at work, and nothing \
                  was done. Send the command again",
             ),
-            // Clients of a cluster send such a command again, and are then told where the slot is.
+            // Cluster clients send the command again after TRYAGAIN, and are then told where the slot is.
             CommandError::SlotMoved => f.write_str("TRYAGAIN the slot of the keys has moved while the command waited"),
             CommandError::NotCounting => f.write_str(
                 "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one",

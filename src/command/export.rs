@@ -1,4 +1,4 @@
-//! BF.EXPORT: another system's filter, as the exact bytes that this system would write.
+//! BF.EXPORT: returns another system's filter as exactly the bytes that the system itself would write.
 
 use super::call::{Access, Call, Key};
 use super::error::CommandError;
@@ -6,7 +6,7 @@ use super::options::{Arguments, printable, unsigned, upper};
 use super::reply::Reply;
 use crate::wire::Export;
 
-/// Bytes of the longest reply.
+/// Maximum number of bytes in a reply.
 pub(super) const MOST: u64 = 1 << 20;
 
 /// `BF.EXPORT key [OFFSET offset] [COUNT count]`.
@@ -28,7 +28,7 @@ pub(super) fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let filter = filter.foreign().ok_or(CommandError::NotForeign)?;
     let export = Export::new(filter).ok_or(CommandError::ExportedInPieces)?;
     let rest = export.len().saturating_sub(offset);
-    // Otherwise a part could be mistaken for the whole.
+    // Without a COUNT, only a complete reply is allowed, because a part could be mistaken for the whole.
     if count.is_none() && rest > MOST {
         return Err(CommandError::LongExport { bytes: rest });
     }

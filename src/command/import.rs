@@ -42,7 +42,7 @@ pub(super) fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, Format::ValkeyBloom, Source::Argument(2))
 }
 
-/// What the data is.
+/// The format of the data, and the parameters that the data doesn't contain.
 #[derive(Clone, Copy)]
 enum Format {
     GoZero { bits: u64, probes: u32 },
@@ -67,7 +67,7 @@ impl Format {
         }
     }
 
-    /// Bytes of the filter, if they follow from a number in the command and not from the length of the data.
+    /// The filter's size in bytes, if it follows from a number that came with the data and not from the data's length.
     fn declared(self) -> Option<u64> {
         match self {
             Format::GoZero { bits, .. } | Format::Redisson { bits, .. } => Some(bits.div_ceil(8)),
@@ -80,19 +80,18 @@ impl Format {
 enum Source {
     /// In an argument.
     Argument(usize),
-    /// The data is in the key at argument 3. These arguments, followed by the data, make a BF.IMPORT that creates the
-    /// same filter.
+    /// In the key at argument 3. With these arguments, followed by the data itself, BF.IMPORT creates the same filter.
     Key(Words),
 }
 
 type Words = Vec<Vec<u8>>;
 
-/// The string in the key at argument 3.
+/// The index of the argument that names the key with the data.
 const KEY: usize = 3;
 
-/// Creates the filter, and puts it into the key, which must be empty. If the data isn't in the command, the replicated
-/// command must not depend on its key, since that may contain something else on a replica. Long data isn't replicated:
-/// the filter is sent in pieces.
+/// Creates the filter, and puts it into the key, which must be empty. If the data is in another key, the replicated
+/// command contains the data itself, because that key may contain something else on a replica. Long data isn't
+/// replicated. Instead, the filter is sent in pieces.
 fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
@@ -119,7 +118,7 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
                 (format.read(data, parallel), (!is_long).then(effect))
             };
             if goes_apart {
-                // A string is copied.
+                // The string in a key is copied, which needs memory as well.
                 let memory = match data {
                     Data::Key(_) => Admitted::for_work_apart(call, bytes, bytes.saturating_add(held))?,
                     Data::Arguments(_) => Admitted::in_new_key(call, bytes, bytes)?,
@@ -142,8 +141,8 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
     };
     let filter = made.map_err(refused)?;
     if !call.obeys() {
-        // The memory of a filter that was made in the background is allocated already, but a filter may be limited to
-        // less.
+        // If the filter was made in the background, its memory is already allocated, but it may exceed the size limit
+        // for a filter.
         let admitted = call.admit(filter.bytes(), if more { filter.bytes() } else { 0 });
         if admitted.is_err() {
             call.discard(Live::Foreign(Box::new(filter)).into());

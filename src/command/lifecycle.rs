@@ -27,15 +27,15 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     }
     let Reservation { spec, since_ms } = reservation(call)?;
     let mut key = vacant(call)?;
-    // A window without a period doesn't use the time, so its replica doesn't get one.
+    // A window without a period doesn't use the time, so replicas don't get it.
     let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
     let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
     reserve_as(call, &mut key, spec, since_ms)?;
     Ok(Reply::Ok)
 }
 
-/// Creates a filter whose capacity is at argument 3. If it has no parameters other than an error rate and an expansion,
-/// they are sent in one word with the seed, so the command has four arguments instead of eight.
+/// Creates a filter whose capacity is at argument 3. If its only other parameters are an error rate and an expansion,
+/// replicas get these and the seed in one word. The replicated command then has four arguments instead of eight.
 fn reserve_as<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -51,7 +51,7 @@ fn reserve_as<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// The key, opened to create a filter in it.
+/// Opens the key, which must be empty, to create a filter in it.
 fn vacant<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
     let key = call.open(1, Access::Write);
     if key.bloom()?.is_some() { Err(CommandError::Exists) } else { Ok(key) }

@@ -1,10 +1,10 @@
 //! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees it,
-//! until its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and gives way to
-//! anyone else who needs memory.
+//! until its last chunk has arrived. It occupies memory in proportion to the bytes that have arrived, and is dropped if
+//! that memory is needed for something else.
 //!
-//! Replicas and the AOF get each piece when it arrives, so the last piece costs no more than the others. They then hold
-//! the same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. Where that isn't
-//! possible, they get the whole filter after its last piece; see [`Sent`].
+//! Replicas and the AOF get each piece when it arrives, so the last piece costs no more than the others. They then have
+//! the same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. On servers where
+//! that isn't possible, replicas and the AOF get the whole filter after its last piece; see [`Sent`].
 //!
 //! A large filter that this server has completely, and replicas and the AOF don't have at all, is also
 //! [sent](Loads::send) as a load. It isn't in a key here until its last piece is sent.
@@ -26,7 +26,7 @@ pub const MAX_LOADS: usize = 64;
 pub const ABANDONED: Duration = Duration::from_secs(300);
 
 /// Loads that together need less than this many bytes stay when memory is short. This is as much as one chunk or the
-/// arguments of one command may need. Without it, no small filter could be loaded while keys are evicted all the time.
+/// arguments of one command may need. Otherwise, no small filter could be loaded while keys are evicted all the time.
 const SMALL: u64 = 1 << 20;
 
 /// Maximum bytes of memory for each byte of a head. The head is kept, and so are its decoded fields, which are larger.
@@ -38,14 +38,14 @@ pub struct Loads {
     waiting: HashMap<(i32, Vec<u8>), Load>,
     /// Filters that are being sent, and are loads only on other servers.
     outgoing: HashMap<(i32, Vec<u8>), Outgoing>,
-    /// Whether the server saves both in RDB files.
+    /// Whether RDB files contain the loads and the filters that are being sent.
     pub are_saved: bool,
 }
 
-/// A filter that is sent to replicas and the AOF piece by piece. With the last one it is put into its key.
+/// A filter that is sent to replicas and the AOF piece by piece. With the last piece, it is put into its key.
 struct Outgoing {
     filter: Filter,
-    /// Where the next chunk begins; `None` before the head.
+    /// Where the next chunk begins; `None` if the head hasn't been sent.
     next: Option<u64>,
     event: &'static CStr,
     _counted: Hold,
@@ -98,22 +98,22 @@ impl Outgoing {
 pub(super) enum Sent {
     /// Every piece that has arrived.
     Pieces,
-    /// Not every piece, because a replica or AOF began with a snapshot that lacks the load. They get the whole filter
-    /// after its last piece. Until then, some have a part of the load.
+    /// Not every piece, because a replica or AOF began with a snapshot that lacks the load. Replicas and the AOF get
+    /// the whole filter after its last piece. Until then, some have a part of the load.
     Missed,
-    /// Nothing: they get the whole filter after its last piece, and RDB files don't have the load.
+    /// Nothing. Replicas and the AOF get the whole filter after its last piece, and RDB files don't contain the load.
     Nothing,
 }
 
-/// Loads that have ended without a filter.
+/// Loads that have ended without becoming a filter.
 #[derive(Default)]
 pub struct Ended {
     loads: Vec<Load>,
-    /// Ended loads of which replicas or the AOF may have pieces. They get [`END`].
+    /// The ended loads of which replicas or the AOF may have pieces. An [`END`] must be sent for each.
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
-/// The arguments after the key that end a load: what SCANDUMP replies at the end of a filter.
+/// The arguments after the key that end a load: what BF.SCANDUMP replies at the end of a filter.
 pub const END: [&[u8]; 2] = [b"0", b""];
 
 /// The command that loads the pieces of a filter.
@@ -153,7 +153,7 @@ struct Load {
     /// Whether the last piece came from a slot's source node, or from a primary or a file that this server still obeys.
     /// Such a load isn't dropped when memory is short.
     is_obeyed: bool,
-    /// Uses the process's own clock, since nothing that is replicated depends on it.
+    /// When the last piece arrived. This is the process's own clock, because nothing that is replicated depends on it.
     moved: Instant,
     _counted: [Hold; 2],
     held: Hold,
@@ -173,8 +173,8 @@ impl Load {
         self.held = metrics::LOAD_HELD_BYTES.hold(self.pieces.held());
     }
 
-    /// Whether its client is gone. A slot's source node says when a load ends. If it doesn't, it counts as gone after
-    /// twice the time.
+    /// Whether the load's client is assumed to be gone. A slot's source node normally ends its loads itself, so it has
+    /// twice as much time.
     fn is_abandoned(&self, now: Instant) -> bool {
         let most = if self.is_obeyed { ABANDONED.saturating_mul(2) } else { ABANDONED };
         now.saturating_duration_since(self.moved) >= most
@@ -183,17 +183,17 @@ impl Load {
 
 /// A partly loaded filter.
 pub(super) struct Pieces {
-    /// Bytes of the key's name. It is kept like the head, and may be as long.
+    /// Length of the key's name in bytes. The name is kept like the head, and may be as long.
     name_len: usize,
     head: Vec<u8>,
     body: Body,
 }
 
-/// In the format that the head announced.
+/// The chunks that have arrived, in the format that the head announced.
 pub(super) enum Body {
     /// Our own format.
     Native(Decoder),
-    /// RedisBloom's.
+    /// RedisBloom's format.
     RedisBloom(Loader),
 }
 
@@ -225,7 +225,7 @@ impl Pieces {
         }
     }
 
-    /// Maximum number of bytes of memory that loading it needs.
+    /// Maximum number of bytes of memory that loading the filter needs.
     pub(super) fn most_held(&self) -> u64 {
         self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.most_held(),
@@ -233,7 +233,7 @@ impl Pieces {
         })
     }
 
-    /// Bytes of memory that it occupies now.
+    /// Bytes of memory that the load occupies now.
     fn held(&self) -> u64 {
         self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.held(),
@@ -259,9 +259,9 @@ impl Pieces {
 
     /// Reads the chunk that came with an iterator. The error also says whether the load is over.
     ///
-    /// Chunks in our format are copied into the load on the main thread. For 16 MiB, which a reader accepts, that takes
-    /// up to 50 ms. Clients get chunks from a writer, and writers don't exceed [`CHUNK`]. Chunks that another server
-    /// has accepted are accepted from there.
+    /// Chunks in our format are copied into the load on the main thread. For 16 MiB, the longest chunk that a reader
+    /// accepts, that takes up to 50 ms. No writer writes chunks longer than [`LONGEST`], so longer ones are refused
+    /// from clients. From a server that has already accepted them, they are accepted.
     fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
         match &mut self.body {
             Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
@@ -292,7 +292,7 @@ impl Pieces {
         }
     }
 
-    /// Whether the chunk was placed in these.
+    /// Whether the chunk was placed in this load, rather than in another one of the same key.
     fn have(&self, placed: &Placed) -> bool {
         matches!(&self.body, Body::RedisBloom(loader) if loader.has(placed))
     }
@@ -316,7 +316,7 @@ impl Pieces {
         matches!(self.body, Body::RedisBloom(_))
     }
 
-    /// The filter that a RedisBloom has after its head alone: all cells are 0.
+    /// The filter that RedisBloom creates from its head alone: all cells are 0.
     pub(super) fn without_chunks(self) -> Result<Filter, DecodeError> {
         match self.body {
             Body::RedisBloom(loader) => loader.without_chunks(),
@@ -331,9 +331,9 @@ impl Body {
             Namespace::Bloom => Loader::bloom(head),
             Namespace::Cuckoo => Loader::cuckoo(head),
         };
-        // RedisBloom's head begins with a number of items, which may look like our magic. The lengths tell them
-        // apart: with n the u32 at byte 8, ours has 24 + n bytes; RedisBloom's has 38, or 46, or 16 or 20 plus 49
-        // or 53 for each of n.
+        // RedisBloom's head begins with a number of items, which may look like our magic. The length tells the two
+        // apart. Let n be the u32 at byte 8. Our head has 24 + n bytes. RedisBloom's has 38 or 46 bytes for a cuckoo
+        // filter, and 16 + 49 n, 20 + 49 n or 20 + 53 n for a Bloom filter.
         if theirs.is_err() && head.starts_with(&MAGIC) {
             let decoder = Decoder::new(head).map_err(|why| namespace.bad_head(Some(why)))?;
             if decoder.is_cuckoo() != (namespace == Namespace::Cuckoo) {
@@ -341,14 +341,14 @@ impl Body {
             }
             return Ok(Body::Native(decoder.in_proportion()));
         }
-        // If this isn't a head at all, the error has RedisBloom's words alone.
+        // If the bytes aren't a head at all, the error has RedisBloom's words alone.
         theirs.map(Body::RedisBloom).map_err(|why| {
             namespace.bad_head(if why == DecodeError::Length("header") { None } else { Some(why) })
         })
     }
 }
 
-/// The offset in the body at which a piece of RedisBloom ends.
+/// The offset in the body at which the piece with this iterator ends, in RedisBloom's format.
 pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
     let end = u64::try_from(iterator).ok().and_then(|iterator| iterator.checked_sub(1));
     end.ok_or(DecodeError::Field("iterator"))
@@ -358,8 +358,8 @@ impl Loads {
     /// Begins a load, and ends an earlier load of the same key. Returns what replicas and the AOF get of the load from
     /// now on.
     ///
-    /// They get none of RedisBloom's pieces, because on servers that follow this one, its head alone would create a
-    /// key.
+    /// They get no pieces in RedisBloom's format, because on servers that follow this one, the head alone would create
+    /// a key.
     pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> (Sent, Ended) {
         let are_sent = self.are_saved && !pieces.are_redisblooms();
         let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
@@ -374,7 +374,7 @@ impl Loads {
         if is_meant { self.forget(key) } else { Ended::default() }
     }
 
-    /// Ends the load of a key in which something else has appeared.
+    /// Ends the load of a key, for example because something else has appeared in the key.
     pub fn forget(&mut self, key: &(i32, Vec<u8>)) -> Ended {
         let mut ended = Ended::default();
         if let Some((key, load)) = self.waiting.remove_entry(key) {
@@ -383,7 +383,7 @@ impl Loads {
         ended
     }
 
-    /// Begins to send a filter, and ends a load of the same key.
+    /// Begins to send a filter. Ends any load of the same key.
     pub fn send(&mut self, key: (i32, Vec<u8>), filter: Filter, event: &'static CStr) -> Ended {
         let ended = self.forget(&key);
         let _counted = metrics::FILTERS_SENDING.hold(1);
@@ -391,14 +391,14 @@ impl Loads {
         ended
     }
 
-    /// Hands the next pieces of a filter that is being sent to `sink` until that returns false: each with its command
-    /// and its iterator, except the last. Returns whether only the last is left.
+    /// Calls `sink` with the next pieces of a filter that is being sent, each with its command and its iterator. Stops
+    /// when `sink` returns false or only the last piece is left. Returns whether only the last piece is left.
     pub fn send_more(&mut self, key: &(i32, Vec<u8>), sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
         self.outgoing.get_mut(key).is_none_or(|outgoing| outgoing.send(sink))
     }
 
-    /// Ends sending a filter: hands the rest to `sink`. That is the last piece, or all of them if they were missed at
-    /// the very last moment. Returns the filter, and the event for its key.
+    /// Ends sending a filter: hands the rest to `sink`. That is the last piece, or all pieces if a replica or AOF has
+    /// just begun with a snapshot that lacks them. Returns the filter, and the event for its key.
     pub(super) fn take_sent(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -417,7 +417,8 @@ impl Loads {
         Some((outgoing.filter, outgoing.event))
     }
 
-    /// Gives up sending a filter, if it isn't in its key yet. Servers that have its pieces get [`END`].
+    /// Gives up sending a filter, if it isn't in its key yet. Returns it and its namespace, so that the caller can send
+    /// [`END`] to servers that have its pieces.
     pub fn stop_sending(&mut self, key: &(i32, Vec<u8>)) -> Option<(Filter, Namespace)> {
         let filter = self.outgoing.remove(key)?.filter;
         let namespace = Namespace::of(&filter);
@@ -437,8 +438,8 @@ impl Loads {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
 
-    /// The position of a load's next chunk, if another thread is to place it there. [`proceed`](Loads::proceed)
-    /// continues.
+    /// The position at which another thread is to place a load's next chunk. [`proceed`](Loads::proceed) must be called
+    /// afterwards. `None` if `proceed` itself reads the chunk.
     pub(super) fn destination(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -453,7 +454,8 @@ impl Loads {
     }
 
     /// Reads the next chunk of a load, unless another thread has placed it. Returns what replicas and the AOF get of
-    /// the load, and the filter's pieces if it was the last chunk. If the load is over, the error comes with it.
+    /// the load, and after the last chunk also the filter's pieces. If an error ends the load, the load is returned
+    /// with the error.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -493,13 +495,13 @@ impl Loads {
         })
     }
 
-    /// Records that the server that has sent the loads so far sends no more of them. If this server isn't a replica,
-    /// they are treated like loads of clients from now on.
+    /// Records that the server that has sent the loads so far sends no more pieces. From now on, the loads are treated
+    /// like loads of clients, unless this server is a replica.
     pub fn are_own(&mut self) {
         self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }
 
-    /// Drops the loads whose clients have disconnected.
+    /// Drops the loads whose clients are assumed to be gone.
     pub fn drop_abandoned(&mut self, now: Instant) -> Ended {
         self.drop_unasked(|load| load.is_abandoned(now))
     }
@@ -519,15 +521,15 @@ impl Loads {
         of_clients.fold(more, |sum, load| load.pieces.held().saturating_add(sum)) < SMALL
     }
 
-    /// Drops loads that were never finished, and counts them.
+    /// Drops the loads for which `is_meant` returns true, and counts them in the metrics.
     fn drop_unasked(&mut self, is_meant: impl Fn(&Load) -> bool) -> Ended {
         let dropped = self.take(|_, load| is_meant(load));
         metrics::LOADS_DROPPED.add(dropped.loads.len() as u64);
         dropped
     }
 
-    /// Drops the loads of this database, or all. The same happens on servers that have their pieces. A filter that is
-    /// being sent isn't in a key, and is sent again from the beginning.
+    /// Drops the loads of this database, or all loads, after a flush. Servers that have their pieces do the same. A
+    /// filter that is being sent isn't in a key yet, so it stays, and is sent again from the beginning.
     pub fn flush(&mut self, database: Option<i32>) -> Garbage {
         let is_meant = |own: &i32| database.is_none_or(|database| *own == database);
         let flushed = self.outgoing.iter_mut().filter(|((own, _), _)| is_meant(own));
@@ -548,7 +550,7 @@ impl Loads {
         self.saved().next().is_none() && self.sent().next().is_none()
     }
 
-    /// What is being sent, and how far it is.
+    /// The filters of which pieces have been sent, each with its key and the offset of its next chunk.
     fn sent(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Outgoing, u64)> {
         self.outgoing.iter().filter_map(|(key, outgoing)| Some((key, outgoing, outgoing.next?)))
     }
@@ -562,9 +564,9 @@ impl Loads {
         })
     }
 
-    /// Writes the loads in our format, even if this server's own append-only file contains none of their data: if this
-    /// server is a replica, the servers that get the snapshot get the remaining pieces from the primary. A flag with
-    /// each load says whether its remaining pieces are sent. The server needs this flag when it reads its own file.
+    /// Writes the loads in our format. [Missed](Sent::Missed) loads are included: if this server is a replica, the
+    /// servers that get the snapshot get the remaining pieces from the primary. A flag with each load says whether this
+    /// server sends its remaining pieces. The server needs the flag when it reads its own file.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count().saturating_add(self.sent().count()) as u64);
         let begin = |sink: &mut dyn Sink, (database, key): &(i32, Vec<u8>)| {
@@ -656,8 +658,8 @@ mod tests {
     use crate::params::Spec;
     use crate::wire::Encoder;
 
-    /// Loads under the keys `0`, `1`, …, of which `chunks[n]` chunks have arrived. A chunk has 1 MiB, and no page of it
-    /// is all zeros, which would not wait.
+    /// Loads of the keys 0, 1 and so on. `chunks[n]` chunks of load n have arrived. A chunk has 1 MiB. None of its
+    /// pages is all zeros, because such a page would occupy no memory.
     fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
         let mut filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
         for item in 0..50_000u32 {
@@ -692,7 +694,7 @@ mod tests {
         assert!(loads.waiting.is_empty());
     }
 
-    /// A slot's new node waits for the old one to end a load, which it may do late.
+    /// A slot's new node waits for the old one to end a load, which may happen late.
     #[test]
     fn a_load_of_a_slots_source_node_is_dropped_after_ten_minutes() {
         let mut loads = loads(&[1], true);
@@ -710,7 +712,7 @@ mod tests {
         let dropped = large.drop_for_memory();
         assert_eq!(dropped.elsewhere.len(), 3);
         assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
-        // A name takes memory as well.
+        // A name needs memory as well.
         let mut named = loads(&[0], false);
         let pieces = Pieces::begin(Namespace::Bloom, &[b'n'; SMALL as usize], &[]);
         assert!(pieces.is_err(), "a head is read first");

@@ -1,9 +1,8 @@
 //! The commands: arguments in, reply and effects out. There are no server types here, so every rule can be tested
 //! without a server.
 //!
-//! A command sees the server through [`Call`]: its arguments, the keys it may open, the clock and the
-//! configuration. Besides replying, it can cause three things: replication, a keyspace event, and freeing memory on
-//! another thread.
+//! A command sees the server through [`Call`]: its arguments, the keys it may open, the clock and the configuration.
+//! Besides replying, it can replicate what it did, send a keyspace event, and have memory freed on another thread.
 //!
 //! | file | commands |
 //! | --- | --- |
@@ -12,16 +11,17 @@
 //! | `delete` | BF.DEL, MDEL |
 //! | `window` | BF.ROTATE, AGE |
 //! | `lifecycle` | BF.RESERVE, CLEAR |
-//! | `describe` | BF.CARD, INFO, DEBUG, FEEDBACK |
+//! | `describe` | BF.CARD, INFO, STATS, DEBUG, FEEDBACK; CF.INFO, STATS, DEBUG |
 //! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
 //! | `rebuild` | BF.REBUILD |
 //! | `import` | BF.IMPORT, LOAD |
 //! | `export` | BF.EXPORT |
-//! | `cuckoo` | CF.*, except those in the next row |
-//! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
+//! | `cuckoo` | CF.RESERVE, ADD, ADDNX, INSERT, INSERTNX, EXISTS, MEXISTS, DEL, COUNT, COMPACT |
+//! | `transfer` | BF.SCANDUMP, LOADCHUNK; CF.SCANDUMP, LOADCHUNK |
 //!
-//! They share `write` (limits, creating, catching up, growing), `blob` (the items in one string), `options`, `loads`
-//! (what outlives a command), `pieces` (commands with many items), and `reach` (how far a filter can grow).
+//! The commands share `write` (limits, creating, catching up, growing), `blob` (many items in one string), `options`,
+//! `loads` (filters that are being loaded in chunks), `pieces` (commands with many items), and `reach` (how far a
+//! filter can grow).
 
 #![deny(
     clippy::unwrap_used,
@@ -68,7 +68,8 @@ use write::Mode;
 /// Runs a command.
 ///
 /// # Errors
-/// If the command is refused. The keys are then unchanged.
+/// If the command is refused. The keys are then unchanged, except for rotations that were due, and for items that were
+/// added before the refused one; see [`CommandError::Stopped`].
 #[inline(always)]
 pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, CommandError> {
     match command {

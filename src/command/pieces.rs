@@ -31,13 +31,13 @@ pub struct Pieces {
     is_list: bool,
     /// Items that are done.
     done: usize,
-    /// Items that were absent before, as BF.BULKADD counts them.
+    /// Number of items that were absent before, as BF.BULKADD counts them.
     sum: i64,
     /// Where the next piece begins.
     at: usize,
     /// Where the items end.
     end: usize,
-    /// How long the next piece may be, in arguments or bytes. A command that can pause by itself gets all of its items.
+    /// Maximum length of the next piece, in arguments or bytes.
     most: usize,
 }
 
@@ -47,8 +47,8 @@ impl Pieces {
     /// repeats those.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
-    /// A command whose first piece is done. `end` is its number of arguments, or of bytes if all items are in one
-    /// argument.
+    /// A command whose first piece is done. `end` is the command's number of arguments, or if all items are in one
+    /// argument, that argument's number of bytes.
     pub fn new(rest: Rest, end: usize) -> Pieces {
         let Rest { first, done, of, within } = rest;
         let at = within.map_or(first.saturating_add(done), |within| within.at);
@@ -78,7 +78,8 @@ impl Pieces {
         self.is_blob
     }
 
-    /// The next piece, and the number of its items. `blob` is the argument that contains all items, if there is one.
+    /// The next piece, as a range of arguments or bytes, and the number of its items. `blob` is the argument that
+    /// contains all items, if there is one.
     pub fn next(&self, blob: &[u8]) -> (Range<usize>, usize) {
         let (len, items) = if self.is_blob {
             cut(blob.get(self.at..).unwrap_or_default(), self.width, self.most)
@@ -89,7 +90,7 @@ impl Pieces {
         (self.at..self.at.saturating_add(len), items)
     }
 
-    /// If the previous piece, which had this length, used up its time, the next one should not be much longer.
+    /// Limits the next piece to about twice the length of the previous one, which may have used up its time.
     fn learn(&mut self, len: usize) {
         let [arguments, bytes] = Pieces::MOST;
         let most = if self.is_blob { bytes } else { arguments.max(self.first) };

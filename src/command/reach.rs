@@ -13,11 +13,11 @@ enum End {
     Wanted,
     /// At the limit of memory.
     Memory,
-    /// At an error rate or a number of arrays beyond which it can't grow.
+    /// At an error rate or a number of arrays beyond which the filter can't grow.
     Limit,
 }
 
-/// The capacity that a filter reaches by these steps, and why it can't grow further.
+/// The capacity that a filter reaches by these steps, and why its growth ends there.
 fn reach<'a, C: Call<'a>>(
     call: &C,
     (mut capacity, bytes): (u64, u64),
@@ -44,7 +44,7 @@ pub(super) fn most<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) -> u64 {
     reach(call, (filter.capacity(), filter.bytes()), u64::MAX, filter.outlook()).0
 }
 
-/// VALIDATESCALETO: whether the filter that is to be created can grow to this capacity.
+/// VALIDATESCALETO: refuses to create a filter that can't grow to this capacity.
 pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Result<(), CommandError> {
     const MEMORY: CommandError =
         CommandError::ValkeyBloom("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
@@ -69,7 +69,7 @@ pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Res
                 End::Limit => Err(ERROR_RATE),
             }
         }
-        // A RedisBloom primary doesn't ask.
+        // RedisBloom doesn't have VALIDATESCALETO.
         New::RedisBloom(_) => Ok(()),
     }
 }

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-/// The position of ADD's first item among the arguments.
+/// The index of ADD's first item among the arguments.
 const FIRST_ITEM: usize = 3;
 
 /// The keyspace event that COMMIT sends.
@@ -63,7 +63,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => 0,
     };
     if spec.is_list() {
-        // Whatever COMMIT would refuse is refused here, before the items are sent.
+        // Refuses what COMMIT would refuse, before the client sends the items.
         spec.built(0).next_shape(&[])?;
     }
     let live_bytes = live.map_or(0, LiveRef::bytes);
@@ -132,7 +132,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// Backfills the shadow from a blob.
 fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut blobs = Parts::parse(call, FIRST_ITEM)?;
-    // If the blob has only one part, that is checked before anything changes.
+    // The first part, which may be the whole blob, is checked before anything changes.
     let part = blobs.next()?;
     let mut key = open_rebuild(call)?;
     let Some(Target::Both(rebuild)) = key.target()? else { return Err(CommandError::Internal) };
@@ -187,7 +187,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         }
     };
     let (built, of) = built?;
-    // The list might have received items that the filter lacks while it was in another key.
+    // While the list was in another key, it might have received items that the built filter lacks.
     if of != items {
         return Err(CommandError::Changed);
     }

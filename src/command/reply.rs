@@ -1,4 +1,4 @@
-//! What a command replies, independent of the protocol.
+//! What a command replies, in a form that doesn't depend on the protocol.
 
 use super::error::CommandError;
 use smallvec::SmallVec;
@@ -25,17 +25,19 @@ pub enum Reply {
     Map(Vec<(&'static str, Reply)>),
     /// A map of numbers.
     Numbers(Numbers),
-    /// One of its fields: an array of its value in RESP2, a map of one entry in RESP3.
+    /// One field of a map of numbers: an array of its value in RESP2, a map of one entry in RESP3.
     Entry(&'static CStr, Option<u64>),
-    /// A piece of a dump: an array of the iterator for the next one, and of the bytes, or null.
+    /// A piece of a dump: an array of the next piece's iterator and the bytes, which may be null.
     Piece(u64, Option<Vec<u8>>),
     /// One answer per item.
     Answers(Answers),
-    /// The same, where an item is refused for lack of room: `:1`/`:-1` in RESP2, a boolean in RESP3.
+    /// One answer per item, for CF.INSERT. In RESP2, `:1` if it was added, or `:-1` if it had no room; in RESP3, a
+    /// boolean.
     Inserted(SmallVec<[Answer; 64]>),
-    /// The same, where an item may also be present: `:1`, `:0` or `:-1`.
+    /// One answer per item, for CF.INSERTNX: `:1` if it was added, `:0` if it was present, `:-1` if it had no room.
     InsertedIfAbsent(SmallVec<[Answer; 64]>),
-    /// Sent when the pool has computed it ([`Call::offload`](super::Call::offload)).
+    /// A reply that is sent later, after work in the background; see for example
+    /// [`Call::offload`](super::Call::offload).
     Later,
 }
 
@@ -45,7 +47,7 @@ pub enum Reply {
 pub enum Answer {
     /// No: absent, or not added.
     No,
-    /// Yes.
+    /// Yes: present, or added.
     Yes,
     /// The error of [`Answers::error`].
     Refused,
@@ -58,7 +60,7 @@ impl From<bool> for Answer {
     }
 }
 
-/// One answer per item, in order. Up to 64 answers need no allocation, and more need a single one.
+/// One answer per item, in order. Up to 64 answers need no allocation.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answers {
     /// The answers. There are fewer than items if the first refusal ended the command.
@@ -72,15 +74,15 @@ pub struct Answers {
 #[derive(Debug, PartialEq)]
 pub struct Numbers {
     names: &'static [&'static CStr],
-    /// There are as many values as names. A negative value stands for null. With an `Option` for each value, a reply
-    /// would be so large that every command would copy it with a call to memcpy.
+    /// The first values belong to the names, in order. A negative value stands for null. With an `Option` for each
+    /// value, a reply would be so large that every command would copy it with a call to memcpy.
     values: [i64; Numbers::MOST],
 }
 
 impl Numbers {
     const MOST: usize = 8;
 
-    /// As many values as names.
+    /// Combines names with their values.
     pub(super) fn new<const N: usize>(
         names: &'static [&'static CStr; N],
         values: [Option<u64>; N],
@@ -103,7 +105,7 @@ impl Numbers {
         self.names.iter().copied().zip(self.values.iter().map(|value| u64::try_from(*value).ok()))
     }
 
-    /// The same as fields of a map.
+    /// The fields as those of a [`Reply::Map`].
     pub fn fields(&self) -> Vec<(&'static str, Reply)> {
         self.iter().map(|(name, value)| (name.to_str().unwrap_or_default(), value.into())).collect()
     }

@@ -1,14 +1,14 @@
 //! Filters in chunks: SCANDUMP and LOADCHUNK, in the wire format. An AOF rewrite writes the same LOADCHUNK commands.
 //!
-//! Iterators are RedisBloom's. 0 asks for the head, which comes with iterator 1. 1 + n asks for the chunk at byte n
-//! of the body, which comes with 1 + the offset after the chunk. The end is iterator 0 and an empty string. Each
-//! piece is loaded with the iterator that came with it.
+//! Iterators have the same meaning as in RedisBloom. 0 asks for the head, which comes with iterator 1. 1 + n asks for
+//! the chunk at byte n of the body, which comes with 1 + the offset after the chunk. At the end, the reply has iterator
+//! 0 and an empty string, or null for a cuckoo filter. Each piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded becomes a key when its last chunk arrives. Each piece is replicated when it comes;
-//! pieces in RedisBloom's format are replicated after the last one. Only if this server follows a server with
-//! RedisBloom does a filter become a key with its head, as in RedisBloom.
+//! A filter that is being loaded becomes a key when its last chunk arrives. Pieces in our format are replicated when
+//! they arrive. If the pieces are in RedisBloom's format, the whole filter is replicated after the last one. Only if
+//! this server follows a server with RedisBloom does the head alone create the key, as in RedisBloom.
 //!
-//! If replicas and the AOF have no part of a large filter yet, the filter is sent as such a load before it becomes a
+//! If replicas and the AOF have no part of a large filter yet, the filter is sent to them in pieces before it becomes a
 //! key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
@@ -23,14 +23,14 @@ use crate::wire::{DecodeError, Encoder};
 use std::ffi::CStr;
 use std::sync::Arc;
 
-/// Argument of a piece.
+/// The index of the argument that contains the piece.
 const DATA: usize = 3;
 
-/// Copying a byte of a RedisBloom piece into a load takes as long as processing this many bytes of cells: the cells are
-/// counted before and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74 ms.
+/// Copying a byte of a piece in RedisBloom's format into a load takes as long as processing this many bytes of cells:
+/// the cells are counted before and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74 ms.
 const PLACED: u64 = 4;
 
-/// The filter in a key, if commands of this namespace are for it. During a rebuild, this is the live filter.
+/// The filter in a key, which must belong to this namespace. During a rebuild, this is the live filter.
 fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
     Ok(match namespace {
         Namespace::Bloom => key.bloom()?.map(FilterRef::from),
@@ -67,8 +67,8 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
     let data = call.arg(DATA);
-    // The reply of SCANDUMP at the end of a filter ends a load, even an incomplete one. If this server follows another
-    // one, the load may have ended already.
+    // What BF.SCANDUMP replies at the end of a filter ends a load, even an incomplete one. If this server follows
+    // another one, the load may have ended already.
     if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
         return Ok(Reply::Ok);
     }
@@ -89,7 +89,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     let is_old_head = || iterator == 0 && namespace == Namespace::Bloom && Loader::bloom(data).is_ok();
     let is_head = iterator == 1 || is_old_head();
     if is_head {
-        // A filter needs at least one chunk to be complete.
+        // The filter can't be complete yet, because every filter has at least one chunk.
         begin(call, namespace, &mut key, data)?;
         return Ok(Reply::Ok);
     }
@@ -147,9 +147,10 @@ fn loaded(namespace: Namespace) -> &'static CStr {
     }
 }
 
-/// Whether a piece that has `len` bytes with its key's name is accepted while the server is above its memory limit. The
-/// server doesn't refuse LOADCHUNK itself, since the end of a load frees memory. A server that evicts keys is above its
-/// limit now and then. Small loads then continue like other writes, and large ones are dropped.
+/// Refuses a piece while the server is above its memory limit, unless the server evicts keys and the loads are small.
+/// `len` is the length of the piece and of its key's name. The server itself doesn't refuse LOADCHUNK, because the end
+/// of a load frees memory. A server that evicts keys exceeds its limit now and then. Small loads then continue like
+/// other writes, and large ones are dropped.
 ///
 /// # Errors
 /// [`CommandError::OutOfMemory`].
@@ -159,7 +160,7 @@ fn go_on_without_memory<'a, C: Call<'a>>(call: &C, len: usize) -> Result<(), Com
     if is_small && call.evicts() { Ok(()) } else { Err(CommandError::OutOfMemory) }
 }
 
-/// Ends the load of the key, if there is one.
+/// Ends the load of the key. Returns whether there was one.
 fn abort<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> bool {
     let ended = call.with_loads(|loads, database| loads.abort(&(database, call.arg(1).to_vec()), namespace));
     let is_one = !ended.is_empty();
@@ -197,7 +198,7 @@ fn overwrite<'a, C: Call<'a>>(
     Ok(Reply::Ok)
 }
 
-/// The error for pieces that are sent to a key that already holds a filter.
+/// The error for a piece that is sent to a key that already holds a filter.
 fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandError {
     let end = bytes.saturating_add(1);
     match namespace {
@@ -210,7 +211,7 @@ fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandE
     }
 }
 
-/// Reads the head.
+/// Begins a load with the head of a filter.
 fn begin<'a, C: Call<'a>>(
     call: &C,
     namespace: Namespace,
@@ -250,8 +251,8 @@ fn begin<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Puts a filter that replicas and the AOF don't have into its empty key. If it is sent in pieces, it is in the key
-/// after the last one.
+/// Puts a filter that replicas and the AOF don't have into its empty key. If the filter is sent in pieces, it isn't in
+/// the key until the last piece is sent.
 pub(super) fn put<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -266,7 +267,7 @@ pub(super) fn put<'a, C: Call<'a>>(
     if call.is_heard() {
         each_piece(&encoder, |iterator, piece| call.replicate(load(command, iterator, piece)));
     } else {
-        // Nobody receives this, but the server counts changes until its next snapshot.
+        // Nobody receives this, but the server counts it as a change for its next snapshot.
         call.replicate(load(command, 1, encoder.head()));
     }
     key.create(filter);
@@ -278,7 +279,7 @@ pub(super) fn put<'a, C: Call<'a>>(
 /// empty.
 ///
 /// # Errors
-/// Why that is impossible. The load then has to be [ended](Loads::stop_sending).
+/// Why that is impossible. The load then has to be [ended](super::Loads::stop_sending).
 pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {

@@ -13,9 +13,10 @@ use crate::params::limits;
 /// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]` or
 /// `BF.ROTATE key SCHEDULE since rotations`.
 ///
-/// Without AT it opens the generation after the current one (by the clock if the window has a period) and shifts
-/// the schedule. With AT it opens exactly that generation; MANUAL says that the rotation was by hand. SCHEDULE says
-/// that the primary's clock was set back.
+/// Without AT or SCHEDULE, it opens the generation after the current one, and shifts the schedule. In a window with a
+/// period, the clock determines which generation is current. With AT, it opens exactly the generation with this number;
+/// MANUAL says that the rotation was manual. With SCHEDULE, it sets the schedule, because the primary's clock was set
+/// back.
 pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let standing = standing(call, &key)?;
@@ -24,7 +25,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let number = if call.obeys() { standing.newest } else { standing.number_at(call.now_ms()) };
     let number = number.saturating_add(1);
-    // A rotation that is due is part of this one.
+    // A rotation that is due needn't be carried out separately: it is part of this one.
     if let Some(due @ Due::Schedule(_)) = key.filter()?.and_then(|filter| due(call, filter)) {
         catch_up_to(call, &mut key, due)?;
     }

@@ -25,7 +25,7 @@ impl LiveRef<'_> {
     }
 }
 
-/// A union that has been found to be possible, and the changes that it makes to the destination.
+/// A planned union of the sources with the destination.
 #[derive(Default)]
 pub struct Union<'s> {
     /// The destination's generation and schedule, if it is a window.
@@ -34,8 +34,8 @@ pub struct Union<'s> {
     alike: Vec<LiveRef<'s>>,
     /// Sources whose layers go into the destination's chain. Each comes with its index among all sources.
     others: Vec<(usize, &'s Bloom)>,
-    /// The destination's chain with the layers of these sources. Empty until they are [joined](Union::join), or if
-    /// there are none.
+    /// The destination's chain, including the layers of `others`. Empty until they are [joined](Union::join), and if
+    /// `others` is empty.
     chain: Vec<Joined<'s>>,
 }
 
@@ -43,14 +43,14 @@ impl<'s> Union<'s> {
     /// Plans the union of `destination` with all sources. Without a destination, the union is a new filter that begins
     /// as a copy of the first source.
     ///
-    /// `now_ms` is the clock, in Unix milliseconds, of a server that makes its own decisions. Without a clock, as on a
-    /// replica, only the sources and the destination matter.
+    /// `now_ms` is the server's clock in Unix milliseconds. It is `None` on a server that follows another server's
+    /// decisions, such as a replica. The result then depends only on the sources and the destination.
     ///
     /// This doesn't look at any cells. [`join`](Union::join) does, and it must be called next.
     ///
     /// # Errors
-    /// The first source that is incompatible with the destination, and why. [`Incompatible::ClockBehind`] is only
-    /// returned if there is a clock.
+    /// The index of the first incompatible source, and the reason. [`Incompatible::ClockBehind`] is only returned if
+    /// `now_ms` is given.
     pub fn plan(
         destination: Option<LiveRef<'_>>,
         sources: &[LiveRef<'s>],
@@ -65,7 +65,7 @@ impl<'s> Union<'s> {
         union.standing = base.window().map(Window::standing).map(|standing| match (destination, now_ms) {
             (Some(_), Some(now_ms)) => standing.at(now_ms),
             (Some(_), None) => standing,
-            // A copy is at the generation of the newest source, so a replica doesn't need a clock.
+            // A new filter begins at the newest generation of all sources, so no clock is needed.
             (None, _) => standings.fold(standing, Standing::advanced_to),
         });
         if let (Some(standing), Some(now_ms)) = (union.standing, now_ms) {
@@ -92,11 +92,12 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// Finds the places of the sources' layers in the chain of `base`: the filter that the union was planned for, or
+    /// Finds the places of the sources' layers in the chain of `base`, which is the destination or, if there is none,
     /// the first source.
     ///
     /// # Errors
-    /// The index of the source, with [`Incompatible::TooManyLayers`] or [`Incompatible::TooManyPairs`].
+    /// The index of the source at which a limit is exceeded, with [`Incompatible::TooManyLayers`] or
+    /// [`Incompatible::TooManyPairs`].
     pub fn join(
         &mut self,
         base: LiveRef<'_>,
@@ -116,7 +117,8 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// The generation that the destination, if it is a window, must be at before the union is applied.
+    /// The generation to which a window must be advanced before the union is applied. `None` if the destination isn't a
+    /// window.
     pub fn generation(&self) -> Option<u64> {
         self.standing.map(|standing| standing.newest)
     }
@@ -132,7 +134,7 @@ impl<'s> Union<'s> {
         self.others.iter().fold(base.bytes(), |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
 
-    /// A new filter that begins as a copy of the first source.
+    /// The union of the sources, as a new filter. It begins as a copy of `first`, the first source.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Full`].
@@ -146,7 +148,7 @@ impl<'s> Union<'s> {
     }
 
     /// The union with `base`, which stays as it is. The result and `base` may share cells that the union doesn't
-    /// change. Also returns whether anything changes.
+    /// change. Also returns whether the union differs from `base`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Full`] if there is no room for the fingerprints.
@@ -188,7 +190,7 @@ impl<'s> Union<'s> {
         }
     }
 
-    /// Changes a filter or its copy. Fingerprints are changed only in a copy.
+    /// Merges the sources into a filter or its copy. Fingerprints are only merged into a copy.
     fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;

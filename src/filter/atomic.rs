@@ -117,7 +117,8 @@ impl AtomicBloom {
         self.layer.remove(item.hash_by(self.hasher()))
     }
 
-    /// An upper bound on how often the item was added; 0 or 1 in a filter of bits.
+    /// An upper bound on the number of occurrences of the item, unless its counters are saturated. In a filter of bits,
+    /// 1 if the item may be present, otherwise 0.
     pub fn count(&self, item: impl Item) -> u64 {
         self.layer.count(item.hash_by(self.hasher()))
     }
@@ -148,7 +149,7 @@ impl AtomicBloom {
     }
 
     /// A copy with a single owner. If other threads add items at the same time, the copy contains every item whose add
-    /// had already returned.
+    /// returned before the call.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

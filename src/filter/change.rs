@@ -13,8 +13,8 @@ pub struct Added {
 /// What a delete did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The item tested as present. Deleting an absent item changes nothing.
+    /// The item tested positive. Deleting an item that tests negative changes nothing.
     pub present: bool,
-    /// At least one counter changed. Saturated counters don't change.
+    /// The filter changed. It doesn't if all of the item's counters are saturated.
     pub changed: bool,
 }

@@ -7,7 +7,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Begins at a random number, so that filters get different numbers after a restart.
+/// The counter from which the numbers are taken. It begins at a random number, so that filters get different numbers
+/// after a restart.
 static NEXT: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(RandomState::new().build_hasher().finish()));
 

@@ -58,7 +58,7 @@ impl Garbage {
         }
     }
 
-    /// Bytes of their cells.
+    /// Size of the parts' cells in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Garbage::Layers(layers) => layers.iter().map(|layer| layer.bytes()).sum(),

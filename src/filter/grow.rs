@@ -27,8 +27,8 @@ pub trait Grow {
     /// [`Error::TooManyLayers`], [`Error::Unreachable`].
     fn next_bytes(&self) -> Result<Option<u64>, Error>;
 
-    /// Adds the next array, or drops the oldest generation of a window. If the filter has a fixed capacity, does
-    /// nothing and returns false.
+    /// Adds the next array, or drops the oldest generation of a window. If the filter has a fixed capacity, nothing
+    /// changes: a Bloom filter returns false, and a cuckoo filter returns [`Error::Full`].
     ///
     /// # Errors
     /// The errors of [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].

@@ -3,7 +3,7 @@
 /// Why two filters cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
-    /// They differ in the property that the text names, so an item would have different cells in the two filters.
+    /// They differ in the property that the text names. It determines an item's cells or, in a window, its generation.
     Differs(&'static str),
     /// The source is a window with items that the destination would already have dropped, because the clock was ahead
     /// when the destination or another source was last written to.
@@ -11,8 +11,9 @@ pub enum Incompatible {
     /// An intersection of filters with more than one layer. An item could be in different layers of the two filters and
     /// would be lost.
     Layers,
-    /// One of them is static or has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which an item
-    /// can be in any of four cells. The exception is merging two fingerprint filters of fixed size.
+    /// At least one of them is static or has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which
+    /// an item can be in any of four cells. The only possible combination is the union of two fingerprint filters of
+    /// fixed size.
     Fingerprints,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,

@@ -91,7 +91,8 @@ impl Rebuild {
 
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        // Each filter counts its own struct. The pointer to this struct is stored in the space that one of them counts.
+        // This struct and the `Filter` that points to it, minus the structs of the two filters, which count their own.
+        // A `Filter` and a `Live` are as large as a `Bloom`.
         let own = size_of::<Rebuild>() - size_of::<Bloom>();
         own + self.live.allocated() + self.shadow.allocated()
     }

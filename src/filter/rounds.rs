@@ -17,7 +17,7 @@ const BUCKET: usize = 1024;
 /// Maximum number of hashes in a bucket that is sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Maximum number of buckets, and so of cache lines that are written to alternately.
+/// Maximum number of buckets, which is also the number of cache lines that are written to alternately.
 const MOST_BUCKETS: usize = 1 << 13;
 
 /// Number of items, cells or rows that are processed between two turns of other jobs. This takes a millisecond if each
@@ -32,7 +32,7 @@ pub(super) fn turn(parallel: &ParallelFor<'_>) -> Result<(), Error> {
     if is_wanted(parallel) { Ok(()) } else { Err(Error::Unbuilt) }
 }
 
-/// Makes a list of this many zeros.
+/// Replaces the contents of `list` with `len` zeros.
 pub(super) fn fill<T: Copy + Default>(
     list: &mut Vec<T>,
     len: usize,
@@ -92,7 +92,7 @@ pub(super) fn until_built<T>(
     Err(Error::Unbuilt)
 }
 
-/// Sorts the hashes and drops repetitions. It first distributes them to buckets by their upper bits, then sorts each
+/// Sorts the hashes and drops repetitions. First distributes them among buckets by their upper bits, then sorts each
 /// bucket.
 fn sort(hashes: &mut Vec<u64>, parallel: &ParallelFor<'_>) -> Result<(), Error> {
     let mut spare = Vec::new();
@@ -141,7 +141,7 @@ fn sort_part(hashes: &mut [u64], known: u32) {
     let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
     let mut ends = [0; 256];
     hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
-    // This happens only if an item was repeated many times.
+    // This happens if an item was repeated many times, or if there are so many hashes that buckets exceed `MOST_NEAR`.
     if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
         return hashes.sort_unstable();
     }

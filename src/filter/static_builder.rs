@@ -11,8 +11,8 @@ use crate::params::{LayoutChoice, Spec};
 ///
 /// Until the filter is built, an item needs 8 bytes in a list that doubles when it is full. Building needs another 24
 /// bytes per item, or 30 for [`LayoutChoice::Ribbon`]. Repeated items count once. Repetitions are dropped when they
-/// make up more than half of the list, so a distinct item never needs more than 32 bytes there, no matter how often it
-/// is added.
+/// make up more than half of the list, so a distinct item never needs more than 32 bytes in the list, no matter how
+/// often it is added.
 ///
 /// ```
 /// use bloomery::StaticBuilder;
@@ -30,7 +30,8 @@ pub struct StaticBuilder {
     list: Bloom,
     /// Number of items, including repetitions.
     items: u64,
-    /// The number of items at which the list is next searched for repetitions, because it may have doubled.
+    /// The number of items at which the list is next searched for repetitions. By then, the list has at least doubled
+    /// in length since the last search.
     look_at: u64,
 }
 

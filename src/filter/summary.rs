@@ -26,9 +26,9 @@ pub struct Summary {
     pub hash: Option<HashKind>,
     /// How another system turns an item into the bytes that it hashes.
     pub encoding: Option<Encoding>,
-    /// Independent arrays per layer.
+    /// Number of shards per layer: independent arrays of cells.
     pub shards: Option<u32>,
-    /// 1 for bits; otherwise the width of a counter.
+    /// Bits per cell: 1 in a filter of bits, more with counters or fingerprints.
     pub bits_per_cell: Option<u32>,
     /// `ERROR`, `SATURATE` or `SCALE`.
     pub on_full: Option<&'static str>,
@@ -38,15 +38,16 @@ pub struct Summary {
     pub error_rate_now: f64,
     /// Number of items that it is sized for. For a cuckoo filter, its number of slots.
     pub capacity: u64,
-    /// Number of items added that were absent at the time, minus those deleted.
+    /// Number of items added that were absent at the time, minus those deleted. For a cuckoo filter, its number of
+    /// fingerprints.
     pub items: u64,
     /// Number of distinct items, estimated from the fill.
     pub estimate: Option<u64>,
     /// Number of cells: bits, counters or slots.
     pub cells: u64,
-    /// Number of cells that are not 0.
+    /// Number of cells that are not 0. For a static filter, its number of items.
     pub cells_set: u64,
-    /// Fraction of cells that are not 0.
+    /// `cells_set` as a fraction of `cells`.
     pub fill: f64,
     /// Bytes of the cells.
     pub bytes: u64,
@@ -54,7 +55,8 @@ pub struct Summary {
     pub allocated: u64,
     /// Factor by which the capacity grows from one layer, link or sub-filter to the next.
     pub expansion: Option<u32>,
-    /// Ratio of the error rates of consecutive layers. Also `None` if the error rates shrink with inverse squares.
+    /// Ratio of the error rates of consecutive layers. Also `None` if the error rates fall with the square of the
+    /// layer's number.
     pub tightening: Option<f64>,
     /// The generations of a window.
     pub window: Option<WindowSummary>,
@@ -62,8 +64,8 @@ pub struct Summary {
     pub saturated: Option<u64>,
     /// Number of layers, links or sub-filters.
     pub arrays: u64,
-    /// The layers from oldest to newest, the links, or the generations of a window that are alive, from newest to
-    /// oldest. Sub-filters of a cuckoo filter aren't listed.
+    /// The layers or links, from oldest to newest. For a window, the generations that are alive, from newest to oldest.
+    /// Empty for a cuckoo filter.
     pub layers: Vec<LayerSummary>,
     /// An identity that distinguishes the filter from others, even after it is renamed, copied or loaded. It is derived
     /// from the seed, so filters with the same seed have the same identity. `None` for filters from other systems.
@@ -104,7 +106,7 @@ pub struct LayerSummary {
     pub cells: u64,
     /// Probes per item.
     pub probes: u32,
-    /// Fraction of the cells that are not 0.
+    /// Fraction of the cells that its items have set.
     pub fill: f64,
 }
 

@@ -1,9 +1,9 @@
-//! How a filter is used, and how often a "yes" was false. Each server counts from the moment that it has the filter in
-//! memory. The counters are neither saved nor replicated. Tests aren't replicated either, so each server knows only
+//! Counts how a filter is used, and how often a "yes" was false. Each server counts from the moment it has the filter
+//! in memory. The counters are neither saved nor replicated. Tests aren't replicated either, so each server knows only
 //! about its own. Clients that check answers must report to the server that gave the answers.
 //!
-//! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. Together,
-//! the two give the observed error rate: false positives among all tests of absent items.
+//! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. The two
+//! together give the observed error rate: the share of false positives among all tests of absent items.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,7 +33,8 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceLock::new(),
 };
 
-/// The counts from other threads, the reports from clients, and the outcome of the last rebuild.
+/// The counts from other threads, the reports from clients, the number of early rotations, and why the last rebuild
+/// ended.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUsage {
     yes: AtomicU64,
@@ -69,8 +70,8 @@ impl Usage {
         count(if yes { &self.yes } else { &self.no }, 1);
     }
 
-    /// Counts items that commands added without being refused, whether or not the filter already had them. Must be
-    /// called by one thread at a time.
+    /// Counts items that commands have added, whether or not the filter already had them. Refused items don't count.
+    /// Must be called by one thread at a time.
     #[inline(always)]
     pub(crate) fn added(&self, items: u64) {
         count(&self.adds, items);
@@ -96,7 +97,7 @@ impl Usage {
         Arc::clone(self.shared.get_or_init(Arc::default))
     }
 
-    /// The answers so far.
+    /// The answers counted so far, on all threads.
     pub(crate) fn tests(&self) -> Tests {
         let more = self.shared.get();
         let sum = |own: &AtomicU64, more: Option<&AtomicU64>| {
@@ -108,7 +109,7 @@ impl Usage {
         }
     }
 
-    /// Number of items that commands added without being refused.
+    /// Number of items that commands have added, except those that the filter refused.
     pub(crate) fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
@@ -165,7 +166,7 @@ impl Usage {
 }
 
 impl SharedUsage {
-    /// Counts answers; any number of threads may do so at once.
+    /// Counts answers. Any number of threads may call this at once.
     pub(crate) fn tested(&self, yes: u64, no: u64) {
         self.yes.fetch_add(yes, Relaxed);
         self.no.fetch_add(no, Relaxed);
@@ -240,8 +241,8 @@ const MINUTE: i64 = 60 * SECOND;
 /// Number of steps in a minute and in an hour.
 const STEPS: i64 = 60;
 
-/// The reports on a filter. It keeps one mark for each second of the last minute, and for each minute of the last hour,
-/// in which there was a report: 5 KiB at most.
+/// The reports on a filter: one mark for each second of the last minute, and one for each minute of the last hour, in
+/// which there was a report. The marks need 5 KiB at most.
 #[derive(Debug, Default)]
 struct Feedback {
     last: Mark,
@@ -250,8 +251,8 @@ struct Feedback {
 }
 
 impl Feedback {
-    /// If the clock was set back since the last report, that report moves to the present, and the other reports keep
-    /// their distance from it. Otherwise, the spans would cover all reports until the clock catches up.
+    /// If the clock was set back since the last report, moves that report to the present, and the earlier ones by the
+    /// same amount. Without this, the spans would cover all reports until the clock catches up.
     fn follow_back(&mut self, now_ms: u64) {
         let by = self.last.at_ms.saturating_sub(signed(now_ms)).max(0);
         if by > 0 {
@@ -316,7 +317,7 @@ fn since(before: Mark, last: Mark) -> Observed {
 mod tests {
     use super::*;
 
-    /// In milliseconds, as a clock gives them.
+    /// In milliseconds, unsigned like `now_ms`.
     const SECOND: u64 = 1_000;
     const MINUTE: u64 = 60 * SECOND;
 

@@ -1,9 +1,9 @@
-//! A second load of the module by one server.
+//! Handles a second load of the module by the same server.
 //!
 //! Containers and operators start servers with `--loadmodule` and a configuration file that has the same line because
-//! CONFIG REWRITE has written it. If the second load failed, the server would abort, and again at each restart. So it
-//! succeeds, as a *stand-in*: a module without commands, data types or options, which the first load unloads as soon as
-//! the server has started. CONFIG REWRITE then finds one module again, and keeps one line.
+//! CONFIG REWRITE has written it. If the second load failed, the server would abort, and would abort again at each
+//! restart. So the second load succeeds, as a *stand-in*: a module without commands, data types or options, which the
+//! first load unloads as soon as the server has started. CONFIG REWRITE then finds only one module, and keeps one line.
 //!
 //! A second load of the same file finds the statics of the first, because the system maps a file once. A copy of the
 //! file has statics of its own. It recognises the first load by a field of INFO, and reaches it through a function that
@@ -18,11 +18,11 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The state of this file's module.
+/// The state of the module in this library file.
 enum Stage {
     NotLoaded,
-    /// Being loaded. If loading failed and the file is still mapped, this state stays: parts of the module are set up,
-    /// and can't be set up again.
+    /// Being loaded. If loading fails and the file stays mapped, the state stays `Loading`: parts of the module may
+    /// have been set up, and can't be set up again.
     Loading,
     /// Loaded, and the server is starting. The context is used to unload these stand-ins.
     Starting {
@@ -46,7 +46,7 @@ type Expect = unsafe extern "C" fn(*const c_char) -> c_int;
 
 const ALREADY_LOADED: &str = "the module is loaded already";
 
-/// Begins a load. Returns whether this file's module is loaded already.
+/// Begins a load. Returns whether the module in this library file is loaded already.
 ///
 /// # Errors
 /// If an earlier load failed.
@@ -62,30 +62,31 @@ pub(super) fn begin() -> Result<bool, String> {
     }
 }
 
-/// Whether the module with this name is Bloomery, loaded from a copy of the file.
+/// Whether the module with this name is Bloomery, loaded from a copy of the library file.
 pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
     let [section, field] = [format!("{name}_pool"), format!("{name}_pool_threads")]
         .map(|text| CString::new(text).unwrap_or_default());
     matches!(ctx.info(&section, [&field]), [Some(_)])
 }
 
-/// The load ends without a module from this file, so it may be loaded again under another name.
+/// Ends a load that was skipped, so that the file may be loaded again under another name.
 pub(super) fn skipped() {
     *stage() = Stage::NotLoaded;
 }
 
-/// Makes the module that is being loaded a stand-in.
+/// Turns the module that is being loaded into a stand-in.
 ///
 /// # Errors
-/// If the server has started.
+/// If the server has started, or the first load hasn't shared [`expect`].
 ///
 /// # Safety
-/// `ctx` is the context of the running `RedisModule_OnLoad`, which has no name yet, and the API is bound.
+/// `ctx` is the context of the running `RedisModule_OnLoad`, whose module has no name yet, and the API is bound.
 pub(super) unsafe fn stand_in(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     if matches!(*stage(), Stage::Running) {
         return Err(ALREADY_LOADED.to_owned());
     }
-    // SAFETY: passed on. The function that the first load shares has this type, in all versions.
+    // SAFETY: the caller's contract is passed on. The function that the first load shares has this type, in all
+    // versions.
     let expected = unsafe {
         let name = name(ctx, "bloomery-again");
         match NonNull::new(server!(RedisModule_GetSharedAPI(ctx, EXPECT.as_ptr()))) {
@@ -99,7 +100,7 @@ pub(super) unsafe fn stand_in(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
         return Err(ALREADY_LOADED.to_owned());
     }
     if let stage @ Stage::Loading = &mut *stage() {
-        *stage = Stage::NotLoaded; // a copy of the file, which may be loaded again
+        *stage = Stage::NotLoaded; // this is a copy of the file, which may be loaded again
     }
     log::notice(
         "loaded already; this second `loadmodule` and its arguments have no effect. One in the configuration file is \
@@ -108,7 +109,7 @@ pub(super) unsafe fn stand_in(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
     Ok(())
 }
 
-/// Gives the module that is being loaded a name that starts like this and is free.
+/// Gives the module that is being loaded a free name: `start`, a dash and a number. Returns the name.
 ///
 /// # Safety
 /// Same as for [`stand_in`].
@@ -123,7 +124,7 @@ pub(super) unsafe fn name(ctx: *mut raw::RedisModuleCtx, start: &str) -> CString
     }
 }
 
-/// Records that the first load has succeeded, so that later loads are second loads.
+/// Records that the first load has succeeded, so that later loads are treated as second loads.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -136,8 +137,8 @@ pub(super) unsafe fn loaded(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// Called by a second load, of this file or of another version's. That load is to be unloaded when the server has
-/// started.
+/// Records the name of a stand-in, which is unloaded when the server has started. A second load calls this function,
+/// whether it is of this file or of a copy, perhaps of another version.
 unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     // SAFETY: the caller passes a NUL-terminated name.
     let name = unsafe { CStr::from_ptr(name) };
@@ -151,9 +152,9 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     guard::call("expect", expect, || status::ERR)
 }
 
-/// Called by a timer, when all modules of the configuration have been loaded. Nothing that the server calls later may
-/// be left behind where Redis 8 unloads the module by force, after MODULE LOADEX with an option that nobody took: it
-/// ends subscriptions, but not calls that were requested of its event loop.
+/// Unloads the stand-ins. The server's cron event calls this once all modules of the configuration have been loaded. An
+/// event is used rather than a call requested of the event loop: after MODULE LOADEX with an unknown option, Redis 8
+/// unloads the module by force. It then ends the module's subscriptions, but still makes the calls that were requested.
 pub(super) fn tick() {
     // The lock is released before the server is called.
     let (ctx, stand_ins) = match &mut *stage() {

@@ -1,8 +1,8 @@
 //! A queue of commands that work in the background, and of commands that wait for their keys.
 //!
 //! A command that would block the server for long hands its work to the pool, which computes the result in the
-//! background. No client sees any of the result until the main thread runs the command again, which stores the result
-//! in its key in one step. `resume` does that.
+//! background. No client sees any of the result until `resume` runs the command again on the main thread. This second
+//! run stores the result in its key in one step.
 //!
 //! Until then, the keys of the command are *held*. A write to them would be lost, or would be applied in a different
 //! order on replicas, which execute the whole command at the end. So commands that write to a held key wait as well. If
@@ -76,7 +76,7 @@ enum Stage {
     Waiting,
     /// Reading a string.
     Reading(Reading),
-    /// The pool is doing its work.
+    /// The pool is doing the command's work.
     Working(Job),
     /// The result is being sent to replicas and the AOF.
     Sending {
@@ -91,11 +91,11 @@ struct Reading {
     work: Work,
     /// The index of the argument that names its key.
     key: usize,
-    /// Its address in the server, and the number of bytes to read. Bytes appended in the meantime count as written
-    /// after the command.
+    /// The string's address in the server, and the number of bytes to read. Bytes that are appended in the meantime
+    /// aren't read, as if they had been written after the command.
     place: Option<(usize, usize)>,
     read: Vec<u8>,
-    /// Number of bytes that have been checked.
+    /// Number of bytes that have been read a second time and compared.
     checked: usize,
 }
 
@@ -105,7 +105,7 @@ struct Job {
     begun: Instant,
     inputs: Arc<[Live]>,
     bytes: u64,
-    /// The memory that the work will need, counted until it has been allocated.
+    /// The memory that the work needs, reserved until the work has ended.
     promised: Option<Hold>,
     stop: Stop,
     outcome: Arc<Outcome>,
@@ -124,7 +124,7 @@ type Made = Box<dyn Any + Send>;
 
 /// A command that is being run again.
 pub(super) struct Resumed {
-    /// The request of its client, unless the command continues to wait.
+    /// The request of its client; `None` if the command has begun to wait again.
     pub(super) request: Cell<Option<Request>>,
     /// Its number in the queue.
     pub(super) number: u64,
@@ -145,7 +145,8 @@ impl Resumed {
         self.again.borrow().as_ref().map(|again| again.now_ms)
     }
 
-    /// The result of the work. Fails unless `inputs` are the filters that the work has read.
+    /// The result of the work; `None` if the command only waited for keys. Fails unless `inputs` are the filters that
+    /// the work has read.
     pub(super) fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
         let mut again = self.again.borrow_mut();
         let Some(Again { inputs: given, made, .. }) = again.as_mut() else { return Ok(None) };
@@ -157,7 +158,7 @@ impl Resumed {
         made.map(|made| Some(*made)).ok_or(CommandError::Internal)
     }
 
-    /// Replies, unless the command continues to wait. Frees the rest, which might include the last references to
+    /// Replies, unless the command has begun to wait again. Frees the rest, which might include the last references to
     /// filters.
     pub(super) fn end(self, outcome: Result<Reply, CommandError>) {
         if let Some(request) = self.request.take() {
@@ -269,7 +270,8 @@ pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> 
     Some((entry.database, Arc::clone(entry.request.arguments()), entry.keys.clone()))
 }
 
-/// The first entry for which `is_meant` is true and which holds this key of the context's database or the filter in it.
+/// The first entry that satisfies `is_meant` and holds the key of this name, or the filter in it. Entries whose clients
+/// have disconnected are skipped.
 fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> Option<u64> {
     let key = OpenKey::open(ctx, name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
@@ -289,7 +291,7 @@ pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, before: u64) -> bool {
     is_any() && find(ctx, name, |_| true).is_some_and(|number| number < before)
 }
 
-/// The first entry that holds the key and isn't just waiting for keys itself.
+/// The first entry that holds the key and isn't itself waiting for keys.
 pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<u64> {
     find(ctx, name, |entry| !matches!(entry.stage, Stage::Waiting))
 }
@@ -352,7 +354,7 @@ pub(super) fn begin<T: Send + 'static>(
         }
     };
     let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
-    // This only records which string the command has seen. Copying a slice here would take too long if hundreds of
+    // This call only records which string the command has seen. Reading a slice here would take too long if hundreds of
     // commands began at the same time.
     entry.read_slice(ctx);
     insert(number, entry);
@@ -385,8 +387,8 @@ impl Reading {
     /// that was the last step.
     ///
     /// If the key received another string in the meantime, the result would mix the two. While both strings exist, they
-    /// are at different addresses. If the old string was deleted first, the new one can have the same address, but then
-    /// it lacks bits that were set. Adds to a bitmap that is in use only set bits.
+    /// are at different addresses. If the old string was deleted first, the new one can have the same address. It is
+    /// then recognised by bits that were set and no longer are: adds to a bitmap only set bits.
     fn next(&mut self, now: &[u8]) -> Result<bool, CommandError> {
         let Some((address, len)) = self.place else {
             self.place = Some((now.as_ptr().addr(), now.len()));
@@ -457,7 +459,7 @@ impl Entry {
         self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
-    /// Whether other threads have finished their part of it.
+    /// Whether its reading, its job or its sending has ended. An entry that only waits for keys has none of these.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
@@ -573,7 +575,8 @@ pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// The server calls this on the main thread when a client disconnects while it is still blocked.
+/// Gives up the command of a client that has disconnected while it was blocked. The server calls this on the main
+/// thread.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let is_its = |entry: &&mut Entry| entry.request.client.address() == client.addr();

@@ -1,4 +1,5 @@
-//! The server's API as safe Rust: contexts and strings. With `key.rs`, it calls the API on behalf of commands.
+//! The server's API as safe Rust: contexts and strings. Together with `key.rs`, this file calls the API on behalf of
+//! commands.
 //!
 //! Values carry the lifetime `'a` of the running command, and none of them is `Send`: the API belongs to the main
 //! thread.
@@ -248,7 +249,8 @@ impl<'a> Context<'a> {
         };
     }
 
-    /// Unsigned fields of an INFO section, in the given order. `None` if the server has no such field.
+    /// Values of unsigned fields of an INFO section, in the order of `fields`. `None` for a field that the server
+    /// doesn't have.
     pub(super) fn info<const N: usize>(self, section: &CStr, fields: [&CStr; N]) -> [Option<u64>; N] {
         // SAFETY: all strings are NUL-terminated, and the data is freed once.
         unsafe {
@@ -291,7 +293,7 @@ impl Context<'_> {
     }
 }
 
-/// An `+OK` reply from a server command; null if the command replied something else. The server needs 100 ns to compose
+/// A `+OK` reply from a server command; null if the command replied something else. The server needs 100 ns to compose
 /// a simple string, a tenth of the time of BF.RESERVE, but only 20 ns to send an existing reply. Written once, when the
 /// module is loaded.
 static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
@@ -382,7 +384,7 @@ impl Context<'_> {
         self.reply_simple(CStr::from_bytes_until_nul(&text).unwrap_or_default());
     }
 
-    /// Announces `len` replies.
+    /// Announces an array of `len` replies.
     #[inline]
     pub(super) fn reply_array(self, len: usize) {
         // SAFETY: as above.
@@ -502,7 +504,7 @@ impl OwnText {
         Text { raw: self.raw, command: PhantomData }
     }
 
-    /// Takes back a string from [`into_ptr`](OwnText::into_ptr). `None` for null.
+    /// Takes ownership of a string, for instance one from [`into_ptr`](OwnText::into_ptr). `None` for null.
     ///
     /// # Safety
     /// Nobody else owns the string.

@@ -1,4 +1,4 @@
-//! A running command's view of the server: [`Call`] over the API.
+//! A running command's view of the server: [`Call`], implemented with the server's API.
 
 use super::apart::{self, Resumed};
 use super::api::{Context, Detached, OwnText, Text};
@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 /// How long a command blocks the server before it continues later.
 const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 1 });
 
-/// A piece takes at least this many times as long as its head, even if that is longer than a slice.
+/// A piece runs for at least this many times as long as its head, the part before its first item, even if that is
+/// longer than a slice.
 const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
 /// Number of items after which a command always continues later, because sending their answers needs another 20 ns
@@ -31,11 +32,12 @@ const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 const MOST_ITEMS: usize = 1 << 16;
 
 /// The words that were replicated last. Most filters have the same parameters as the previous one, so only the seed
-/// differs. Creating and freeing eleven strings took a tenth of the time to create a small filter. Only the main thread
-/// uses them.
+/// differs. Creating and freeing eleven strings took a tenth of the time that it takes to create a small filter. Only
+/// the main thread uses this.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
-/// The numbers of the filter that was created last, and the word that begins with them.
+/// The numbers of the filter that was created last, and the [beginning](Created::beginning) of its word, which contains
+/// them.
 static CREATED: Mutex<(Vec<Word>, Vec<u8>)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// A command of a client, a primary or an AOF.
@@ -46,7 +48,7 @@ pub(super) struct ServerCall<'a> {
     started: Cell<Option<Instant>>,
     /// `REDISMODULE_CTX_FLAGS_*` of the context, once they have been read.
     flags: Cell<Option<u32>>,
-    /// Only for a command that may be carried out in pieces.
+    /// `None` for a command that can't be carried out in pieces.
     divided: Option<Divided>,
     command: Command,
     /// The result of its work, if it runs again.
@@ -61,7 +63,7 @@ pub(super) struct ServerCall<'a> {
 struct Divided {
     /// Whether it is a piece of another command.
     is_piece: bool,
-    /// Whether its client may wait, once that has been determined.
+    /// Whether its client may wait; `None` until that has been determined.
     may_wait: Cell<Option<bool>>,
     /// The time that the command needed before its first item.
     head: Cell<Duration>,
@@ -98,7 +100,7 @@ impl<'a> ServerCall<'a> {
         self.started.get()
     }
 
-    /// Times the command from now on, unless it is timed already. Returns since when.
+    /// Times the command from now on, unless it is timed already. Returns the time at which the timing began.
     #[inline(always)]
     pub(super) fn start(&self) -> Instant {
         let started = self.started.get().unwrap_or_else(Instant::now);
@@ -111,12 +113,13 @@ impl<'a> ServerCall<'a> {
         self.divided.as_ref().is_some_and(|divided| divided.is_piece)
     }
 
-    /// The rest of the command.
+    /// The rest of the command, if the command [goes on later](Call::go_on_later).
     pub(super) fn rest(&self) -> Option<Rest> {
         self.divided.as_ref().and_then(|divided| divided.rest.get())
     }
 
-    /// Makes the client wait, if it can and doesn't wait yet. Also returns the command's number if it is in the queue.
+    /// Makes the client wait, unless it is waiting already. Returns the client's request, with the command's number if
+    /// the command is in the queue. `None` if the client can't wait.
     fn wait(&self) -> Result<Option<(Option<u64>, Request)>, CommandError> {
         let waiting = self.resumed.and_then(|resumed| Some((Some(resumed.number), resumed.request.take()?)));
         match waiting {
@@ -125,7 +128,7 @@ impl<'a> ServerCall<'a> {
         }
     }
 
-    /// What the command replies if it returns `outcome`.
+    /// The command's reply: `outcome`, or the reason why this server now differs from its primary.
     #[inline(always)]
     pub(super) fn outcome(&self, outcome: Result<Reply, CommandError>) -> Result<Reply, CommandError> {
         self.differs.take().map_or(outcome, Err)
@@ -144,14 +147,15 @@ impl<'a> ServerCall<'a> {
         }
     }
 
-    /// The context's flags that stay the same while the command runs. Reading them takes 150 instructions.
+    /// The context's flags, read once per command because reading them takes 150 instructions. Only for flags that
+    /// don't change while the command runs.
     fn flags(&self) -> u32 {
         let flags = self.flags.get().unwrap_or_else(|| self.ctx.flags());
         self.flags.set(Some(flags));
         flags
     }
 
-    /// Sends a command with the key at argument 1, these words, and the items at these arguments.
+    /// Replicates a command with the key at argument 1, these words, and the items at these arguments.
     fn send<'t>(&'t self, command: Command, words: impl IntoIterator<Item = Text<'t>>, items: &[usize]) {
         let items = items.iter().map(|index| self.text(*index));
         let arguments: SmallVec<[Text<'_>; 16]> =
@@ -230,7 +234,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         let is_clients = self.resumed.is_none();
         match effect {
             Effect::Verbatim if is_clients => self.ctx.replicate_verbatim(),
-            // Nobody receives this, but the server counts changes until its next snapshot.
+            // Nobody receives this, but it makes the server count a change, for the option `save`.
             _ if is_clients && !self.is_heard() => self.ctx.replicate_verbatim(),
             // This context isn't the client's, and doesn't know the client's command.
             Effect::Verbatim => {
@@ -344,7 +348,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         job: Apart,
         work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        // If the server would refuse it, no command gets here: see `goes_apart`.
+        // A command whose client can't wait doesn't get here: see `goes_apart`.
         let (number, request) = self.wait()?.ok_or(CommandError::Internal)?;
         let database = self.ctx.database();
         let is_held = |index| apart::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
@@ -361,7 +365,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
-        // While its slot moves here, a client may use the key only for the one command after ASKING.
+        // While the key's slot is moving to this node, a client may use the key only in the one command that follows
+        // ASKING.
         let stays = || {
             let detached = Detached::new(self.ctx, self.ctx.database());
             detached.is_some_and(|anyone| anyone.context().serves(&[self.text(1)]))

@@ -1,4 +1,4 @@
-//! Registration of the commands, and the one entry through which the server calls each of them.
+//! Registration of the commands, and the entry function through which the server calls each of them.
 
 use super::api::{Context, Text, pointer};
 use super::call::ServerCall;
@@ -15,7 +15,7 @@ use std::ptr;
 type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// A callback for each command, so that each is compiled by itself.
+/// One callback per command, so that each command is compiled separately.
 macro_rules! entries {
     ($($command:ident)*) => { [$((Command::$command, entry::<{ row_of(Command::$command) }>)),*] };
 }
@@ -37,8 +37,8 @@ const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
-/// Whether only the command itself can find some of its keys. Cluster routing uses only those of a module's key specs
-/// that have an index, not those that follow a word. ACL and COMMAND GETKEYS use both.
+/// Whether the server has to ask the command for its keys. Of a module's key specs, cluster routing uses only those
+/// with an index, not those that search for a word. ACL and COMMAND GETKEYS use both.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
@@ -68,7 +68,7 @@ const fn is_fast(index: usize) -> bool {
     false
 }
 
-/// Whether a command is carried out in pieces if it has many items.
+/// Whether a command runs in pieces if it has many items.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn divides(index: usize) -> bool {
     use Command::{Bulkadd, CfInsert, CfInsertnx, CfMexists, Insert, Madd, Mdel, Mexists, Mtest, Rebuild};
@@ -78,7 +78,8 @@ const fn divides(index: usize) -> bool {
     )
 }
 
-/// Replies to such a command, or continues it later.
+/// Ends a call of a command that [can run in pieces](divides): hands over the outcome if the call is a piece, continues
+/// the command later if items are left, or replies.
 fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     let ctx = call.ctx;
     match (call.rest(), outcome) {
@@ -121,10 +122,11 @@ const fn is_mostly_short(index: usize) -> bool {
     )
 }
 
-/// Processing this many arguments takes less time than reading the clock twice.
+/// Up to this number of arguments, a command that is [mostly short](is_mostly_short) isn't timed: processing them takes
+/// less time than reading the clock twice.
 const FEW_ARGUMENTS: usize = 64;
 
-/// Runs a command, and measures its time unless reading the clock would be a large part of it.
+/// Runs a command, and measures its time unless reading the clock would be a large part of that time.
 #[inline(always)]
 fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let command = const { command_at(INDEX) };
@@ -134,7 +136,7 @@ fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Command
     resume::run_watched(command, call)
 }
 
-/// Names the keys of a command.
+/// Tells the server which arguments of a command are keys.
 fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     ctx.key_at(1, flags(entry.key));
     for more in entry.more_keys {
@@ -144,7 +146,7 @@ fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     }
 }
 
-/// The arguments that name these keys.
+/// Returns which arguments name these keys.
 fn read_keys(more: &MoreKeys, arguments: &[Text<'_>]) -> Range<usize> {
     let argc = arguments.len();
     match more {
@@ -163,7 +165,7 @@ fn read_keys(more: &MoreKeys, arguments: &[Text<'_>]) -> Range<usize> {
     }
 }
 
-/// The server calls command `INDEX` of the table.
+/// The function that the server calls for command `INDEX` of the table.
 unsafe extern "C" fn entry<const INDEX: usize>(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
@@ -297,7 +299,7 @@ impl Arena {
         pointer(self.texts.last().map(CString::as_c_str))
     }
 
-    /// A zero-terminated array of arguments.
+    /// An array of arguments that ends with [`NO_ARGUMENT`].
     fn arguments(&mut self, arguments: &[Argument], key_spec: c_int) -> *mut raw::RedisModuleCommandArg {
         let mut list: Vec<_> = arguments.iter().map(|argument| self.argument(argument, key_spec)).collect();
         list.push(NO_ARGUMENT);
@@ -352,8 +354,8 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     display_text: ptr::null(),
 };
 
-/// Tells the server about a command: arity, keys, documentation. Without it every command would need permission to
-/// read and write its key, and users who may only read could not call BF.EXISTS.
+/// Tells the server a command's arity, keys and documentation. Returns whether the server accepted them. Without this,
+/// every command would need permission to read and write its key, and users who may only read could not call BF.EXISTS.
 ///
 /// # Safety
 /// `command` is one of ours, while the module is being loaded.
@@ -365,7 +367,8 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     let key =
         Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
     let mut arguments = vec![arena.argument(&key, 0)];
-    // Every argument that is a key claims the second spec. COMMAND DOCS shows only the index.
+    // Every argument that is a key refers to the second spec, even if a later one finds it. The number is used only by
+    // COMMAND DOCS, which shows it.
     arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {

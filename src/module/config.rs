@@ -1,7 +1,8 @@
 //! The module's options in the server's CONFIG, and as load arguments.
 //!
-//! If the server lets a module have names without a prefix (Redis ≥ 8), they are RedisBloom's: `bf-error-rate`.
-//! Otherwise the server puts the module's name before them: `bf.error-rate`. There it also knows valkey-bloom's names.
+//! If the server lets a module's options have names without a prefix (Redis ≥ 8), the names are RedisBloom's:
+//! `bf-error-rate`. Otherwise the server puts the module's name before each: `bf.error-rate`. Such a server also
+//! accepts valkey-bloom's names.
 
 use super::api::{Context, OwnText, Text};
 use super::names::DEFAULT_PREFIX;
@@ -15,7 +16,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-/// Whether the server sets all options: those that its file doesn't name to their defaults.
+/// Whether the server is setting all options because the module is being loaded. It sets those that aren't in its
+/// configuration file to their defaults.
 static IS_LOADING: AtomicBool = AtomicBool::new(false);
 
 /// Registers every option and applies the values of the configuration file.
@@ -54,7 +56,8 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
             // Hidden, so that CONFIG GET with a pattern shows each option once.
             named((*theirs).to_owned(), raw::REDISMODULE_CONFIG_HIDDEN)?;
         }
-        // The server sets options in the order in which they are registered, so the value under our own name counts.
+        // The server sets options in the order in which they are registered, so the value under our own name is set
+        // last, and counts.
         named(option.name.to_owned(), raw::REDISMODULE_CONFIG_DEFAULT)?;
     }
     IS_LOADING.store(true, Relaxed);
@@ -65,15 +68,16 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
     if loaded == status::OK { Ok(()) } else { Err("the configuration was refused".to_owned()) }
 }
 
-/// Whether a module's options may have names without a prefix. Valkey has no such flag. Older servers refuse it and log
-/// a warning, so it isn't tried there.
+/// Whether a module's options may have names without a prefix. Valkey has no flag for that. Redis before 8 refuses the
+/// flag and logs a warning, so it isn't tried there.
 fn takes_own_names(ctx: Context<'_>) -> bool {
     // SAFETY: a plain call.
     let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
     version >= 0x0008_0000 && !ctx.info_is(c"server", c"server_name", "valkey")
 }
 
-/// An option's name if the server puts nothing before it: RedisBloom's, unless the module has another name.
+/// An option's name on a server that puts nothing before it. This is RedisBloom's name for the option, unless the
+/// module was loaded under another name.
 fn own_name(module: &str, option: &Setting) -> String {
     if module == DEFAULT_PREFIX && option.name.starts_with("cf-") {
         option.name.to_owned()
@@ -106,13 +110,13 @@ fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Applies the settings that other parts keep a copy of.
+/// Passes the settings to the parts that keep copies of them.
 fn take_effect() {
     offload::configure();
     use_huge_pages(settings().huge_pages);
 }
 
-/// The string that the server was given last for each option. The server copies it, but doesn't free it.
+/// For each option, the string that the server was last given. The server copies it, but doesn't free it.
 static GIVEN: [AtomicPtr<raw::RedisModuleString>; OPTIONS.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; OPTIONS.len()];
 
@@ -154,7 +158,7 @@ unsafe extern "C" fn set(
     match outcome {
         Ok(()) => status::OK,
         Err(why) => {
-            // SAFETY: the server takes the string.
+            // SAFETY: the server takes ownership of the string.
             unsafe { *error = OwnText::new(why.as_bytes()).into_ptr() };
             status::ERR
         }

@@ -1,4 +1,4 @@
-//! The panic guard: every call from the server into the module passes through [`call`].
+//! The panic guard: the module's commands and callbacks do their work within [`call`].
 //!
 //! A panic that leaves an `extern "C"` function aborts the server. The guard turns it into one failed command.
 

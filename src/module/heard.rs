@@ -1,9 +1,9 @@
 //! Whether anyone receives what is replicated. If nobody does, no command is built: building a command of eleven words
-//! took a third of the time to create a small filter.
+//! took a third of the time that it takes to create a small filter.
 //!
-//! The flags of a context show append-only files and clusters. Replicas are only in a section of INFO, which the server
-//! needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second. "Nobody does" holds until
-//! the server forks or changes its role: a new replica first gets a snapshot written by a forked child, and that
+//! The flags of a context show append-only files and clusters. Replicas are shown only in a section of INFO, which the
+//! server needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second. "Nobody does" holds
+//! until the server forks or changes its role: a new replica first gets a snapshot written by a forked child, and that
 //! contains everything done before. A server that has been a replica, or has read replication data from a file, is
 //! asked again.
 
@@ -11,24 +11,24 @@ use super::api::Context;
 use redis_module::raw;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// How long to wait before asking a server that has listeners again.
+/// How long the answer "somebody listens" holds, in milliseconds.
 const REMEMBERED_MS: u64 = 1000;
 
-/// Whether the server reports forks and changes of its role. Only the main thread uses these three.
+/// Whether the server reports forks and changes of its role. Only the main thread uses this and the next two statics.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Whether nobody listens.
+/// Whether it is certain that nobody listens.
 static NOBODY: AtomicBool = AtomicBool::new(false);
 
-/// When the server was asked, in Unix milliseconds; 0 if the answer no longer holds.
+/// When the server was last asked, in Unix milliseconds; 0 if the answer no longer holds.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Subscribes to the server's reports of forks and role changes, and passes them to [`forget`].
+/// Records that the server reports forks and changes of its role, each of which leads to a call of [`forget`].
 pub(super) fn is_told() {
     IS_TOLD.store(true, Relaxed);
 }
 
-/// The server has forked, changed its role, or read a file.
+/// Forgets the answer, because the server has forked, changed its role, or read a file.
 pub(super) fn forget() {
     NOBODY.store(false, Relaxed);
     ASKED.store(0, Relaxed);

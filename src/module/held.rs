@@ -1,13 +1,14 @@
-//! Which commands of the queue hold a key: by its name, or by the filter that is in it. This is an index, because a
-//! command may name tens of thousands of keys, and every command that writes looks up one.
+//! An index of the commands in the queue that hold a key, by the key's name and by the filter in the key. The queue
+//! itself would be slow to search: a command may name tens of thousands of keys, and every command that writes looks up
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys and filters that commands hold. Commands are identified by their numbers.
 pub(super) struct Held {
-    /// By the key's name: the database and the command's number.
+    /// For each key name, the databases and the numbers of the commands.
     names: BTreeMap<Box<[u8]>, BTreeSet<(i32, u64)>>,
-    /// By the address of the filter's cells.
+    /// For each address of a filter's cells, the numbers of the commands.
     filters: BTreeMap<usize, BTreeSet<u64>>,
 }
 
@@ -16,7 +17,7 @@ impl Held {
         Held { names: BTreeMap::new(), filters: BTreeMap::new() }
     }
 
-    /// A command may name a key any number of times, and holds it once.
+    /// Records that a command holds a key. A command that names the key several times holds it once.
     pub(super) fn hold_name(&mut self, number: u64, database: i32, name: &[u8]) {
         match self.names.get_mut(name) {
             Some(holders) => _ = holders.insert((database, number)),
@@ -46,7 +47,7 @@ impl Held {
         }
     }
 
-    /// The commands that hold the key of this name, in their order.
+    /// The numbers of the commands that hold the key of this name, in ascending order.
     pub(super) fn by_name(&self, database: i32, name: &[u8]) -> impl Iterator<Item = u64> {
         let holders = self.names.get(name).into_iter();
         holders
@@ -54,7 +55,7 @@ impl Held {
             .map(|(_, number)| *number)
     }
 
-    /// The commands that hold a filter at this address, in their order.
+    /// The numbers of the commands that hold a filter at this address, in ascending order.
     pub(super) fn by_filter(&self, address: usize) -> impl Iterator<Item = u64> {
         self.filters.get(&address).into_iter().flatten().copied()
     }

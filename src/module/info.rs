@@ -1,5 +1,5 @@
-//! The module's sections of INFO: all with `INFO bf`, one with `INFO bf_filters` and so on. The server puts the
-//! module's name before every name here.
+//! The module's sections of INFO. `INFO bf` shows all of them, and `INFO bf_filters`, for instance, shows one. The
+//! server puts the module's name before every name in this file.
 
 use super::server::{server, status};
 use super::{guard, log, offload};
@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_int};
 
 type Field = (&'static CStr, fn() -> u64);
 
-/// What the module is, as text.
+/// The fields of the section `module`, which are text.
 const ABOUT: [(&CStr, &CStr); 2] = [(c"version", VERSION), (c"implementation", c"bloomery")];
 
 const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
@@ -21,7 +21,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
 /// The sections and their fields. They only read atomics, because the server also asks for them from a signal handler
 /// when it reports a crash.
 const SECTIONS: [(&CStr, &[Field]); 5] = [
-    // This section has valkey-bloom's names, for tools that know them.
+    // This section has valkey-bloom's names, for tools that expect them.
     (
         c"bloom_core_metrics",
         &[
@@ -85,7 +85,7 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
     ),
 ];
 
-/// Filters in keys and those still to be freed, except cuckoo filters.
+/// Number of filters in keys and of filters still to be freed, except cuckoo filters.
 fn bloom_filters() -> u64 {
     let kinds = [&FILTERS.fixed, &FILTERS.scaling, &FILTERS.counting, &FILTERS.window, &FILTERS.foreign];
     kinds.iter().map(|kind| kind.get()).sum()

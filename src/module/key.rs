@@ -1,4 +1,4 @@
-//! An open key: the filter in it, what INFO counts of that, and keys of the server's own types.
+//! An open key: the filter in it, the totals that INFO counts for that filter, and values of the server's own types.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type;
@@ -17,9 +17,9 @@ pub(super) struct OpenKey<'a> {
     /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
     /// reading it needs two calls.
     value: Result<*mut Filter, WrongType>,
-    /// What INFO has counted for the value, if this is to be compared when the key is closed.
+    /// The totals that INFO has counted for the value. `None` if they needn't be compared when the key is closed.
     counted: Option<Contents>,
-    /// Whether it was opened to add an item.
+    /// Whether the key was opened to add an item.
     adds: bool,
     command: PhantomData<&'a raw::RedisModuleKey>,
 }
@@ -44,7 +44,7 @@ impl<'a> OpenKey<'a> {
         }
     }
 
-    /// Closes the key and keeps the value.
+    /// Closes the key. Returns its filter, which stays valid for the rest of the command.
     #[inline]
     pub(super) fn close(self) -> Option<&'a Filter> {
         let value = self.value.ok()?;
@@ -77,11 +77,11 @@ impl OpenKey<'_> {
         Err(WrongType)
     }
 
-    /// What INFO counts for a value. Not inlined: opening a key to add an item doesn't need it, and would become
-    /// longer.
+    /// The totals that INFO counts for a value. Not inlined, because most adds don't need it, and it would make the
+    /// code that opens a key larger.
     ///
     /// # Safety
-    /// It is the value of a key that is open.
+    /// `value` is the value of a key that is open.
     #[inline(never)]
     unsafe fn contents(value: Result<*mut Filter, WrongType>) -> Contents {
         // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
@@ -89,11 +89,11 @@ impl OpenKey<'_> {
         value.map_or_else(Contents::default, data_type::contents)
     }
 
-    /// Whether an add changes only the number of items: not in a window, which may drop others, and not while a filter
-    /// is rebuilt.
+    /// Whether an add changes only the number of items, unless the filter grows. This is so for Bloom filters of our
+    /// own, but not for windows, where an add may drop other items, and not during a rebuild.
     ///
     /// # Safety
-    /// As above.
+    /// `value` is the value of a key that is open.
     #[inline]
     unsafe fn is_plain(value: Result<*mut Filter, WrongType>) -> bool {
         // SAFETY: as above.
@@ -101,7 +101,7 @@ impl OpenKey<'_> {
         matches!(value, Some(Filter::Bloom(filter)) if filter.window().is_none())
     }
 
-    /// Counts the changes of the value since it was last counted.
+    /// Applies the changes since the value was last counted to the totals in INFO.
     #[inline]
     fn count(&mut self) {
         if let Some(before) = self.counted {
@@ -140,10 +140,10 @@ impl Key for OpenKey<'_> {
 
     fn create(&mut self, value: Filter) {
         let data_type = data_type::handle_for(&value);
-        // Counted now, because the server frees the value that is replaced.
+        // The old value is counted now, because the server frees it when it is replaced.
         self.count();
         let (value, contents) = data_type::give(value);
-        // SAFETY: the key is open for writing, and the server takes the value. If it doesn't, we free it.
+        // SAFETY: the key is open for writing, and the server takes ownership of the value. If it doesn't, we free it.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
             if set == status::OK {
@@ -160,8 +160,8 @@ impl Key for OpenKey<'_> {
         let value = self.filter_mut().ok()??;
         let result = data_type::change(value, change);
         let data_type = data_type::handle_for(value);
-        // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when it
-        // takes the new one. That also deletes the time to live, so it is read before and set again.
+        // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when
+        // the new one is set. Setting a value also deletes the time to live, so that is read before and set again.
         unsafe {
             if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
                 let expires = server!(RedisModule_GetAbsExpire(raw));
@@ -196,7 +196,7 @@ impl OpenKey<'_> {
         }
     }
 
-    /// A field of the hash in the key.
+    /// A field of the hash in the key. `None` if the field or the key doesn't exist.
     pub(super) fn hash_field(&self, field: &CStr) -> Result<Option<Vec<u8>>, WrongType> {
         match self.server_type() {
             status::EMPTY => Ok(None),

@@ -1,4 +1,4 @@
-//! Loading: the function that the server calls once, and everything that it registers.
+//! Loading: the function that the server calls to load the module, and everything that this function registers.
 
 use super::api::{Context, Text};
 use super::names::DEFAULT_PREFIX;
@@ -21,7 +21,7 @@ const fn version_part(text: &str) -> c_int {
     }
 }
 
-/// Valkey's option for atomic slot migration. The bit means other things elsewhere.
+/// Valkey's option for atomic slot migration. On other servers, this bit has other meanings.
 const VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
 /// The module's entry point. If loading fails, one line in the log says why.
@@ -65,7 +65,7 @@ struct Arguments {
 enum OnClash {
     /// Fail to load: the server doesn't start.
     Abort,
-    /// Take this name.
+    /// Load under this name.
     Prefix(String),
     /// Load without commands, data types and options.
     Skip,
@@ -99,7 +99,7 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-/// A name for the module and its commands.
+/// Checks a name for the module and its commands. Returns the name in lower case.
 fn prefix(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
@@ -115,7 +115,7 @@ fn is_taken(name: &str) -> bool {
     unsafe { server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 }
 }
 
-/// The name under which to load. `None` to load without one.
+/// The name under which to load. `None` to load without commands, data types and options.
 fn free_name(prefix: String, on_clash: OnClash) -> Result<Option<String>, String> {
     if !is_taken(&prefix) {
         return Ok(Some(prefix));
@@ -195,7 +195,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     // SAFETY: the context is the caller's.
     let context = unsafe { Context::new(ctx) }.ok_or("no context")?;
     if is_loaded || is_taken(&prefix) && again::is_copy(context, &prefix) {
-        // SAFETY: passed on. The module has no name yet.
+        // SAFETY: the caller's contract is passed on. The module has no name yet.
         return unsafe { again::stand_in(ctx) };
     }
     let Some(prefix) = free_name(prefix, on_clash)? else {
@@ -226,8 +226,8 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         config::register(context, &prefix)?;
         // These come after the configuration file, which they override.
         config::take_arguments(&options)?;
-        // Nothing fails after the first subscription: Redis 7.0 keeps those of a module that it doesn't load, and calls
-        // them after it has unmapped the module.
+        // Nothing may fail after the first subscription: Redis 7.0 keeps the subscriptions of a module that fails to
+        // load, and calls them after it has unmapped the module.
         follow_configuration(ctx)?;
         info::register(ctx);
         offload::join_at_shutdown(ctx);

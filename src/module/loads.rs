@@ -1,14 +1,14 @@
-//! The filters that are being loaded in chunks, and everything other than a command that can end a load: a timeout, a
-//! flush, a key of the same name, and a shortage of memory.
+//! The filters that are being loaded in chunks, and the events that end a load without a command: a timeout, a flush, a
+//! key of the same name, and a shortage of memory.
 //!
 //! When too much memory is used, the server evicts keys or refuses writes. A load's memory counts, but a load isn't in
-//! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, all
-//! loads are dropped. Eviction frees what the current command needs. By the next command, the memory of the loads has
-//! been freed.
+//! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, the
+//! loads of clients are dropped, unless they are small. Eviction frees what the current command needs. By the next
+//! command, the memory of the loads has been freed.
 //!
-//! A replica has the loads of its primary and ends none of them by itself; its primary tells it which ones to end. The
-//! two servers might differ in which key events they send. A server that isn't a replica treats every load as if a
-//! client had begun it, including loads from a file or from an earlier primary.
+//! A replica has the loads of its primary. It ends none of them by itself, because the two servers might report
+//! different key events. The primary tells it which ones to end. A server that isn't a replica treats every load as if
+//! a client had begun it, including loads from a file or from an earlier primary.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type::stream::Stream;
@@ -32,14 +32,14 @@ static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 /// Whether the server reports keys that appear or are evicted.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Whether filters can be sent in pieces. They can if the server reports snapshots, because sent pieces are missing
-/// from those.
+/// Whether filters can be sent in pieces. They can if the server reports forks: a snapshot may lack the pieces that
+/// were sent before it, so sending must then begin again.
 static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of a filter that are sent in one step. With an append-only file, a step takes 3 ms.
 const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
-/// How long the server waits until dropped loads have been freed.
+/// Maximum time that the main thread waits for dropped loads to be freed.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Runs `work` on the loads. `work` must not touch keys, because the server would call back into this module.
@@ -47,8 +47,8 @@ fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Like [`with`], for a command, which might begin a load. Subscribes to key events when the first load begins, not
-/// earlier, because a callback costs every write about 100 ns.
+/// Like [`with`], for work that might begin a load. When the first load begins, subscribes to key events. It doesn't do
+/// so earlier, because the callback costs every write about 100 ns.
 pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R) -> R {
     let result = with(work);
     if metrics::LOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {
@@ -78,8 +78,8 @@ pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'sta
     }
 }
 
-/// Continues to send a filter in the context's database, up to 1 MiB or for this long. Returns whether only the last
-/// piece is left.
+/// Continues to send a filter in the context's database until 1 MiB has been sent or this turn is over. Returns whether
+/// only the last piece is left.
 pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> bool {
     let key = (ctx.database(), name.bytes().to_vec());
     let begun = Instant::now();
@@ -102,7 +102,7 @@ pub(super) fn can_be_sent() -> bool {
     CAN_BE_SENT.load(Relaxed)
 }
 
-/// Gives up sending a filter, unless the filter is already in its key.
+/// Gives up sending a filter. Does nothing if the filter is already in its key.
 pub(super) fn stop_sending(ctx: Context<'_>, name: Text<'_>) {
     let key = (ctx.database(), name.bytes().to_vec());
     let Some((filter, namespace)) = with(|loads| loads.stop_sending(&key)) else { return };
@@ -119,7 +119,7 @@ fn free(dropped: Garbage) {
     reclaim::free(dropped, bytes);
 }
 
-/// RDB files contain the loads in addition to the keys.
+/// The callbacks that save the loads in RDB files, after the keys, and read them.
 pub(super) const BESIDE_KEYS: BesideKeys = BesideKeys { save, load };
 
 /// Writes the loads, if there are any. If nothing is written here, the server adds nothing to the file either.
@@ -188,11 +188,13 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
-/// From this version of the type methods (Redis 7.2), a type can choose to save nothing in addition to its keys.
+/// The first version of the type methods (Redis 7.2) with which a type can choose to save nothing in addition to its
+/// keys.
 const SAVING_SOMETIMES: c_int = 5;
 
-/// The server has forked. The child writes either an RDB file, which contains the loads, or something that doesn't
-/// contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated.
+/// Called when the server has forked. The child writes either an RDB file, which contains the loads, or something that
+/// doesn't contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated. In that
+/// case, the loads are recorded as missed.
 unsafe extern "C" fn forked(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -225,8 +227,8 @@ unsafe extern "C" fn forked(
     guard::call("fork", work, || ());
 }
 
-/// The server now has a primary, no longer has one, or has read a file. While it has a primary, [`may_end`] protects
-/// the loads.
+/// Called when the server gets or loses a primary, and when it begins or ends reading a file. From then on, the loads
+/// are treated like loads of clients. While the server has a primary, [`may_end`] protects them.
 unsafe extern "C" fn source_changed(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -237,15 +239,15 @@ unsafe extern "C" fn source_changed(
     guard::call("source", || with(Loads::are_own), || ());
 }
 
-/// A full sync replaces all keys. If the server empties its databases for the sync, that flush ends the loads like any
-/// other. If it serves the old keys during the sync, it calls this function instead.
+/// Ends the loads in a full sync, which replaces all keys. If the server empties its databases for the sync, that flush
+/// ends the loads like any other. If it serves the old keys during the sync, it calls this function instead.
 unsafe extern "C" fn synced(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
     subevent: u64,
     _data: *mut c_void,
 ) {
-    // If the sync fails, the loads that have been read so far end.
+    // The old loads end when the sync begins. If the sync fails, the loads that have been read so far end, too.
     if subevent != raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED {
         guard::call("sync", || flush(None), || ());
     }
@@ -266,7 +268,8 @@ fn watch_keys(ctx: Context<'_>) {
     }
 }
 
-/// The server calls this several times a second.
+/// Unloads stand-ins, gives up jobs whose filters keep too much memory, and drops loads that are abandoned or for which
+/// there is no memory. The server calls this several times a second.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -295,9 +298,9 @@ unsafe extern "C" fn tick(
     guard::call("tick", work, || ());
 }
 
-/// Whether this server can end loads now without a command. It can't replicate anything while writes are paused for a
-/// failover. On a replica, the primary decides which loads end; while an append-only file is being loaded, the file
-/// does.
+/// Whether this server can end loads now without a command. While writes are paused, as in a failover, it can't
+/// replicate anything. On a replica, the primary decides which loads end; while an append-only file is being loaded,
+/// the file does.
 fn may_end(ctx: Context<'_>) -> bool {
     let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
     !ctx.must_not_write() && ctx.flags() & obeys == 0
@@ -331,8 +334,9 @@ fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
     ctx.replicate(name_of(load_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
-/// A key has changed, or is gone. If it was evicted, memory is short, and the loads are dropped. If a load has the same
-/// name, that load is obsolete, both here and on the servers that have its pieces.
+/// Called when a key has changed or is gone. If the key was evicted, memory is short, and the loads of clients are
+/// dropped. Otherwise, a load of a key with the same name is obsolete, and ends here and on the servers that have its
+/// pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,

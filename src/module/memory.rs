@@ -1,5 +1,5 @@
-//! Whether a filter may have the memory that it requests. Allocation can fail, but the system also hands out address
-//! space for which it has no memory, and kills the server when the pages are written.
+//! Decides whether a filter may have the memory that it requests. Checking whether an allocation fails isn't enough:
+//! the system also hands out address space for which it has no memory, and kills the server when the pages are written.
 
 use super::api::Context;
 use crate::command::CommandError;
@@ -11,20 +11,22 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Below this number of bytes, only the configured limit is checked.
 const CHECKED_FROM: u64 = 1 << 20;
 
-/// Bytes of memory that the machine has and that `maxmemory` allows, or [`UNKNOWN`]. To find out, the server writes a
-/// section of INFO, which takes 100 to 600 µs. Only the main thread uses these.
+/// The machine's memory in bytes, or [`UNKNOWN`]. It is kept because reading it makes the server write a section of
+/// INFO, which takes 100 to 600 µs. Only the main thread uses this and [`MAXMEMORY`].
 static SYSTEM: AtomicU64 = AtomicU64::new(UNKNOWN);
+
+/// The option `maxmemory`, in bytes, or [`UNKNOWN`]. It is in the same section of INFO.
 static MAXMEMORY: AtomicU64 = AtomicU64::new(UNKNOWN);
 
 const UNKNOWN: u64 = u64::MAX;
 
-/// Forgets values that depend on the configuration.
+/// Forgets `maxmemory`, which may have changed with the configuration.
 pub(super) fn configuration_changed() {
     MAXMEMORY.store(UNKNOWN, Relaxed);
 }
 
-/// Allows or refuses `more` bytes for a filter that will then have `total` bytes. `may_evict` says whether it is in a
-/// key, for which the server may evict others.
+/// Allows or refuses `more` bytes for a filter that will then have `total` bytes. `may_evict` says whether the filter
+/// is in a key, for which the server may evict other keys.
 pub(super) fn admit(
     ctx: Context<'_>,
     limit: u64,
@@ -48,19 +50,19 @@ pub(super) fn admit(
     if system > 0 && total > system {
         return refuse(total, system, "the memory of this machine");
     }
-    // A replica may be told to ignore its limit.
+    // Without the flag, the limit doesn't apply: a replica may be told to ignore it.
     let flags = ctx.flags();
     if maxmemory > 0 && flags & REDISMODULE_CTX_FLAGS_MAXMEMORY != 0 {
         if total > maxmemory {
             return refuse(total, maxmemory, "maxmemory");
         }
-        // With 100 GiB, the ratio can distinguish 6 KiB.
+        // The ratio has a resolution of 6 KiB if `maxmemory` is 100 GiB.
         let free = (1.0 - f64::from(ctx.used_memory_ratio())).clamp(0.0, 1.0);
         #[allow(clippy::cast_possible_truncation, reason = "between 0 and maxmemory")]
         let free = (maxmemory as f64 * free) as u64;
         let left = if may_evict && evicts(ctx) { maxmemory } else { free };
-        // Memory that was granted to other commands, which are about to use it. While they use it, some of it counts
-        // twice.
+        // Subtracts memory that was granted to other commands, and that they are about to use. While they use it, some
+        // of it is counted twice.
         let left = left.saturating_sub(PROMISED_BYTES.get());
         if more > left {
             return refuse(more, left, "what maxmemory leaves");

@@ -1,8 +1,8 @@
-//! The server module: the only place that knows Redis and Valkey. It is thin on purpose: whatever can be wrong belongs
-//! in a layer below, where it is tested without a server.
+//! The server module: the only place that knows Redis and Valkey. It is thin on purpose: anything that can go wrong
+//! belongs in a layer below, where it is tested without a server.
 //!
 //! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `apart`, `api`,
-//! `commands` (registration), `config` (registration), `data_type`, `info`, `load`, `log`, `offload`.
+//! `commands`, `config`, `data_type`, `info`, `key`, `load`, `loads`, `log`, `offload`, `pieces`, `resume`.
 
 #![deny(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The names of the commands. They depend on the prefix with which the module was loaded.
+//! The names of the commands, which depend on the prefix under which the module was loaded.
 
 use crate::command::table::Entry;
 use crate::command::{Command, TABLE};
@@ -11,7 +11,7 @@ pub(super) const DEFAULT_PREFIX: &str = "bf";
 /// The commands' names, in the order of the table.
 static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
 
-/// Decides the prefix, once. Returns the commands' names in the order of the table.
+/// Sets the prefix, once. Returns the commands' names in the order of the table.
 pub(super) fn decide(prefix: &str) -> &'static [CString] {
     let full = |entry: &Entry| CString::new(entry.name(prefix)).unwrap_or_default();
     NAMES.get_or_init(|| TABLE.iter().map(full).collect())

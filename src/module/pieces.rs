@@ -41,7 +41,7 @@ static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 /// Whether the next turn is scheduled.
 static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
-/// Milliseconds between two checks of whether any of these commands can continue.
+/// If no waiting command can continue, they are checked again after this number of milliseconds.
 const PAUSED_MS: i64 = 10;
 
 /// Maximum number of waiting commands that a turn checks to find one that can continue. A check takes half a
@@ -65,12 +65,12 @@ pub(super) fn is_piece() -> bool {
     IS_NEXT.load(Relaxed) && IS_NEXT.swap(false, Relaxed)
 }
 
-/// Takes the outcome of a piece.
+/// Stores the outcome of a piece for the command that it belongs to.
 pub(super) fn hand_over(of: Result<Reply, CommandError>, rest: Option<Rest>) {
     *outcome() = Some((of, rest));
 }
 
-/// Makes the server call a command as a piece.
+/// Makes the server run a piece: a call of the command with these arguments. Returns the piece's outcome.
 fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> Outcome {
     IS_NEXT.store(true, Relaxed);
     let called = ctx.call(name_of(command), words);
@@ -82,7 +82,7 @@ fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> Outcome {
     })
 }
 
-/// A command, and its reply so far.
+/// A command that runs in pieces, and the state of its reply.
 struct Work {
     command: Command,
     /// `None` before the first piece.
@@ -127,7 +127,8 @@ impl Work {
         pieces.absorb(piece, of, rest)
     }
 
-    /// Appends to the reply what a piece has added to it. Returns whether the reply is complete.
+    /// Appends a piece's answers to the reply, and ends the reply after the last piece. Returns whether the reply is
+    /// complete.
     fn reply(&mut self, out: Context<'_>, Progress { answers, end }: Progress) -> bool {
         if let Some(list) = answers {
             if self.answers.is_none() {
@@ -250,8 +251,9 @@ fn wait(
     schedule();
 }
 
-/// Blocks the client of a command. `None` if the server would run the command only for this client, or if Valkey ≥ 8.1
-/// doesn't block this kind of client. Any number of clients can wait, because their arguments are in memory anyway.
+/// Blocks the client of a command. `None` if the server would run the command only for this client, or if the client is
+/// of a kind that Valkey ≥ 8.1 doesn't block. Any number of clients can wait, because their arguments are in memory
+/// anyway.
 fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     // A client that has sent ASKING or READONLY is allowed to use keys that other clients aren't.
     let anyone = Detached::new(ctx, ctx.database());
@@ -262,9 +264,8 @@ fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     Blocked::new(ctx, None, gone)
 }
 
-/// Makes the server call [`turn`] in the next turn of its event loop. If a timer were set now and were the first, it
-/// would also run in that turn. Otherwise it would run at least a millisecond after the most recent one. So the next
-/// turn sets it.
+/// Makes the server call [`turn`] in the next turn of its event loop, from a timer. An event of that turn sets the
+/// timer. A timer that is set by a running timer fires a millisecond later at the earliest.
 fn schedule() {
     if !IS_SCHEDULED.swap(true, Relaxed) {
         // SAFETY: the callback lives as long as the module, which is never unloaded.
@@ -272,8 +273,8 @@ fn schedule() {
     }
 }
 
-/// The server calls this on the main thread, even when it handles events in the middle of a long-running script. So the
-/// piece runs from a timer, which the server doesn't call at such times.
+/// Sets the timer that runs the next piece. The server calls this on the main thread, even when it handles events in
+/// the middle of a long-running script. It doesn't call timers at such times, so the piece runs from a timer.
 unsafe extern "C" fn set_timer(_data: *mut c_void) {
     let set = || match waiting().front() {
         Some(first) => call_after(first.out, 0),
@@ -287,7 +288,7 @@ fn call_after(ctx: NonNull<raw::RedisModuleCtx>, ms: i64) {
     unsafe { server!(RedisModule_CreateTimer(ctx.as_ptr(), ms, Some(turn), ptr::null_mut())) };
 }
 
-/// The server calls this on the main thread, between the commands of other clients.
+/// Runs the next piece. The server calls this on the main thread, between the commands of other clients.
 unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the context is valid for this call.
     let Some(ctx) = (unsafe { Context::new(ctx) }) else { return };
@@ -335,8 +336,8 @@ pub(super) fn run_next(ctx: Context<'_>) -> bool {
     true
 }
 
-/// The server calls this on the main thread when a client disconnects while it is still waiting: because it hung up,
-/// was killed, or REPLICAOF disconnected it.
+/// Ends the command of a client that has disconnected while it was waiting: because it hung up, was killed, or was
+/// disconnected by REPLICAOF. The server calls this on the main thread.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let client = client.addr();

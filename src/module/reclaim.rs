@@ -1,8 +1,8 @@
 //! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 90 to 200 ms, and
 //! would stall the main thread for that time.
 //!
-//! The memory counts as used until the thread has freed it. UNLINK does the same for filters of any size. Here, DEL
-//! also does it for large filters.
+//! The memory counts as used until the thread has freed it. For UNLINK, the server itself frees values on another
+//! thread. This thread does the same for DEL of a large filter.
 
 use crate::metrics::FREEING_BYTES;
 use std::sync::OnceLock;
@@ -14,17 +14,18 @@ const LARGE: u64 = if cfg!(small_steps) { 0 } else { 8 << 20 };
 
 type Garbage = Box<dyn Send>;
 
-/// The channel to the thread. `None` if it could not be started.
+/// The channel to the thread. `None` if the thread couldn't be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
 
-/// Like [`free`], and waits at most this long until the memory is free, for a caller that needs it.
+/// Like [`free`], but then waits until the memory is free, for `patience` at most. For a caller that needs the memory.
 pub(crate) fn free_soon(garbage: impl Send + 'static, bytes: u64, patience: Duration) {
     let (last, freed) = channel::<()>();
     free((garbage, last), bytes);
     _ = freed.recv_timeout(patience);
 }
 
-/// Drops `garbage`, which owns `bytes` bytes or may have the last reference to them.
+/// Drops `garbage`, which owns `bytes` bytes or may have the last reference to them. If it is large, the thread drops
+/// it.
 pub(crate) fn free(garbage: impl Send + 'static, bytes: u64) {
     if bytes < LARGE {
         return;

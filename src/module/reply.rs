@@ -16,7 +16,7 @@ pub(super) fn send(ctx: Context<'_>, outcome: Result<Reply, CommandError>) {
     }
 }
 
-/// Sends the elements of a list, without their number, which it returns.
+/// Sends the elements of a list without announcing their number. Returns that number.
 pub(super) fn send_elements(ctx: Context<'_>, list: &Reply) -> usize {
     match list {
         Reply::Answers(answers) => {
@@ -61,7 +61,7 @@ fn send_each_inserted(ctx: Context<'_>, list: &Reply, answers: &[Answer]) {
     for answer in answers {
         match answer {
             Answer::Yes if is_bool => ctx.reply_bool(true),
-            // Asking for the protocol takes as long as adding two items.
+            // Asking for the protocol takes as long as adding two items, so it is done only for these answers.
             Answer::No | Answer::Refused if is_bool && resp3(ctx) => ctx.reply_bool(false),
             Answer::Yes => ctx.reply_integer(1),
             Answer::No => ctx.reply_integer(0),

@@ -1,8 +1,8 @@
 //! Commands that run again: those whose work [apart] was done, and those that waited for their keys.
 //!
-//! A timer checks them while there are any. It runs only a few at a time, and none while the server refuses writes
-//! (CLIENT PAUSE, FAILOVER). A second run is a command like any other, but in a context that belongs to no client: the
-//! reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
+//! A timer checks these commands while there are any. It runs only a few at a time, and none while the server refuses
+//! writes (CLIENT PAUSE, FAILOVER). A second run is a command like any other, but in a context that belongs to no
+//! client: the reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
 
 use super::apart::{self, Entry, Next};
 use super::api::{Context, Detached, Text, add_latency};
@@ -24,7 +24,7 @@ const TURN: Duration = Duration::from_millis(1);
 /// Whether a timer is set.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Runs a command. If it is timed, and blocked the server for a millisecond, reports it to LATENCY by name: the
+/// Runs a command. If it is timed and blocked the server for a millisecond or more, reports it to LATENCY by name: the
 /// server's own event `command` doesn't say which command it was.
 #[inline]
 pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Reply, CommandError> {
@@ -38,7 +38,7 @@ pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Rep
     outcome
 }
 
-/// Counts bytes that were refused.
+/// If a payload was refused, counts that in INFO.
 #[cold]
 pub(super) fn count_refusal(why: &CommandError) {
     if why.is_of_payload() {
@@ -46,8 +46,9 @@ pub(super) fn count_refusal(why: &CommandError) {
     }
 }
 
-/// Whether a command that writes to the key in argument 1 has to wait for that key, or was refused. If the command
-/// isn't allowed to wait, finishes the work that holds the key.
+/// Makes a command that writes to the key in argument 1 wait for that key, if the key is held. Returns true if the
+/// command now waits or was refused. If the command can't wait, finishes the work that holds the key, and returns
+/// false.
 #[cold]
 pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };
@@ -132,7 +133,7 @@ fn watch(ctx: Context<'_>) {
     }
 }
 
-/// The server calls this on the main thread.
+/// Checks the queue and sets the next timer. The server calls this on the main thread when the timer fires.
 unsafe extern "C" fn look(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     WATCHING.store(false, Relaxed);
     // SAFETY: the server passes a context that is valid during the call.
@@ -142,7 +143,7 @@ unsafe extern "C" fn look(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     }
 }
 
-/// Runs the commands that are ready.
+/// Continues to read and to send for the commands in the queue, and runs those that are ready.
 fn run_ready(ctx: Context<'_>) {
     apart::read_slices(ctx, TURN);
     let may_write = !ctx.must_not_write();

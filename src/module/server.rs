@@ -1,10 +1,10 @@
-//! How the server's functions are called, and what they return.
+//! A macro that calls the server's functions, and the values that these return.
 
 use redis_module::raw;
 use std::ffi::c_int;
 
-/// Calls a function that every server since Redis 7.0 has. The caller looks for newer functions itself, and works
-/// without those that are missing.
+/// Calls a function that every server since Redis 7.0 has. For newer functions, callers check whether the server has
+/// them, and do without those that are missing.
 macro_rules! server {
     ($function:ident($($argument:expr),* $(,)?)) => {
         match redis_module::raw::$function {
@@ -15,7 +15,7 @@ macro_rules! server {
 }
 pub(super) use server;
 
-/// What the server's functions return: success or not, and types of keys and replies.
+/// Values that the server's functions return: success or failure, and types of keys and replies.
 #[allow(clippy::cast_possible_truncation, reason = "they are small")]
 pub(super) mod status {
     use super::{c_int, raw};

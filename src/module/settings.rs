@@ -11,8 +11,8 @@ static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The values after this number of changes. A command that creates a filter reads them twice, and the lock took 20
-    /// ns of the microsecond that it needs.
+    /// This thread's copy of the values, and the number of changes that it includes. A command that creates a filter
+    /// reads the values twice, and taking the lock cost 20 ns of the microsecond that such a command needs.
     static KNOWN: Cell<(u64, Settings)> = const { Cell::new((0, Settings::DEFAULT)) };
 }
 
@@ -33,7 +33,7 @@ fn look() -> (u64, Settings) {
     (CHANGES.load(Ordering::Acquire), *settings)
 }
 
-/// Changes them.
+/// Changes the values.
 pub(super) fn change<R>(change: impl FnOnce(&mut Settings) -> R) -> R {
     let mut settings = SETTINGS.write().unwrap_or_else(PoisonError::into_inner);
     let result = change(&mut settings);

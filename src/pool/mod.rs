@@ -1,15 +1,15 @@
-//! Threads for two kinds of work: [`Pool::fork_join`] splits work that the caller waits for, [`Pool::submit`] queues a
-//! job that nobody waits for. It knows neither filters nor a server.
+//! Threads for two kinds of work: [`Pool::fork_join`] splits work that the caller waits for, and [`Pool::submit`]
+//! queues a job that nobody waits for. A pool knows neither filters nor a server.
 //!
 //! * Nothing depends on a worker being free, or existing. A caller runs its own tasks, and workers only help. A job
 //!   that no worker can run is returned.
 //! * A job has one owner: the caller until it is queued, then the queue, then the worker that takes it, or the thread
 //!   that withdraws it. So it runs once, or it is given back once.
-//! * Jobs take turns, see `shared.rs`. A job waits for as many turns as there are jobs, and not until they have ended,
-//!   unless very many jobs have begun.
+//! * Jobs take turns, see `shared.rs`. A job waits only until other jobs' turns are over, not until those jobs have
+//!   ended, unless very many jobs have begun.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
-//! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not
-//!   call a pool.
+//! * A forked child process, such as that of BGSAVE, has no workers, and a lock may stay locked in it forever. So a
+//!   child must not call a pool.
 //!
 //! # How workers are woken
 //!
@@ -75,7 +75,7 @@ pub struct Figures {
     pub workers: u64,
     /// Jobs that wait for a worker, or for their next turn.
     pub queued: u64,
-    /// The jobs among these that wait for their next turn, each with a thread of its own.
+    /// Jobs that have begun and wait for their next turn, each with a thread of its own. `queued` includes them.
     pub paused: u64,
     /// Jobs that a worker is running now.
     pub running: u64,
@@ -88,7 +88,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// All threads.
+    /// Number of threads, including those of paused jobs.
     #[cfg(feature = "module")]
     pub fn threads(&self) -> u64 {
         self.workers.saturating_add(self.paused)
@@ -103,7 +103,7 @@ impl Pool {
 
     /// Sets the number of workers, up to [`MAX_WORKERS`]. Additional workers are started at the next use. Superfluous
     /// workers leave immediately if they are idle, otherwise when they have finished their work. If no workers are to
-    /// remain, they finish the queue first.
+    /// remain, the existing ones finish the queue first.
     pub fn resize(&self, workers: usize) {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -118,7 +118,7 @@ impl Pool {
     /// The caller only has to wait for tasks that a worker has begun. A task may call `fork_join` itself.
     ///
     /// # Panics
-    /// If a task panics, this panics in the same way, when all other tasks have ended.
+    /// If a task panics, this panics in the same way once all other tasks have ended.
     pub fn fork_join(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         match tasks {
             0 => {}
@@ -127,7 +127,8 @@ impl Pool {
         }
     }
 
-    /// Queues a job. Fork-joins have priority over it. If it panics, the panic is counted and the worker continues.
+    /// Queues a job. Fork-joins have priority over jobs. If the job panics, the panic is counted and the worker
+    /// continues.
     ///
     /// # Errors
     /// Returns the job if there is no worker to run it: the pool has none, could not start one, or is shut down.
@@ -163,7 +164,7 @@ impl Pool {
         Some(job) // nobody need be woken: a worker never sleeps while there are jobs
     }
 
-    /// The place where a withdrawn or returned job runs: the calling thread, which waits for it.
+    /// The seat for a job that was withdrawn or returned, and now runs on the calling thread.
     pub fn aside(&self) -> Seat<'_> {
         Seat::aside(self.shared())
     }
@@ -181,7 +182,7 @@ impl Pool {
         }
     }
 
-    /// The metrics, each read on its own, without a lock.
+    /// The metrics. Each is read on its own, without a lock.
     pub fn figures(&self) -> Figures {
         let Some(shared) = self.0.get() else { return Figures::default() };
         let Counters { workers, queued, paused, running, jobs, forks, panics } = &shared.figures;

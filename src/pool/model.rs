@@ -19,7 +19,8 @@ fn marks(tasks: usize) -> Vec<AtomicUsize> {
     (0..tasks).map(|_| AtomicUsize::new(0)).collect()
 }
 
-/// `with_mut` needs exclusive access: loom objects if a task's access didn't happen before.
+/// Checks that each task ran once. `with_mut` needs exclusive access: loom objects if a task's access didn't happen
+/// before it.
 fn assert_once(mut marks: Vec<AtomicUsize>) {
     marks.iter_mut().for_each(|mark| mark.with_mut(|mark| assert_eq!(*mark, 1)));
 }
@@ -35,7 +36,8 @@ fn every_task_runs_once_and_before_the_caller_returns() {
     });
 }
 
-/// The second scope finds workers busy, falling asleep or asleep. A late unpark of the first may still come.
+/// The second scope finds the worker busy, falling asleep or asleep. A late unpark from the first scope may still
+/// arrive.
 #[test]
 fn scopes_follow_each_other() {
     explore(|| {
@@ -56,7 +58,7 @@ fn no_submitted_job_is_slept_over() {
         for _ in 0..2 {
             run_one(&pool);
         }
-        assert_eq!(pool.figures().panics, 0); // loom reports with panics, and the pool catches those of a job
+        assert_eq!(pool.figures().panics, 0); // loom reports errors by panics, and the pool catches panics of a job
     });
 }
 
@@ -87,8 +89,8 @@ fn run_one(pool: &Pool) {
     }
 }
 
-/// When shutdown returns, a job that was accepted has run, and one that wasn't has been returned. After shutdown all
-/// are returned.
+/// When shutdown returns, a job that was accepted has run, and one that wasn't has been returned. After shutdown, all
+/// jobs are returned.
 #[test]
 fn shutdown_runs_a_job_or_never_takes_it() {
     explore(|| {

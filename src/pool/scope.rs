@@ -1,5 +1,5 @@
 //! One fork-join: a task that runs once for each index, on the caller and on helpers. The task is borrowed from the
-//! caller's stack. The one unsafe part is that no helper may use it after the caller has returned.
+//! caller's stack. That is why there is unsafe code: no helper may use the task after the caller has returned.
 
 use super::wait::{lock, spin};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
@@ -10,7 +10,8 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// Shared, because a helper may read `next` long after the caller has returned. It must not use the task then.
+/// The state of one fork-join. It is in an `Arc`, because a helper may read `next` long after the caller has returned.
+/// The helper must not use the task then.
 pub(super) struct Scope {
     task: *const (dyn Fn(usize) + Sync),
     tasks: usize,
@@ -33,8 +34,8 @@ unsafe impl Sync for Scope {}
 
 impl Scope {
     /// Runs `task(0..tasks)`, each index once. When all have ended, returns or resumes the first panic. `post` passes
-    /// the scope to the threads that may help. A job gives other jobs a turn with `pause`, after each task of the
-    /// caller.
+    /// the scope to the threads that may help. If the caller is a job, it calls `pause` after each task that it runs,
+    /// to give other jobs a turn.
     pub(super) fn join(
         tasks: usize,
         task: &(dyn Fn(usize) + Sync),
@@ -73,8 +74,8 @@ impl Scope {
         self.is_of_job
     }
 
-    /// Runs tasks until none is left to claim; the tasks of a job only until there are `news`. Wakes the caller if the
-    /// last task to end was one of them.
+    /// Runs tasks until none is left to claim. If the caller is a job, stops once `news` returns true. Wakes the caller
+    /// if the last task to end was one of these tasks.
     pub(super) fn help(&self, news: impl Fn() -> bool) {
         if self.run(|| !(self.is_of_job && news())) {
             self.caller.unpark();
@@ -82,7 +83,7 @@ impl Scope {
     }
 
     /// Runs tasks until none is left to claim, or `go_on` returns false. Returns whether the last task to end was one
-    /// of them.
+    /// of these tasks.
     fn run(&self, go_on: impl Fn() -> bool) -> bool {
         let mut ran = 0;
         while let Some(index) = self.claim() {
@@ -102,8 +103,8 @@ impl Scope {
         ran > 0 && self.ended.fetch_add(ran, Release) + ran == self.tasks
     }
 
-    /// This isn't an unconditional addition, which could wrap and give out an index twice. Relaxed: the lock with which
-    /// the scope was posted has published what a task reads.
+    /// Claims the next index; `None` if there is none left. An unconditional addition could wrap, and give out an index
+    /// twice. Relaxed: the lock under which the scope was posted has published what a task reads.
     fn claim(&self) -> Option<usize> {
         self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.tasks).then_some(next + 1)).ok()
     }
@@ -119,7 +120,7 @@ impl Scope {
     }
 }
 
-/// Keeps the caller until all tasks have ended, even if it unwinds.
+/// When dropped, runs tasks on the caller, and waits until all tasks have ended, even if the caller unwinds.
 struct Joined<'a>(&'a Scope, Option<&'a dyn Fn()>);
 
 impl Drop for Joined<'_> {

@@ -1,4 +1,5 @@
-//! What callers and workers share: the lock around all pending work, the life of a worker, and the turns of jobs.
+//! The state that callers and workers share: the lock around all pending work, the loop of a worker, and the turns of
+//! jobs.
 //!
 //! A job may last for minutes, and a short one that comes later should not have to wait that long. So between its tasks
 //! a job looks at the clock. If its turn is over and others wait, its thread goes to sleep in the middle of the job,
@@ -25,17 +26,19 @@ use std::time::{Duration, Instant};
 /// Work that nobody waits for. Its argument says where it runs.
 pub type Job = Box<dyn FnOnce(&Seat<'_>) + Send>;
 
-/// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same ticket.
+/// Identifies a queued job, so that it can be [withdrawn](super::Pool::withdraw). No two jobs of a pool have the same
+/// ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
-/// What callers and workers share.
+/// The state that callers and workers share; see the [module](self).
 #[derive(Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
     /// Where workers sleep.
     work: Condvar,
-    /// Changes whenever there may be something to do. Only spinning threads read it, and it doesn't order anything.
+    /// Changes whenever there may be something to do. Spinning workers and helpers of jobs watch it. It doesn't order
+    /// anything.
     news: Figure,
     pub(super) figures: Counters,
 }
@@ -48,20 +51,22 @@ pub(super) struct State {
     pub(super) queue: VecDeque<(Ticket, Job)>,
     /// Jobs that have had a turn, in the order in which their turns ended.
     paused: VecDeque<Paused>,
-    /// Whether the last turn belonged to a job that hadn't begun before.
+    /// Whether the most recent turn was the first turn of a job.
     has_begun_one: bool,
-    /// The last job that was told to run to its end.
+    /// The job that was most recently told to run to its end.
     hurried: Option<Ticket>,
     /// Number of jobs queued so far: the next ticket.
     pub(super) submitted: u64,
     pub(super) threads: Vec<JoinHandle<()>>,
-    /// How many workers there should be, and how many there are. While none are wanted, jobs are refused.
+    /// Number of workers that there should be. While it is 0, jobs are refused.
     pub(super) wanted: usize,
+    /// Number of workers that there are.
     alive: usize,
     /// The number of workers started so far, for their names.
     started: u64,
-    /// Workers that are spinning, and will look for work once more before they sleep; and workers that are asleep.
+    /// Number of workers that are spinning. They look for work once more before they sleep.
     spinning: usize,
+    /// Number of workers that are asleep.
     sleeping: usize,
     pub(super) closed: bool,
 }
@@ -98,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// Starts a worker, unless the system refuses it.
+    /// Starts a worker. Returns false if the system refuses a thread.
     fn start_one(self: &Arc<Shared>, state: &mut State) -> bool {
         let shared = Arc::clone(self);
         let Ok(worker) = thread::spawn(state.started + 1, move || shared.serve()) else { return false };
@@ -130,7 +135,7 @@ impl Shared {
         self.wake(state, tasks - 1);
     }
 
-    /// Makes `helpers` idle workers, or all if there are fewer, look for work.
+    /// Makes `helpers` idle workers look for work, or all idle workers if there are fewer.
     pub(super) fn wake(&self, state: MutexGuard<'_, State>, helpers: usize) {
         self.news.fetch_add(1, Relaxed);
         let (sleeping, needed) = (state.sleeping, helpers.saturating_sub(state.spinning));
@@ -142,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// The life of a worker.
+    /// Runs a worker until it is told to leave.
     fn serve(self: &Arc<Shared>) {
         loop {
             match self.next() {
@@ -166,7 +171,7 @@ impl Shared {
             let seen = self.news.load(Relaxed);
             drop(state);
             // Yields the processor from time to time, because the caller that the worker has just helped may be waiting
-            // for it.
+            // for the processor.
             spin(|| self.news.load(Relaxed) != seen, std::thread::yield_now);
             state = self.lock();
             state.spinning -= 1;
@@ -229,19 +234,19 @@ impl State {
     }
 }
 
-/// How long a job works before other jobs get their turn. Time doesn't pass in a model: every turn is over at once.
+/// How long a job works before other jobs get their turn. In a model, time doesn't pass, so every turn is over at once.
 const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_steps)) { 0 } else { 5 });
 
-/// If there are this many paused jobs, no other job begins. Each keeps a thread, and a container may allow as few as
-/// 100 threads, of which the server needs some for itself and one for a fork. With 1000 clients and no bound there were
-/// up to 1000 threads. With a lower bound, fewer clients with long jobs could keep a short one waiting. In a model, two
-/// jobs reach the bound.
+/// Maximum number of paused jobs. When it is reached, no other job begins. Each paused job keeps a thread, and a
+/// container may allow as few as 100 threads, of which the server needs some for itself and one for a fork. With 1000
+/// clients and no bound, there were up to 1000 threads. With a lower bound, fewer long jobs would suffice to keep a
+/// short one waiting. In a model, two jobs reach the bound.
 const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 
 /// Where a job runs: as one of the workers, or on another thread.
 pub struct Seat<'p> {
     shared: &'p Arc<Shared>,
-    /// The job that takes turns, and when this turn began.
+    /// The ticket of the job, and when its turn began. `None` on another thread, where a job doesn't take turns.
     turn: Option<(Ticket, Cell<Instant>)>,
 }
 
@@ -275,7 +280,7 @@ impl<'p> Seat<'p> {
         }
     }
 
-    /// Gives other jobs their turn, if this job's is over.
+    /// Gives other jobs their turn if this job's turn is over.
     fn pause(&self) {
         let Some((ticket, began)) = &self.turn else { return };
         if began.get().elapsed() >= TURN && self.shared.figures.queued.load(Relaxed) > 0 {
@@ -293,8 +298,8 @@ impl Shared {
         if must_go_on || !state.has_jobs() || state.paused.try_reserve(1).is_err() {
             return;
         }
-        // If there is a worker too many, this one leaves. Otherwise the first paused job, or a new thread, takes its
-        // place.
+        // If there is one worker too many, this one leaves. Otherwise the thread of the first paused job, or a new
+        // thread, takes its place.
         let is_one_too_many = state.alive > state.wanted;
         let is_next = state.is_paused_next();
         if !is_one_too_many && !is_next {
@@ -318,7 +323,8 @@ impl Shared {
         }
     }
 
-    /// Continues a paused job, in place of a worker that leaves.
+    /// Continues the paused job at index `place`. Its thread becomes a worker again, usually in place of one that
+    /// leaves.
     fn resume(&self, state: &mut State, place: usize) {
         let Some(paused) = state.paused.remove(place) else { return };
         state.has_begun_one = false;
@@ -327,8 +333,9 @@ impl Shared {
         paused.thread.unpark();
     }
 
-    /// Lets a job that has begun run to its end: the caller waits for it, or it is about to end. So if it is paused, it
-    /// continues alongside the workers, and one of them leaves later.
+    /// Lets a job that has begun run to its end without giving others a turn, because the caller waits for it, or
+    /// because it was told to stop. If the job is paused, it continues now, as an additional worker, and a worker
+    /// leaves later.
     pub(super) fn hurry(&self, mut state: MutexGuard<'_, State>, ticket: Ticket) {
         state.hurried = Some(ticket);
         if let Some(place) = state.paused.iter().position(|paused| paused.ticket == ticket) {

@@ -1,4 +1,4 @@
-//! How a worker is started: with a name, and with the signals of the process blocked.
+//! Starts workers, each with a name and with the signals of the process blocked.
 
 use crate::sync::thread::{Builder, JoinHandle};
 use std::io;
@@ -20,9 +20,9 @@ pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
     false
 }
 
-/// A thread inherits the signal mask of the thread that starts it. If it blocked signals by itself, some could arrive
-/// before that. Faults stay unblocked: they go to the thread that causes them, and if they were blocked, they would
-/// kill the process without the report that its handler writes.
+/// Runs `start` with signals blocked. A thread inherits the signal mask of the thread that starts it. If the new thread
+/// blocked signals itself, some could arrive before that. Faults stay unblocked: they go to the thread that causes
+/// them, and if they were blocked, they would kill the process without the report that its handler writes.
 #[cfg(all(unix, not(miri)))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     use std::mem::MaybeUninit;
@@ -44,7 +44,7 @@ fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     started
 }
 
-/// Miri has no signals either.
+/// Runs `start` without blocking anything: Miri and systems other than Unix don't have these signals.
 #[cfg(any(not(unix), miri))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     start()

@@ -1,17 +1,16 @@
-//! How the threads of a pool wait: for a lock, and for news.
+//! Functions by which the threads of a pool wait for a lock and for news.
 
 use crate::sync::{Mutex, MutexGuard};
 use std::hint::spin_loop;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// How long a thread watches for news before it sleeps: an idle worker, and a caller whose tasks are all taken. It is
-/// about the cost of waking the thread. A worker began a task after 1.2 µs if it was spinning, and after 8 µs if it
-/// slept.
+/// How long an idle worker, or a caller whose tasks are all claimed, watches for news before it sleeps. Waking a thread
+/// takes about as long: a worker began a task after 1.2 µs if it was spinning, and after 8 µs if it slept.
 const SPIN: Duration = Duration::from_micros(5);
 
-/// Takes a lock, poisoned or not. No code that may panic runs under these locks, so the data behind them is always
-/// consistent.
+/// Takes a lock, poisoned or not. No code that may panic runs under these locks, so the data that they protect is
+/// always consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,15 +2,16 @@
 
 use crate::params::limits;
 
-/// Minimum number of bits per fingerprint. With 6 bits, a fingerprint has 63 other windows to move to. With 4 bits, one
-/// in 10,000 tables for 50 to 400 items becomes full early.
+/// Minimum number of bits per fingerprint. With 6 bits, there are 63 or 64 fingerprints, so items can move by as many
+/// distances. With 4 bits, one in 10,000 tables for 50 to 400 items becomes full early.
 const LEAST_BITS: u32 = 6;
 
 /// Additional cells in every table. Without them, a small table would be full if a few items happened to share their
 /// windows.
 const SPARE: u64 = 24;
 
-/// Cells per sector. A write waits while a sector is cleaned, and the words of the sectors need 0.2% of the memory.
+/// Cells per sector. A write waits while a sector is cleaned, so sectors mustn't be large. One word per sector needs
+/// 0.2% of the memory.
 pub const SECTOR: u64 = 2048;
 
 /// Maximum number of bits per cell: one word.
@@ -32,7 +33,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table that has no cells yet. They will have a count of `payload` bits, or belong to `generations` generations.
+    /// A table without cells. Its cells will have a count of `payload` bits, or belong to `generations` generations.
     pub(crate) fn of(payload: u32, generations: u16) -> Table {
         let payload = if generations == 0 { payload } else { bits_of_number(generations) };
         Table { payload, generations, ..Table::default() }
@@ -42,9 +43,9 @@ impl Table {
     /// too many bits.
     pub(super) fn smallest(self, capacity: u64, error_rate: f64) -> Option<Table> {
         let Table { payload, .. } = self;
-        // Spare cells let an add to a nearly full table find room. Counting tables have more of them, because items are
-        // added and deleted while these tables are full. With 6.25% spare cells, such an add moves four times as many
-        // fingerprints as with 10%.
+        // Spare cells let an add to a nearly full table find room. Tables with counts or generations have more of them,
+        // because items come and go while these tables are full. With 6.25% spare cells, such an add moves four times
+        // as many fingerprints as with 10%.
         let room = if payload == 0 { capacity.div_ceil(16) } else { capacity.div_ceil(10) };
         let least = capacity + room + SPARE;
         let identities = -1.0 / libm::expm1(libm::log1p(-error_rate) / capacity as f64);
@@ -97,7 +98,8 @@ impl Table {
         self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)
     }
 
-    /// Number of generations by which a sector may lag: this many generation numbers are neither alive nor in use.
+    /// Number of generations by which the cleaning of a sector may lag: this many generation numbers are neither alive
+    /// nor in use.
     #[inline(always)]
     pub fn slack(self) -> u64 {
         (1 << self.payload) - u64::from(self.generations)
@@ -137,7 +139,7 @@ impl Table {
         libm::log1p(-used / self.identities()) / libm::log1p(-1.0 / self.identities())
     }
 
-    /// Whether this is a table that can have been created.
+    /// Whether a table with these sizes can have been created.
     pub(super) fn is_valid(self) -> bool {
         (LEAST_BITS..=MOST_WIDTH - 2 - self.payload).contains(&self.fingerprint)
             && self.cells > SPARE
@@ -147,8 +149,8 @@ impl Table {
     }
 }
 
-/// Bits for generation numbers, which are stored modulo a power of two. A sixteenth of the numbers, but at least one,
-/// stays unused, so that with many generations a sector is cleaned only once in several rotations.
+/// Bits for generation numbers, which are stored modulo a power of two. At least a sixteenth of the numbers, and at
+/// least one, stays unused, so that with many generations a sector is cleaned only once in several rotations.
 fn bits_of_number(generations: u16) -> u32 {
     let fits = |bits: &u32| (1 << bits) - u32::from(generations) >= ((1 << bits) / 16).max(1);
     (1..u16::BITS).find(|bits| 1 << bits > u32::from(generations) && fits(bits)).unwrap_or(u16::BITS)

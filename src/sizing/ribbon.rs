@@ -25,9 +25,9 @@ pub const BUILD_BYTES: u64 = 30;
 /// are, the more likely it is that too many of them are close together somewhere.
 const MORE_FOR_DOUBLE: u64 = 227;
 
-/// Subtracted from these additional rows, because small filters don't need more rows than items. Another round of
-/// mixing was needed by 39 of 600 builds with 100,000 items, and by 35 of 300 builds with a million items. None needed
-/// more than three additional rounds.
+/// Subtracted from the additional rows, because small filters don't need more rows than items. Another round of mixing
+/// was needed by 39 of 600 builds with 100,000 items, and by 35 of 300 builds with a million items. None needed more
+/// than three additional rounds.
 const LESS: u64 = 1558;
 
 /// The sizes of a ribbon filter: a table of bits in rows and columns. The first `wide` blocks have one more column than
@@ -37,7 +37,7 @@ const LESS: u64 = 1558;
 pub struct Ribbon {
     /// Number of all blocks.
     pub blocks: u64,
-    /// Number of blocks with all columns. The other blocks lack the last one.
+    /// Number of blocks with all columns. The other blocks lack the last column.
     pub wide: u64,
     /// Number of columns.
     pub columns: u32,
@@ -81,7 +81,7 @@ impl Ribbon {
         (self.blocks - (SPAN - 1)) * BLOCK
     }
 
-    /// Number of the first word of a block.
+    /// Index of the first word of a block.
     #[inline(always)]
     pub fn word(self, block: u64) -> u64 {
         block * u64::from(self.columns - 1) + block.min(self.wide)

@@ -10,7 +10,7 @@ use crate::spelling::spelling;
 /// Bits per block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
 
-/// Minimum number of bits per shard if there are several shards, even if few items would need less. A shard's tally
+/// Minimum number of bits per shard if there are several shards, even if the items would need fewer. A shard's tally
 /// needs 128 bytes, half of this minimum. With shards of one word, the tallies would need 16 times the memory of the
 /// cells. In the loom models a shard can be one word, so that loom can try all its values.
 pub(super) const LEAST_SHARD_BITS: u64 = if cfg!(all(loom, test)) { 64 } else { 2048 };
@@ -113,7 +113,7 @@ impl Shape {
         }
     }
 
-    /// Whether a cell in use represents one item, as in FUSE, RIBBON and a list.
+    /// Whether this is the shape of a static filter, or of the list from which one is built.
     pub fn is_static(&self) -> bool {
         self.layout.is_static()
     }
@@ -194,7 +194,7 @@ impl Shape {
     }
 
     /// Number of distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all cells are set,
-    /// any larger number is possible; this returns the number with which one unset cell is expected.
+    /// there is no upper bound; this returns the number with which one unset cell is expected.
     pub fn items_at(&self, fill: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.items_at(fill * self.cells as f64);

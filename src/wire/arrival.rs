@@ -50,8 +50,8 @@ impl Place {
     }
 }
 
-/// Maximum size of a waiting part in bytes. It is one page, because words are sparse in units of a page and parts of
-/// zeros don't need to wait.
+/// Maximum size of a waiting part in bytes. It is one page: parts of zeros don't need to wait, because a page of zeros
+/// among the words needs no memory.
 const BLOCK: usize = 4096;
 
 /// Approximate memory overhead of a map entry in bytes, excluding the bytes that it refers to.
@@ -65,7 +65,7 @@ pub(super) enum Allocation {
     /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends little more than
     /// a head uses little memory. After that, each arriving part moves at least as many waiting bytes into the words as
     /// it has itself. So no bytes are left waiting when the last part has arrived, and no call does more than a few
-    /// times the work that its bytes justify.
+    /// times the work of placing its own bytes.
     InProportion,
 }
 
@@ -79,14 +79,14 @@ pub(super) struct Arrival {
     words: Option<Words>,
     /// Parts that aren't in the words yet, by offset. They don't overlap.
     waiting: BTreeMap<u64, Vec<u8>>,
-    /// Total bytes of these parts.
+    /// Total bytes of the waiting parts.
     waiting_bytes: u64,
     /// What has arrived: disjoint ranges as start → end, with gaps between them.
     covered: BTreeMap<u64, u64>,
-    /// Total bytes of these ranges.
+    /// Total bytes of the ranges in `covered`.
     arrived: u64,
     census: Census,
-    /// The ranges that are in the words, including zeros. Used only if cells can cross the boundaries of parts.
+    /// The ranges that are in the words or contain only zeros. Used only if cells can cross the boundaries of parts.
     placed: BTreeMap<u64, u64>,
 }
 
@@ -219,8 +219,8 @@ impl Arrival {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
-    /// Places the waiting parts that overlap this range. The range has arrived again, and its new bytes must be written
-    /// last.
+    /// Places the waiting parts that overlap this range. The range has arrived again, so its new bytes must be written
+    /// after them.
     fn place_under(&mut self, start: u64, end: u64) {
         while let Some(first) = self.last_from(start, end) {
             let Some(part) = self.waiting.remove(&first) else { break };
@@ -430,7 +430,7 @@ mod tests {
             let cells = (words - 1) * 64 / (fingerprint + 2);
             let table = Table { cells, fingerprint: fingerprint as u32, ..Table::default() };
             let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
-            // In the first slot of the first window of the cell. No window begins at the last cell.
+            // Puts a fingerprint into the first cell of its first window. No window begins at the last cell.
             for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {
                 let bit = (cell * u64::from(table.width())) as usize;
                 bits[bit / 8] |= 1 << (bit % 8);

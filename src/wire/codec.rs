@@ -1,4 +1,4 @@
-//! What the headers of all kinds have in common: the kind numbers, and how plain structs become bytes.
+//! Shared by the headers of all kinds: the numbers of the kinds, and the conversion of plain structs to bytes and back.
 
 use super::error::DecodeError;
 use bincode::Options;

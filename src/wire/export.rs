@@ -13,7 +13,7 @@ pub struct Export<'f> {
 /// One part of the bytes.
 enum Part<'f> {
     Fields(Vec<u8>),
-    /// The first bytes of a link's bits, as many as the number says.
+    /// The first bytes of a link's bits. The number says how many.
     Bits(&'f Link, BitOrder, u64),
 }
 
@@ -51,7 +51,7 @@ impl<'f> Export<'f> {
     pub fn new(filter: &'f Foreign) -> Option<Export<'f>> {
         let link = filter.links().first()?;
         let spec = link.spec();
-        // A server's bitmap, no longer than necessary.
+        // A server's bitmap, without the bytes that round it up to whole words.
         let bitmap = || vec![Part::Bits(link, BitOrder::Highest, spec.bytes)];
         let file = |fields, order| vec![Part::Fields(fields), Part::Bits(link, order, link.words().bytes())];
         let parts = match filter.scheme() {

@@ -1,4 +1,4 @@
-//! The head: an envelope that is parsed by hand, then the header of the filter's kind. Headers are plain structs of
+//! The head: an envelope that is parsed manually, then the header of the filter's kind. Headers are plain structs of
 //! fixed-size integers that bincode reads and writes.
 //!
 //! ```text
@@ -43,7 +43,7 @@ pub(super) fn stamp(filter: FilterRef<'_>, dump_number: u16) -> u32 {
     kind::stamp(filter) ^ u32::from(dump_number)
 }
 
-/// Reads and validates a head. All untrusted bytes go through this gate. Also returns the stamp of the head's chunks.
+/// Reads and validates a head. Also returns the stamp of the chunks that belong to it.
 pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
     let short = DecodeError::Length("head");
     let mut rest = bytes;

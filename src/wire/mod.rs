@@ -4,9 +4,8 @@
 //! without sharing any code with this crate. A filter is written as *pieces*: one head, then chunks of its cells. Every
 //! piece carries its own checksum. Each medium separates the pieces in its own way; a file simply concatenates them.
 //!
-//! Reading goes through one gate: [`Decoder::new`] validates the whole head before any cell is allocated, and the
-//! geometry is derived only from validated parameters. The checksum only detects accidental damage. Safety comes from
-//! validation.
+//! [`Decoder::new`] validates the whole head before any cell is allocated, and the geometry is derived only from
+//! validated parameters. This is what makes untrusted bytes safe. Checksums only detect accidental damage.
 //!
 //! ```
 //! use bloomery::wire::{Decoder, Encoder};

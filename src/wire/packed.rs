@@ -27,7 +27,8 @@ use crate::sync::Ordering::Relaxed;
 enum Form {
     /// The cells unchanged.
     Whole = 0,
-    /// For each set bit, the distance to the previous set bit. Used if most bytes are 0.
+    /// For each set bit, the number of unset bits since the previous set bit. Used if there are fewer set bits than
+    /// bytes.
     Positions = 1,
 }
 
@@ -106,7 +107,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     head.build(arrays)
 }
 
-/// Sets the bits at these positions, and returns the number of positions.
+/// Sets the bits that cells in the form [`Form::Positions`] stand for, and returns their number.
 fn place_ones(body: &mut [u8], mut positions: &[u8]) -> Option<u64> {
     let (mut next, mut ones) = (0u64, 0u64);
     while !positions.is_empty() {

@@ -5,7 +5,7 @@
 //! length   name of the type, 9 characters of 6 bits, and the encoding, 10 bits
 //!          for each string of the value:
 //! length     5, a string follows
-//! length     its length; or 0xC3, its packed length, its length, and it is packed
+//! length     its length; for a packed string, 0xC3, its packed length, and its length
 //!            the string
 //! u8       0, the end
 //! u16      version of the RDB format, little-endian

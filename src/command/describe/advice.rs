@@ -7,30 +7,31 @@ use crate::filter::usage::{Observed, Span};
 use crate::filter::{CuckooSpec, Summary};
 use crate::params::LayoutChoice;
 
-/// From 8 layers on, rebuilding a chain pays off. With expansion 2 it has then grown to 255 times its first
-/// capacity, and a test of an absent item looks at all layers.
+/// Number of layers at which rebuilding a chain pays off. With expansion 2, a chain of 8 layers has 255 times its first
+/// capacity. A test of an absent item looks at all layers.
 const MANY_LAYERS: u64 = 8;
 
-/// An observed error rate this many times the promise is an incident. With a promise of 1%, a filter reaches it at
-/// 1.5 times its capacity.
+/// An observed error rate of more than this many times the promise is an incident. With a promise of 1%, a filter
+/// reaches this rate at 1.5 times its capacity.
 const FAR_ABOVE: f64 = 5.0;
 
-/// An observed error rate this many times the one that follows from the cells isn't an accident: with [`ENOUGH_FALSE`]
-/// false answers it is four standard deviations above.
+/// An observed error rate of more than this many times the one that follows from the cells isn't chance if there are at
+/// least [`ENOUGH_FALSE`] false answers: fewer than half of them were to be expected.
 const DRIFT: f64 = 2.0;
 
-/// Minimum number of false answers for a rate to be trusted. With 20, its standard deviation is a fifth.
+/// Minimum number of false answers for a rate to be trusted. With 20, the standard deviation is a fifth of the rate.
 const ENOUGH_FALSE: u64 = 20;
 
-/// Above this share of the counters in use, saturated counters are no longer an accident.
+/// Maximum share of saturated counters, among those in use, that can be put down to chance.
 const SATURATING: f64 = 0.01;
 
-/// Fills vary: a filter at its capacity is a few percent above or below its promise.
+/// There is advice only if the error rate exceeds this many times the promised rate. Fills vary, so even a filter at
+/// its capacity is a few percent above or below its promised rate.
 const TOLERANCE: f64 = 1.5;
 
-/// Fill of a cuckoo filter from which adds are refused, by slots of a bucket. Measured with the default of 20 moves and
-/// 1,000 to 1,000,000 items: the first refusal came at 0.39 to 0.60 with one slot, 0.883 to 0.890 with two, 0.950 with
-/// three, 0.973 to 0.984 with four, 0.996 to 0.999 with eight.
+/// The fill at which a cuckoo filter begins to refuse adds, by its number of slots per bucket. Measured with the
+/// default of 20 moves and 1,000 to 1,000,000 items: the first refusal came at 0.39 to 0.60 with one slot, 0.883 to
+/// 0.890 with two, 0.950 with three, 0.973 to 0.984 with four, and 0.996 to 0.999 with eight.
 pub(super) fn first_refusal(bucket_size: u8) -> f64 {
     match bucket_size {
         0 | 1 => 0.39,
@@ -43,7 +44,7 @@ pub(super) fn first_refusal(bucket_size: u8) -> f64 {
 /// The time span over which the observed error rate is measured.
 pub(super) const SPAN: Span = Span::Hour;
 
-/// The lines as a reply.
+/// The lines of advice as a reply.
 pub(super) fn lines(advice: &[String]) -> Reply {
     Reply::Array(advice.iter().map(|line| line.as_str().into()).collect())
 }
@@ -71,7 +72,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
     };
     let generations = summary.window.map_or(1, |window| u64::from(window.generations));
     let room = rebuild(needed.div_ceil(generations));
-    // In a window, the newest generation is what gets full, unless all share a table.
+    // In a window, the newest generation is what gets full, unless all generations share a table.
     let is_table = summary.layout == Some(LayoutChoice::Fingerprint);
     let window = summary.window.filter(|_| !is_table);
     let full = match (window, summary.layers.first(), summary.on_full) {
@@ -120,7 +121,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
         ));
     }
     if let Some(promise) = summary.error_rate {
-        // For a full filter, the first line says why it is full.
+        // If the filter is full or over capacity, the first line says so already.
         if !is_full && summary.error_rate_now > TOLERANCE * promise {
             advice.push(format!(
                 "fuller than promised: the error rate is {} now, and {} was promised; {room}",
@@ -128,14 +129,14 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
                 general(promise)
             ));
         }
-        // At the beginning of the hour, there may have been generations that have since left the window.
+        // Some of the answers in the last hour may have come from generations that have since left the window.
         let explained = if is_chain { summary.error_rate_now } else { summary.error_rate_now.max(promise) };
         advice.extend(on_observed(promise, explained, observed));
     }
     advice
 }
 
-/// The advice that follows from the checked answers. The cells explain an error rate of `explained`.
+/// The advice that follows from the checked answers. `explained` is the error rate to be expected from the cells.
 fn on_observed(promise: f64, explained: f64, observed: Observed) -> Option<String> {
     let rate = observed.error_rate().filter(|_| observed.wrong >= ENOUGH_FALSE)?;
     if rate > FAR_ABOVE * promise {

@@ -7,7 +7,7 @@ use crate::command::reply::{Numbers, Reply};
 use crate::filter::{Cuckoo, FilterRef};
 use std::ffi::CStr;
 
-/// `CF.INFO key [FULL]`. With FULL it is CF.STATS.
+/// `CF.INFO key [FULL]`. With FULL, it does the same as CF.STATS.
 pub(in crate::command) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     match call.argc() {
         2 => {
@@ -42,7 +42,7 @@ pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, Comm
     Ok(Reply::Map(fields))
 }
 
-/// RedisBloom's fields.
+/// The fields of CF.INFO, which are RedisBloom's.
 fn brief(filter: &Cuckoo) -> Numbers {
     const NAMES: [&CStr; 8] = [
         c"Size",

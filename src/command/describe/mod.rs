@@ -19,8 +19,9 @@ use number::general;
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 
-/// Layers that BF.STATS describes one by one: the newest ones, which contain most items. A filter has more only if it
-/// was loaded with them, merged from many, or has grown ten thousand times with expansion 1.
+/// Maximum number of layers that BF.STATS describes individually. These are the newest layers, which contain most
+/// items. A native filter has more only if it was loaded with them, was merged from many filters, or has grown to
+/// millions of times its first capacity with expansion 1.
 const MOST_LAYERS: usize = 128;
 
 /// Fields of a map, in order.
@@ -33,7 +34,7 @@ pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 /// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY | FULL]`. With
-/// FULL it is BF.STATS.
+/// FULL, it does the same as BF.STATS.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 3 {
         return Err(CommandError::Arity);
@@ -54,7 +55,8 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// `BF.STATS key`. Clients register parsers for RedisBloom's five fields of BF.INFO, and fail on more fields.
+/// `BF.STATS key`. By default, BF.INFO replies with RedisBloom's five fields only, because clients have parsers for
+/// these, which fail on more fields.
 pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     // There may be many layers.
     call.may_be_long();
@@ -65,7 +67,8 @@ pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Map(full(call.arg(1), &summary, live, filter.allocated() as u64, call.now_ms())))
 }
 
-/// Names of RedisBloom's five fields, the arguments that select them, and their values.
+/// Names of the five fields that BF.INFO has in RedisBloom. [`WORDS`] are the arguments that select them, and
+/// [`VALUES`] compute their values.
 const NAMES: [&CStr; 5] =
     [c"Capacity", c"Size", c"Number of filters", c"Number of items inserted", c"Expansion rate"];
 const WORDS: [&str; 5] = ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
@@ -129,7 +132,7 @@ fn full(key: &[u8], summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u
     let observed = live.usage_so_far().observed(now_ms, advice::SPAN);
     fields.push(("Advice", advice::lines(&advice::on(key, summary, observed))));
     let unlisted = summary.layers.len().saturating_sub(MOST_LAYERS);
-    // The generations of a window begin with the newest.
+    // A window's generations are listed from newest to oldest, other layers from oldest to newest.
     let (before, after) = if summary.window.is_some() { (0, unlisted) } else { (unlisted, 0) };
     let listed = summary.layers.get(before..summary.layers.len().saturating_sub(after)).unwrap_or_default();
     fields.push(("Layers", Reply::Array(listed.iter().map(layer).collect())));

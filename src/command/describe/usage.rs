@@ -18,7 +18,7 @@ pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, C
     Ok(Reply::Ok)
 }
 
-/// The fields of BF.STATS.
+/// The fields of BF.STATS about how a filter is used.
 pub(super) fn fields(live: LiveRef<'_>, now_ms: u64) -> [(&'static str, Reply); 5] {
     let usage = live.usage_so_far();
     let tests = usage.tests();

@@ -7,13 +7,13 @@ use crate::command::reply::Reply;
 use crate::filter::LiveRef;
 use crate::params::Family;
 
-/// The field that `word` names.
+/// The value of the field that `word` names.
 pub(super) fn field<'a, C: Call<'a>>(
     call: &C,
     word: &[u8],
     live: LiveRef<'_>,
 ) -> Result<Reply, CommandError> {
-    // Fields of filters that grow.
+    // For fields that only growing filters have.
     let of_scaling = |value: &dyn Fn() -> Reply| match live.expansion() {
         Some(_) => Ok(value()),
         None => Err(CommandError::ValkeyBloom("ERR invalid information value")),

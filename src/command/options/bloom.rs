@@ -22,7 +22,7 @@ pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
     if rate < limits::MIN_ERROR_RATE { Err(CommandError::ErrorRateTooSmall) } else { Ok(rate) }
 }
 
-/// The capacity of BF.RESERVE. Memory is what limits it, not this function.
+/// The capacity of BF.RESERVE. In practice, memory limits it further than [`limits::MAX_CAPACITY`] does.
 pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     let capacity = integer(bytes).ok_or(CommandError::BadCapacity)?;
     let capacity =
@@ -96,7 +96,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
-/// Refuses to create an empty filter that would stay empty.
+/// Refuses to create an empty filter of a static layout, because it would stay empty.
 fn refuse_static(layout: LayoutChoice) -> Result<(), CommandError> {
     if !layout.is_static() {
         return Ok(());
@@ -120,7 +120,8 @@ pub(in crate::command) enum New {
     Bloomery(Spec),
     /// A filter of ours that the server's primary has created, with its seed.
     Sent(Spec),
-    /// A filter of ours that a BF.RESERVE creates on replicas; a window begins now. It gets a random seed.
+    /// A filter of ours whose creation is replicated as a BF.RESERVE. It gets a random seed. If it is a window, its
+    /// generation 0 begins now.
     Reserved(Spec),
     /// A filter of RedisBloom, on a server that obeys one.
     RedisBloom(ChainSpec),
@@ -128,8 +129,9 @@ pub(in crate::command) enum New {
     ValkeyBloom(ValkeySpec),
 }
 
-/// The filter that an add to a missing key creates. Bloomery replicates a creation before an add, so a primary that
-/// sends such an add is RedisBloom. Its replicas also go by their own configuration.
+/// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items or
+/// together with them, so a primary that sends such an add is RedisBloom. RedisBloom's replicas also use their own
+/// configuration.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
     let settings = call.settings();
     if call.obeys() {
@@ -149,7 +151,8 @@ pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
     }
 }
 
-/// Reads the options. `own` sees each word first, and consumes the options that only this command has.
+/// Reads the options. `own` is called with each word first. It consumes the options that only the running command has,
+/// and then returns true.
 fn reserve_options<'a, 'c, C: Call<'a>>(
     mut words: Arguments<'c, C>,
     mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
@@ -244,7 +247,7 @@ fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, Command
 }
 
 impl ReserveOptions<'_> {
-    /// Replaces a TTL with the window that it stands for.
+    /// Replaces a TTL with the window that it stands for. Returns its number of steps, which is 1 without a TTL.
     fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
         let Some(ttl_ms) = self.ttl_ms else {
             return match self.steps {
@@ -277,7 +280,8 @@ impl ReserveOptions<'_> {
         }
     }
 
-    /// EXPANSION 0 is RedisBloom's other spelling of NONSCALING.
+    /// Whether any option asks for a filter that scales. EXPANSION 0 doesn't: it is RedisBloom's other spelling of
+    /// NONSCALING.
     fn asks_to_scale(&self) -> bool {
         self.expansion.is_some_and(|expansion| expansion > 0)
             || self.tightening.is_some()
@@ -298,8 +302,8 @@ impl ReserveOptions<'_> {
 }
 
 /// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Properties that the
-/// options don't specify stay as they are, if they are known. The capacity becomes the one that has turned out to be
-/// necessary. Only a static filter may begin in an empty key.
+/// options don't specify stay as they are, if they are known. Without CAPACITY, the capacity is the one that has turned
+/// out to be necessary. Only the rebuild of a static filter may begin in an empty key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
     live: Option<LiveRef<'_>>,
@@ -391,8 +395,8 @@ fn at_least(capacity: u64, items: u64, estimate: u64) -> u64 {
 /// The native filter that comes closest to another system's.
 fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     let capacity = at_least(filter.capacity(), filter.items(), filter.estimate());
-    // A bitmap has no promise. Its rate is computed for a half-full bitmap, which is also where its capacity is
-    // set.
+    // A bitmap has no promised error rate, so the rate of a half-full bitmap is used. A bitmap's capacity is also
+    // defined as the number of items at which it is half full.
     let half_full = || filter.links().first().map_or(0.5, |link| link.spec().error_rate);
     let error_rate = filter.error_rate().unwrap_or_else(half_full).clamp(limits::MIN_ERROR_RATE, 0.5);
     let takes_all = filter.growth() == Growth::Bitmap;
@@ -451,8 +455,8 @@ fn family(
             Some(OnFull::Error) => Overflow::Error,
             Some(OnFull::Saturate) => Overflow::Saturate,
             Some(OnFull::Rotate) => Overflow::Rotate,
-            // A stream should not stop because one hour was busier than planned. A table has no room beyond its
-            // capacity.
+            // By default, no items are refused: a stream should not stop because one hour was busier than planned. A
+            // table has no room beyond its capacity, so it rotates.
             _ if is_table => Overflow::Rotate,
             _ => Overflow::Saturate,
         };
@@ -488,7 +492,8 @@ fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
     u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
 }
 
-/// The spec of another filter. The numbers in the command must agree with it.
+/// The spec of another filter, for LIKE. The error rate and the capacity in the command must be the same as that
+/// filter's.
 fn like<'a, C: Call<'a>>(
     call: &C,
     index: usize,
@@ -507,8 +512,9 @@ fn like<'a, C: Call<'a>>(
 }
 
 /// The arguments of BF.RESERVE after the key that create a filter of this spec on any server, whatever its
-/// configuration. SHARDS, LAYOUT and HASH may be left out where they are BF.RESERVE's defaults, which no configuration
-/// changes; a rebuild would take the live filter's instead.
+/// configuration. If `leave_out` is true, SHARDS, LAYOUT and HASH are left out if they have BF.RESERVE's defaults,
+/// which don't depend on the configuration. In a BF.REBUILD, they can't be left out, because their defaults there are
+/// the live filter's values.
 pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
     use Word::{Hex, Number, Real, Text};
     let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
@@ -549,10 +555,10 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     words
 }
 
-/// The argument of BF.INSERT between the key and the items that creates the filter which an add has created. This takes
-/// one short command. A BF.RESERVE before the add would make it four, with MULTI and EXEC around them. Only a server
-/// that obeys reads it, see [`redisbloom::insertion`](super::redisbloom::insertion). It has every parameter in which
-/// such a filter can differ.
+/// The argument of BF.INSERT, between the key and the items, with which a replica creates the filter that an add has
+/// created here. It contains every parameter in which such filters can differ. This way, one short command is enough. A
+/// BF.RESERVE before the add would make it four, with MULTI and EXEC around the two. Only a server that obeys reads
+/// this argument; see [`redisbloom::insertion`](super::redisbloom::insertion).
 pub(in crate::command) fn sent(spec: &Spec) -> Created {
     let mut sent = sent_before_capacity(spec);
     sent.numbers.insert(0, Word::Number(spec.capacity));
@@ -579,13 +585,13 @@ pub(in crate::command) struct Insertion {
     pub(in crate::command) create: bool,
     /// The capacity that a newly created filter must be able to reach.
     pub(in crate::command) scale_to: Option<u64>,
-    /// Argument of the first item.
+    /// The index of the first item among the arguments.
     pub(in crate::command) first_item: usize,
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in
 /// RedisBloom, the last of several equal options wins, and options are checked even if the key exists. With one of
-/// valkey-bloom's options, `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, there may be no ITEMS.
+/// valkey-bloom's options, `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, ITEMS may be missing.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);

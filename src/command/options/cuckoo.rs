@@ -1,5 +1,6 @@
-//! Options of CF.RESERVE and CF.INSERT. Capacity and bucket size determine the geometry: a sub-filter's number of
-//! buckets is the next power of two. An expansion is also rounded up to a power of two.
+//! Options of CF.RESERVE and CF.INSERT. The number of buckets in the first sub-filter is the capacity divided by the
+//! bucket size, rounded down to a whole number and then up to a power of two. An expansion is also rounded up to a
+//! power of two.
 
 use super::{Arguments, choice, integer, printable, seed, upper};
 use crate::command::call::{Call, Created, Word, Words};
@@ -10,7 +11,7 @@ use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 use smallvec::SmallVec;
 
-/// Refusals in RedisBloom's words.
+/// A refusal in RedisBloom's words.
 const fn refuse(text: &'static str) -> CommandError {
     CommandError::RedisBloom(text)
 }
@@ -68,12 +69,12 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
     }
 }
 
-/// At least two buckets. Memory is what limits the capacity, not this function.
+/// The capacity, if it is at least that of two buckets. There is no upper limit here.
 fn capacity_for(items: i64, bucket_size: u8) -> Option<u64> {
     u64::try_from(items).ok().filter(|items| *items >= u64::from(bucket_size).saturating_mul(2))
 }
 
-/// The filter that CF.RESERVE creates without options, without its seed.
+/// The configured parameters of a new filter. It has no seed yet.
 fn default_spec(settings: &Settings) -> CuckooSpec {
     CuckooSpec {
         capacity: settings.cuckoo_initial_size,
@@ -86,14 +87,15 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
     }
 }
 
-/// The filter that an add to a missing key creates, without its seed. Bloomery replicates a creation before an add, so
-/// a primary that sends such an add is RedisBloom. Its replicas also go by their own configuration.
+/// The filter that an add to a missing key creates, without its seed. Bloomery replicates a filter's creation before
+/// its first items or together with them, so a primary that sends such an add is RedisBloom. RedisBloom's replicas also
+/// use their own configuration.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     let origin = if call.obeys() { Origin::RedisBloom } else { Origin::Bloomery };
     CuckooSpec { origin, ..default_spec(&call.settings()) }
 }
 
-/// RedisBloom's filters have no seed.
+/// Gives the spec of a native filter a random seed. RedisBloom's filters have no seed.
 pub(in crate::command) fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
     if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
 }
@@ -119,8 +121,8 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     words
 }
 
-/// The argument after the key that creates a filter that [is plain](is_plain): of CF.INSERT, before the first items, or
-/// the only one of CF.RESERVE. See [`bloom::sent`](super::bloom::sent).
+/// The argument after the key that makes CF.INSERT or CF.RESERVE create a [plain](is_plain) filter. In CF.INSERT, the
+/// first items follow it. In CF.RESERVE, it is the only one. See [`bloom::sent`](super::bloom::sent).
 pub(in crate::command) fn sent(spec: &CuckooSpec) -> Created {
     let numbers = [spec.capacity, spec.bucket_size.into(), spec.max_iterations.into(), spec.expansion.into()];
     Created { numbers: SmallVec::from_buf(numbers.map(Word::Number)), seed: spec.seed.low }
@@ -135,10 +137,10 @@ pub(in crate::command) fn is_plain(spec: &CuckooSpec) -> bool {
 pub(in crate::command) struct Insertion {
     /// The filter that a missing key gets, if a primary has sent it.
     pub(in crate::command) new: Option<CuckooSpec>,
-    /// Capacity of the filter that a missing key gets, if it isn't the configured one.
+    /// Capacity of the filter that a missing key gets, if the command specifies one.
     pub(in crate::command) capacity: Option<u64>,
     pub(in crate::command) create: bool,
-    /// Argument of the first item.
+    /// The index of the first item among the arguments.
     pub(in crate::command) first_item: usize,
 }
 

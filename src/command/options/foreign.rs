@@ -11,11 +11,11 @@ pub(in crate::command) struct ItemsOption {
     name: &'static str,
     takes: &'static str,
     encodings: &'static [Encoding],
-    /// Its word for bytes.
+    /// The option's word for bytes.
     bytes: &'static str,
 }
 
-/// Guava's.
+/// Guava's option.
 pub(in crate::command) const FUNNEL: ItemsOption = ItemsOption {
     name: "FUNNEL",
     takes: "BYTES, UTF16, LONG or INT",
@@ -23,7 +23,7 @@ pub(in crate::command) const FUNNEL: ItemsOption = ItemsOption {
     bytes: "BYTES",
 };
 
-/// Parquet's.
+/// Parquet's option.
 pub(in crate::command) const TYPE: ItemsOption = ItemsOption {
     name: "TYPE",
     takes: "BYTES, LONG or INT",
@@ -31,7 +31,7 @@ pub(in crate::command) const TYPE: ItemsOption = ItemsOption {
     bytes: "BYTES",
 };
 
-/// Redisson's.
+/// Redisson's option.
 pub(in crate::command) const CODEC: ItemsOption = ItemsOption {
     name: "CODEC",
     takes: "STRING, JSON or KRYO5",
@@ -43,12 +43,12 @@ pub(in crate::command) const CODEC: ItemsOption = ItemsOption {
 const NO_OPTION: ItemsOption = ItemsOption { name: "", takes: "", encodings: &[Encoding::Bytes], bytes: "" };
 
 impl ItemsOption {
-    /// The word for these items.
+    /// The word for items with this encoding.
     pub(in crate::command) fn word(&self, encoding: Encoding) -> &'static str {
         if encoding == Encoding::Bytes { self.bytes } else { encoding.as_str() }
     }
 
-    /// What the items are, by the next word.
+    /// Reads the option's value, which says what the items are.
     pub(in crate::command) fn value<'a, C: Call<'a>>(
         &self,
         words: &mut Arguments<'_, C>,
@@ -61,7 +61,8 @@ impl ItemsOption {
     }
 }
 
-/// What the items are, if the words from argument `from` on are nothing but this option.
+/// Reads the arguments from `from` on, among which only this option is allowed. Returns what the items are; without the
+/// option, they are bytes.
 pub(in crate::command) fn items<'a, C: Call<'a>>(
     call: &C,
     from: usize,
@@ -87,7 +88,7 @@ const SYSTEMS: [(&str, Scheme, ItemsOption); 5] = [
     ("GOZERO", Scheme::GoZero, NO_OPTION),
 ];
 
-/// The argument with SCHEME in BF.RESERVE.
+/// The index of the word SCHEME among the arguments of BF.RESERVE.
 const SCHEME: usize = 4;
 
 /// A filter of another system that a BF.RESERVE requests.
@@ -96,12 +97,12 @@ pub(in crate::command) struct ForeignReservation {
     pub(in crate::command) encoding: Encoding,
     pub(in crate::command) error_rate: f64,
     pub(in crate::command) capacity: u64,
-    /// The arguments after the key that create the same filter on a replica. A seed at the end says that they aren't
-    /// RedisBloom's; these filters have none.
+    /// The arguments after the key that create the same filter on a replica. They end with a SEED, which only shows
+    /// that the command isn't RedisBloom's: these filters have no seed.
     pub(in crate::command) creation: Vec<Vec<u8>>,
 }
 
-/// `BF.RESERVE key error_rate capacity SCHEME system [FUNNEL|TYPE|CODEC items] [SEED 0]`; `None` for another
+/// `BF.RESERVE key error_rate capacity SCHEME system [FUNNEL|TYPE|CODEC items] [SEED 0]`; `None` for any other
 /// BF.RESERVE.
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(
     call: &C,

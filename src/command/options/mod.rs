@@ -16,7 +16,7 @@ use crate::hash::{HashKind, Seed};
 use smallvec::SmallVec;
 use std::str::FromStr;
 
-/// More than the longest word that names an option.
+/// Number of bytes: more than any word that names an option has.
 const BEYOND_OPTIONS: usize = 16;
 
 /// A word in upper case, to be compared with options. A word can have 512 MiB, so words that are longer than any option
@@ -33,7 +33,7 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => true,
         _ => false,
     };
-    // Negative numbers, of which there is one more.
+    // Computes with negative numbers, because there is one more of them than of positive ones.
     let subtract = |number: i64, digit: &u8| {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
         number.checked_mul(10)?.checked_sub(digit.into())
@@ -42,13 +42,14 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     if digits.len() < bytes.len() { Some(below) } else { below.checked_neg() }
 }
 
-/// A number; NaN is refused.
+/// Parses a number. NaN is refused.
 pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     short_decimal(bytes).or_else(|| any_number(bytes))
 }
 
-/// A number with few digits, like most error rates. Its digits and its power of ten are exact, so their quotient is the
-/// nearest number. This takes a quarter of the time (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
+/// Parses a number with a decimal point and few digits, like most error rates. Its digits and its power of ten are
+/// exact, so their quotient is the nearest number. This takes a quarter of the time of [`any_number`] (Clinger, "How to
+/// Read Floating Point Numbers Accurately", 1990).
 fn short_decimal(bytes: &[u8]) -> Option<f64> {
     // From one digit and the point to fifteen digits and the point.
     if !(2..=16).contains(&bytes.len()) {

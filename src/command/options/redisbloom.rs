@@ -2,7 +2,8 @@
 //!
 //! RedisBloom sends a command as its client wrote it. So we must understand everything that it accepts, with the same
 //! meaning: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT;
-//! unknown words; error rates down to the smallest number. What it refuses it doesn't send, so little is checked.
+//! unknown words; error rates down to the smallest number. RedisBloom doesn't send commands that it refuses, so little
+//! is checked.
 //!
 //! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed is
 //! RedisBloom's, and so is an add to a key that doesn't exist. The filter is then RedisBloom's too, and stays equal to
@@ -19,7 +20,8 @@ use crate::filter::foreign::ChainSpec;
 use crate::hash::HashKind;
 use crate::params::Spec;
 
-/// RedisBloom stores an expansion in 32 bits, so this one becomes 0 in RedisBloom, in a chain that grows.
+/// The expansion of a chain that grows although its stored expansion is 0. RedisBloom sees that this isn't 0, but
+/// stores only 32 bits of it.
 const GROWS_BY_0: u64 = 1 << 32;
 
 /// Whether BF.RESERVE or CF.RESERVE is to be read as RedisBloom reads it.
@@ -30,11 +32,12 @@ pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
 
 const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
 
-/// The last words of a creation that a replica writes into its own append-only file, and later reads from there. Its
-/// options follow the key, so a key that has the name of an option does no harm.
+/// The last words of a creation that a replica writes into its own append-only file, and later reads from there. In
+/// such a command, options are looked for only after the capacity, so a key with the name of an option does no harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
-/// First argument that may be an option. RedisBloom begins with the command's name.
+/// Index of the first argument that may be an option: `after` in a command that ends with [`OWN`]. RedisBloom looks for
+/// options from the command's name on.
 fn first_option<'a, C: Call<'a>>(call: &C, after: usize) -> usize {
     let start = call.argc().saturating_sub(OWN.len());
     let is_own = (start..call.argc()).map(|index| call.arg(index)).eq(OWN.map(str::as_bytes));
@@ -78,9 +81,10 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
     words.into_iter().chain(fixed).chain(OWN.map(str::to_owned)).map(String::into_bytes).collect()
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends
-/// for an add to a missing key: `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`. And what valkey-bloom
-/// sends, see [`valkey_bloom`](super::valkey_bloom): its further options begin with other letters.
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. Also reads what Bloomery
+/// sends for an add to a missing key: `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`. Also reads what
+/// valkey-bloom sends; see [`valkey_bloom`](super::valkey_bloom). Its additional options begin with other letters than
+/// RedisBloom's.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     if let Some(numbers) = sent(call) {
         let new = New::Sent(sent_bloom(numbers).ok_or(UNKNOWN)?);
@@ -110,18 +114,19 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
     Ok(bloom::Insertion { new, create, scale_to: None, first_item })
 }
 
-/// Argument of the first item, or the client's capacity, that Bloomery sends with a new filter.
+/// The index of the argument after `SPEC,…`: the first item, or in BF.RESERVE the client's capacity.
 const FIRST_SENT: usize = 3;
 
-/// The numbers of a new filter that Bloomery sends with its first items, in the argument before them. RedisBloom has no
-/// option with this letter.
+/// The numbers after `SPEC,`, with which Bloomery describes a new filter. `None` if the argument after the key isn't
+/// such a description. None of RedisBloom's options begins with this letter.
 fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     let numbers = argument(call, 2)?.strip_prefix(b"SPEC,")?;
     Some(numbers.split(|byte| *byte == b','))
 }
 
-/// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. The command has at least four arguments. The capacity is
-/// as the client wrote it, because a number takes time to write.
+/// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. BF.RESERVE must have at least four arguments, so the
+/// capacity has one of its own. It is the argument that the client sent, because converting a number to text takes
+/// time.
 pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
     Some(sent_bloom(sent_after_capacity(call)?).ok_or(UNKNOWN))
 }
@@ -141,7 +146,7 @@ fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item =
 
 /// Parses the output of [`bloom::sent`].
 fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
-    // As they were read from the client.
+    // These are checked in the same way as when a client sends them.
     let (items, rate) = (bloom::capacity(numbers.next()?).ok()?, bloom::error_rate(numbers.next()?).ok()?);
     let family = Settings::family_for(u32::try_from(integer(numbers.next()?)?).ok()?);
     let seed = super::seed(numbers.next()?, HashKind::Xxh3).ok()?;
@@ -180,7 +185,7 @@ pub(in crate::command) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec
     Ok(spec)
 }
 
-/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. And what Bloomery sends for an add to a missing key:
+/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Also reads what Bloomery sends for an add to a missing key:
 /// `CF.INSERT key SPEC,capacity,bucketsize,maxiterations,expansion,seed item…`.
 pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     call: &C,
@@ -202,7 +207,7 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     Ok(cuckoo::Insertion { new: None, capacity: asked, create, first_item })
 }
 
-/// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item, if there is
+/// Reads options up to a word that begins with `i`, for ITEMS, and returns the index of the first item, if there is
 /// such a word. `read` gets the first three letters of each option in lower case, with 0 for those that are missing,
 /// and a way to get its value.
 fn letters<'a, C: Call<'a>>(
@@ -230,7 +235,7 @@ fn capacity(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok().filter(|items| *items > 0)
 }
 
-/// 0 means a chain with a fixed capacity.
+/// Reads an expansion into the spec. 0 means a chain with a fixed capacity.
 fn expand(spec: &mut ChainSpec, bytes: &[u8]) -> Option<()> {
     let expansion = integer(bytes)?;
     spec.scales = expansion != 0;
@@ -240,7 +245,7 @@ fn expand(spec: &mut ChainSpec, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Parses the text as C does.
+/// Parses an error rate as C does.
 fn error_rate(bytes: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(bytes).ok()?;
     let hexadecimal = |text: &str| text.strip_prefix("0x").or(text.strip_prefix("0X")).map(hexadecimal);
@@ -251,7 +256,7 @@ fn error_rate(bytes: &[u8]) -> Option<f64> {
     (rate > 0.0 && rate < 1.0).then_some(rate)
 }
 
-/// `1.8p-7`, the part after 0x of C's other notation of numbers: hexadecimal digits, and a power of two.
+/// Parses C's hexadecimal notation of numbers without the 0x: hexadecimal digits and a power of two, as in `1.8p-7`.
 fn hexadecimal(text: &str) -> Option<f64> {
     let (digits, power) = text
         .split_once(['p', 'P'])

@@ -1,8 +1,8 @@
-//! What valkey-bloom's BF.INSERT has and RedisBloom's doesn't.
+//! The options of BF.INSERT that valkey-bloom has and RedisBloom doesn't.
 //!
-//! It is also what valkey-bloom sends when it creates a filter, with every parameter: `BF.INSERT key CAPACITY c ERROR e
+//! When valkey-bloom creates a filter, it sends a BF.INSERT with every parameter: `BF.INSERT key CAPACITY c ERROR e
 //! TIGHTENING t SEED s (NONSCALING | EXPANSION x) [ITEMS item…]`. The seed is 32 raw bytes. A filter that is created
-//! with one is valkey-bloom's, since only valkey-bloom's hash uses it.
+//! with such a seed is valkey-bloom's, because only valkey-bloom's hash uses one.
 
 use super::Arguments;
 use super::{integer, number};
@@ -49,7 +49,7 @@ impl Dialect {
         Ok(true)
     }
 
-    /// Whether any of these options was given. Then ITEMS can be missing, as in valkey-bloom.
+    /// Whether any of these options was given. If so, ITEMS may be missing, as in valkey-bloom.
     pub(super) fn is_spoken(&self) -> bool {
         self.tightening.is_some() || self.seed.is_some() || self.scale_to.is_some()
     }

@@ -226,7 +226,7 @@ pub(super) const TABLE: &[Entry] = &[
         verb: "loadchunk",
         arity: 4,
         key: KeyUse::Insert,
-        // No deny-oom: the end of a load frees memory. The other pieces check the limit themselves.
+        // No deny-oom: the end of a load frees memory. For other pieces, the command checks the limit itself.
         flags: "write",
         categories: "write cuckoo",
         summary: "Begins or continues to restore a cuckoo filter from pieces",

@@ -33,7 +33,7 @@ commands! {
     CfInfo CfStats CfDebug CfScandump CfLoadchunk
 }
 
-/// Which filters a command is for: the first part of its name.
+/// Which filters a command is for. This is the first part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
     /// Bloom filters, `bf.`
@@ -78,7 +78,7 @@ pub struct Entry {
     pub summary: &'static str,
     /// Complexity for COMMAND DOCS.
     pub complexity: &'static str,
-    /// First version with the command: RedisBloom's for its commands, Bloomery's for our own.
+    /// First version with the command: RedisBloom's version for its commands, Bloomery's for our own.
     pub since: &'static str,
     /// Arguments after the key.
     pub arguments: &'static [Argument],
@@ -91,7 +91,7 @@ pub struct Entry {
 pub enum MoreKeys {
     /// All arguments after the first key.
     Rest,
-    /// The same, unless they are [blobs](has_blobs).
+    /// All arguments after the first key, unless they are [blobs](has_blobs).
     RestUnlessBlobs,
     /// Keys that follow a word.
     Behind {
@@ -99,7 +99,7 @@ pub enum MoreKeys {
         word: &'static std::ffi::CStr,
         /// The first argument that may be the word.
         from: u8,
-        /// Whether only that argument may be the word. Further on, a key may have the same name.
+        /// Whether only argument `from` may be the word. A later argument may be a key of the same name.
         only: bool,
         /// Number of keys.
         count: u8,
@@ -109,8 +109,8 @@ pub enum MoreKeys {
 /// The word after the key that says that the arguments after it are filters themselves, not keys.
 pub const BLOBS: &str = "BLOB";
 
-/// Whether a command with this number of arguments has [`BLOBS`] after its key, where `second` is. As the last
-/// argument, the word is the name of a key.
+/// Whether a command with `argc` arguments has the word [`BLOBS`] after its key. `second` is the argument after the
+/// key. If it is the last argument, it is always the name of a key.
 pub fn has_blobs(argc: usize, second: &[u8]) -> bool {
     argc > 3 && second.eq_ignore_ascii_case(BLOBS.as_bytes())
 }

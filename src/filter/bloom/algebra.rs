@@ -1,5 +1,5 @@
-//! Set algebra on Bloom filters: union, intersection, equality. It works word by word, so it parallelises over all
-//! worker threads. Every operation is fully checked before it changes anything.
+//! Set algebra on Bloom filters: union, intersection and equality. Except for fingerprints, it works word by word, so
+//! that all worker threads can share the work. Whether filters can be combined is checked before anything changes.
 
 use super::layer::Layer;
 use super::{Bloom, Body, Standing, Window};
@@ -32,7 +32,7 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Whether the filter's layout stores fingerprints or hashes, whose cells can't be combined word by word.
+    /// Whether the filter stores fingerprints or hashes, which can't be combined word by word.
     pub(crate) fn has_fingerprints(&self) -> bool {
         !self.newest_layer().shape().layout.has_probes()
     }
@@ -45,8 +45,8 @@ impl Bloom {
     /// The first property in which the two filters differ and that affects an item's cells or, in windows, its
     /// generation. `None` if there is none.
     pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
-        // When a window began and how often it was rotated by hand determine its generation numbers, but not when the
-        // generations end.
+        // A window's start time and its manual rotations determine the numbers of its generations, but not when they
+        // end. So only the period and the phase are compared.
         let schedule = |filter: &Bloom| {
             filter.window().map(Window::schedule).map(|schedule| (schedule.every_ms, schedule.phase()))
         };
@@ -74,8 +74,8 @@ impl Bloom {
     /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints if the union has more items than the capacity. In both
-    /// cases, nothing has changed.
+    /// [`Error::Mismatch`]; for fingerprints also [`Error::OutOfMemory`], and [`Error::Full`] if the union has more
+    /// items than the capacity. In all cases, nothing has changed.
     pub fn union(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
@@ -108,8 +108,8 @@ impl Bloom {
     }
 
     /// Whether both filters have the same hash, seed, shape and cells, so that they give the same answer for every item
-    /// and always will, given the same adds and rotations. Windows are compared as of these generations, by the age
-    /// of their items; a generation that hasn't been opened yet counts as empty.
+    /// and always will, given the same adds and rotations. Windows are compared as of these generations, by the age of
+    /// their items. A generation that hasn't been opened yet counts as empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -122,7 +122,7 @@ impl Bloom {
         period(a, current) == period(b, other_current) && a.has_equal_generations(b, generations, parallel)
     }
 
-    /// Whether an [`intersection`](Bloom::intersection) with the other loses no common item.
+    /// Checks that an [`intersection`](Bloom::intersection) with the other filter loses no common item.
     ///
     /// # Errors
     /// Why the intersection would lose items.
@@ -155,9 +155,9 @@ impl Bloom {
 
     /// How the source is merged into this filter: cell by cell, or layer by layer into its chain.
     ///
-    /// Not inlined: otherwise the compiler hoists the check whether the chain's layers are on the heap out of the loop
-    /// over the sources, and runs it even for a filter that has no chain. That is harmless, but valgrind can't know
-    /// this and reports an error.
+    /// Not inlined: otherwise the compiler's code checks, before the loop over the sources, whether the chain's layers
+    /// are on the heap, even if the filter has no chain. That is harmless, but valgrind can't know this and reports an
+    /// error.
     ///
     /// # Errors
     /// Why the two filters can't be merged.
@@ -176,11 +176,12 @@ impl Bloom {
     }
 
     /// Puts a source's layers into `chain`. The source is one for which [`inclusion`](Bloom::inclusion) returned
-    /// [`Inclusion::Layers`]. `chain` is either empty, or begins with this filter's layers, which the layers of earlier
-    /// sources follow.
+    /// [`Inclusion::Layers`]. `chain` is either empty, or contains this filter's layers followed by the layers of
+    /// earlier sources.
     ///
-    /// If items were added to a source after its last merge, this filter already has older copies of its layers. Each
-    /// layer is merged into its older copy, so that repeated merges don't lengthen the chain, and items count once.
+    /// If the source was merged before and items were added to it since then, this filter has older copies of the
+    /// source's layers. Each layer is merged into its older copy, so that repeated merges don't lengthen the chain, and
+    /// items count once.
     ///
     /// # Errors
     /// [`Incompatible::TooManyLayers`].
@@ -200,7 +201,8 @@ impl Bloom {
         if chain.len() > limits::MAX_LAYERS { Err(Incompatible::TooManyLayers) } else { Ok(()) }
     }
 
-    /// Finds the place of a source's layer in the chain.
+    /// Puts one layer of a source into the chain: into its older copy if there is one, otherwise at the end. Does
+    /// nothing if the chain already contains the layer's cells.
     fn join<'s>(&self, layer: &'s Layer, chain: &mut Vec<Joined<'s>>, parallel: &ParallelFor<'_>) {
         let parts = |joined: &Joined<'s>| {
             let held = joined.held.map(|number| &self.layers()[number]);
@@ -246,8 +248,8 @@ impl Bloom {
         Ok(changed)
     }
 
-    /// Merges the planned layers (`joined`) into the filter's chain, and inserts their [new layers](Joined::copies).
-    /// Returns whether anything changed.
+    /// Merges the planned parts (`joined`) into the layers of the filter's chain, and inserts the `new` layers, which
+    /// [`Joined::copies`] has built. Returns whether anything changed.
     ///
     /// # Errors
     /// [`Error::Mismatch`].
@@ -275,7 +277,7 @@ impl Bloom {
 }
 
 impl Joined<'_> {
-    /// Builds the new layers of a chain.
+    /// Builds the layers in a planned chain that are new.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

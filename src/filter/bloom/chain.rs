@@ -81,7 +81,7 @@ impl Chain {
         self.layers().iter().find(|layer| layer.contains(item)).unwrap_or_else(|| self.newest())
     }
 
-    /// Shape of the layer that the chain would grow by if an item were added to it when full.
+    /// Shape of the layer that the chain adds when it grows next.
     pub(crate) fn next_shape(&self, spec: &Spec) -> Result<Shape, Error> {
         if self.layers().len() >= limits::MAX_LAYERS {
             return Err(Error::TooManyLayers);
@@ -109,7 +109,7 @@ impl Chain {
         self.0 = Layers::Several(Box::new(all));
     }
 
-    /// The layer that receives the adds.
+    /// The layer that receives new items.
     #[inline]
     pub fn newest(&self) -> &Layer {
         match &self.0 {

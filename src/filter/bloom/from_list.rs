@@ -10,7 +10,7 @@ use crate::params::LayoutChoice;
 use crate::sizing::{self, Shape};
 use std::collections::HashSet;
 
-/// The sample contains the hashes that are multiples of 256. The share of repetitions is estimated from it.
+/// The share of repetitions is estimated from a sample: the hashes that are multiples of this number.
 const SAMPLE: u64 = 256;
 
 /// Number of hashes that a sample may lack by chance.
@@ -26,7 +26,7 @@ impl Bloom {
         Ok(hashes)
     }
 
-    /// The same list without repetitions, if repetitions make up more than half of it.
+    /// This list without repetitions; `None` if repetitions make up less than half of it, by an estimate.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -88,7 +88,7 @@ impl<'w> Generations<'w> {
         }
     }
 
-    /// Which of up to 64 items the generations that are alive may contain.
+    /// Which of up to 64 items may be in a generation that is alive when `current` is the current one.
     #[inline]
     pub(super) fn contains_many(self, items: &[ItemHash], current: u64) -> Hits {
         match self.table() {
@@ -120,7 +120,8 @@ impl<'w> Generations<'w> {
         })
     }
 
-    /// Number of generations opened so far, minus those that are too old by now.
+    /// Number of generations that have been opened and are still alive, when the newest one is `behind` generations
+    /// older than the current one.
     #[inline(always)]
     fn count(self, span: u64, behind: u64) -> u64 {
         span.min(self.newest.saturating_add(1)).min(span.saturating_sub(behind))

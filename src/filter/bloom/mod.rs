@@ -82,7 +82,8 @@ fn first_capacity(body: &Body) -> u64 {
 #[repr(C)]
 pub struct Bloom {
     body: Body,
-    /// Changes when the filter is emptied, but not when cells are [exchanged](Bloom::exchange).
+    /// A number by which a dump notices that the filter was replaced. Changes when the filter is emptied, but not when
+    /// cells are [exchanged](Bloom::exchange).
     dump_number: u16,
     /// Number of items that commands added, not including those that the usage counters count.
     adds: u32,
@@ -135,7 +136,8 @@ impl Bloom {
     /// way stays empty; use [`StaticBuilder`](crate::StaticBuilder) to build one.
     ///
     /// # Errors
-    /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
+    /// What [`Spec::validate`] refuses, [`Error::Exclusive`] for a static filter that grows, [`Error::Unreachable`],
+    /// [`Error::OutOfMemory`].
     pub fn new(spec: Spec) -> Result<Bloom, Error> {
         Bloom::new_since(spec, 0)
     }
@@ -152,7 +154,8 @@ impl Bloom {
         Bloom::new_admitted(spec, since_ms, |_| Ok(()))
     }
 
-    /// Like [`new_since`](Bloom::new_since), but first asks `admit` whether the cells' bytes may be allocated.
+    /// Like [`new_since`](Bloom::new_since), but also creates lists, and first asks `admit` whether this number of
+    /// bytes may be allocated for the cells.
     pub(crate) fn new_admitted<E: From<Error>>(
         spec: Spec,
         since_ms: u64,
@@ -202,7 +205,7 @@ impl Bloom {
         Ok(shape.bytes().saturating_mul(layers))
     }
 
-    /// From parts that [`wire`](crate::wire) has validated.
+    /// A filter made of these parts, which must be valid: [`wire`](crate::wire) validates what it reads.
     pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
         let parameters = Parameters::new(&spec, first_capacity(&body));
         Bloom { parameters, body, dump_number: dump_number::next(), adds: 0 }
@@ -222,7 +225,7 @@ impl Bloom {
         changed
     }
 
-    /// Counts items that commands added without being refused, whether or not the filter already had them.
+    /// Counts items that commands added, whether or not the filter already had them. Refused items don't count.
     #[inline(always)]
     pub(crate) fn added(&mut self, items: u64) {
         match u32::try_from(items).ok().and_then(|items| self.adds.checked_add(items)) {
@@ -231,7 +234,7 @@ impl Bloom {
         }
     }
 
-    /// Items that commands added without being refused.
+    /// Number of items that commands added, not counting refused ones.
     pub(crate) fn adds(&self) -> u64 {
         self.usage_so_far().adds().saturating_add(self.adds.into())
     }
@@ -274,7 +277,7 @@ impl Bloom {
         Hashed::new(self.hasher(), item.as_ref())
     }
 
-    /// The hash of an item, for this filter only.
+    /// The hash of an item for this filter. Unlike with [`Hashed`], a use with another filter isn't detected.
     #[inline]
     pub(crate) fn item_hash(&self, item: &[u8]) -> ItemHash {
         self.hasher().hash(item)
@@ -286,7 +289,7 @@ impl Bloom {
         self.newest_layer().prefetch(item);
     }
 
-    /// The layer that receives the adds, and that a test visits first.
+    /// The layer that receives new items, and that a test visits first.
     #[inline]
     pub fn newest_layer(&self) -> &Layer {
         match &self.body {
@@ -337,11 +340,13 @@ impl Bloom {
 
     /// Adds the item, growing if necessary. There must be no other writer; readers may run at the same time.
     ///
-    /// A window records the item in its newest generation even if an older one has it. Counters always count.
+    /// A window records the item in its newest generation even if an older one has it. Counters count every add.
     ///
     /// # Errors
-    /// [`Error::Full`] for a new item if the filter may neither grow nor exceed its error rate; also the errors of
-    /// [`grow`](Bloom::grow). An item that is present is never refused.
+    /// [`Error::Full`] for a new item if the filter may neither grow nor exceed its error rate; [`Error::Static`] for a
+    /// new item in a static filter; the errors of [`grow`](Bloom::grow). An item that is present is never refused, with
+    /// one exception: if each generation of a window has its own layer, a full newest generation refuses items that
+    /// only older ones contain.
     #[inline]
     pub fn add(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
@@ -353,8 +358,8 @@ impl Bloom {
         }
     }
 
-    /// Like [`add`](Bloom::add), but without growing: a scaling filter also refuses a new item if its newest layer is
-    /// full.
+    /// Like [`add`](Bloom::add), but never [grows](Bloom::grow): a scaling filter whose newest layer is full refuses
+    /// new items.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -369,8 +374,8 @@ impl Bloom {
         }
     }
 
-    /// Which of up to 64 items the filter, or the newest generation of a window, may already contain, so that adding
-    /// them changes nothing. Empty if the filter counts, or if generations share the cells.
+    /// Which of up to 64 items needn't be added, because the filter (in a window, the newest generation) may already
+    /// contain them. Empty if the filter counts, or if generations share the cells.
     #[inline]
     pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
         match &self.body {
@@ -391,11 +396,12 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// Adds to a window as long as its table has room, but never makes room. Used for the shadow of a rebuild, which
-    /// gets all items of its live filter in one generation.
+    /// Adds the item to the newest generation of a window if the table has room, no matter how much of the table that
+    /// generation already occupies. Never makes room. Used for the shadow of a rebuild, which gets all items of its
+    /// live filter in one generation.
     ///
     /// # Errors
-    /// [`Error::Full`], also if the filter isn't a window.
+    /// [`Error::Full`] if there is no room, or if the filter isn't a window.
     pub fn add_to_any_share(&mut self, item: ItemHash) -> Result<Added, Error> {
         match &self.body {
             Body::Window(window) if window.has_room_for(item, false) => {
@@ -405,7 +411,8 @@ impl Bloom {
         }
     }
 
-    /// Like [`try_add`](Bloom::try_add). In a chain of bit layers, the item must not be in an older layer.
+    /// Like [`try_add`](Bloom::try_add), but adds the item to its layer with `insert`. In a chain that doesn't count,
+    /// the item must not be in an older layer.
     #[inline(always)]
     fn add_to_newest(
         &mut self,
@@ -440,7 +447,8 @@ impl Bloom {
         }
     }
 
-    /// Number of shards that can add `items` in parallel: the newest layer's shard count if all of them fit, else 1.
+    /// Number of shards that can receive `items` new items in parallel: all shards of the newest layer if it has room
+    /// for all items, else 1.
     pub(crate) fn shards_for(&self, items: u64) -> u32 {
         let layer = self.newest_layer();
         if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
@@ -482,11 +490,11 @@ impl Bloom {
         }
     }
 
-    /// Makes room for items: adds the next layer to a scaling filter, or drops the oldest generation of a window that
+    /// Makes room for items: adds the next layer to a scaling filter, or begins or drops a generation in a window that
     /// rotates when it is full. For other filters, does nothing and returns false.
     ///
     /// # Errors
-    /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
+    /// [`Error::TooManyLayers`], [`Error::LastGeneration`], [`Error::Unreachable`], [`Error::OutOfMemory`].
     pub fn grow(&mut self) -> Result<bool, Error> {
         let spec = self.spec();
         match &mut self.body {
@@ -527,7 +535,8 @@ impl Bloom {
         self.parameters.counts() || self.newest_layer().generations() > 0
     }
 
-    /// The number of times that the item was added, at most.
+    /// The item's count: the number of its adds minus its deletes, or more if other items share its cells. A saturated
+    /// counter no longer counts.
     ///
     /// # Errors
     /// [`Error::NotCounting`].
@@ -580,8 +589,7 @@ impl Bloom {
         self.copy_of(|_| true, parallel)
     }
 
-    /// A filter that shares its layers with this one, except that layers for whose number `changed` returns true are
-    /// copied.
+    /// A filter that shares its layers with this one. Only layers whose number satisfies `changed` are copied.
     pub(super) fn copy_of(
         &self,
         changed: impl Fn(usize) -> bool,

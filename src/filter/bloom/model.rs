@@ -54,7 +54,7 @@ fn adds_lose_nothing() {
     }
 }
 
-/// An added item stays when another item that shares a cell with it is deleted.
+/// An item stays if another item that shares a cell with it is deleted while it is being added.
 #[test]
 fn a_delete_takes_nobody_elses() {
     explore(|| {
@@ -120,8 +120,8 @@ fn window() -> Bloom {
     Bloom::new(spec).unwrap()
 }
 
-/// A writer that holds the layer of generation 0 adds an item while the window rotates. The item stays until as many
-/// new generations have begun as the window has, and a reader that has found it finds it again.
+/// A writer that holds the layer of generation 0 adds an item while the window rotates. The window has two generations,
+/// so the item stays until two more have begun. A reader that has found it finds it again.
 #[test]
 fn an_item_survives_the_rotations_that_it_was_promised() {
     explore(|| {
@@ -142,8 +142,8 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
     });
 }
 
-/// The same with a writer that is so slow that the ring wraps around. An empty layer is reused, and the window checks
-/// whether this layer is empty while the writer writes to it. The window contains the item if and only if it kept the
+/// A writer that holds the layer of generation 0 is so slow that the ring wraps around. The window reuses the layer if
+/// it is empty, and checks this while the writer writes to it. The window contains the item if and only if it kept the
 /// layer.
 #[test]
 fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
@@ -163,7 +163,7 @@ fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
     });
 }
 
-/// A union runs at the same time as an add to the same layer. No item is lost from either.
+/// A union runs at the same time as an add to the same layer. Neither loses an item.
 #[test]
 fn a_union_beside_an_add_loses_nothing() {
     for cell in [Cell::Bit, Cell::Counter4] {

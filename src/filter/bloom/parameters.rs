@@ -6,8 +6,8 @@ use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limi
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A [`Spec`] in 32 bytes instead of 56, with the usage counters. Properties that most filters lack are in a box, and
-/// the capacity is usually taken from the first layer.
+/// The parameters of a [`Spec`] and the usage counters, in 32 bytes. A [`Spec`] alone has 56. Properties that most
+/// filters lack are in a box, and the capacity is usually taken from the first layer.
 pub(super) struct Parameters {
     error_rate: f64,
     seed_low: u64,
@@ -24,7 +24,8 @@ pub(super) struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 32 && limits::MAX_EXPANSION <= u16::MAX as u32);
 
-/// What only a few filters have: a wide seed, a tightening, usage counters.
+/// What only a few filters have: a capacity other than their first layer's, a wide seed, a tightening, or usage
+/// counters.
 #[derive(Default)]
 struct Extra {
     /// The filter's capacity, if the first layer came from a merge and has a different capacity; otherwise 0.
@@ -141,13 +142,13 @@ impl Parameters {
         matches!(self.kind, Kind::Fixed | Kind::Scaling | Kind::Window | Kind::WindowRotates)
     }
 
-    /// Whether a window begins a generation early when it is full.
+    /// Whether the filter is a window that makes room when it is full.
     #[inline(always)]
     pub(super) fn rotate_when_full(&self) -> bool {
         matches!(self.kind, Kind::WindowRotates)
     }
 
-    /// Whether items can be deleted.
+    /// Whether every cell has a counter, so that items can be deleted.
     #[inline(always)]
     pub(super) fn counts(&self) -> bool {
         self.cell.counts()

@@ -1,7 +1,7 @@
-//! Which cells an item's probes fall on. This schedule is part of the format (docs/FORMAT.md, "Probes").
+//! Computes which cells an item's probes fall on. The computation is part of the format (docs/FORMAT.md, "Probes").
 //!
 //! Plain double hashing (Kirsch, Mitzenmacher, "Less Hashing, Same Performance", 2006) isn't used. In a filter of a
-//! thousand cells, an item whose stride is near a small fraction of 2^64 would hit only two or three different cells.
+//! thousand cells, an item whose stride is near a half or a third of 2^64 would hit only two or three different cells.
 //! That would more than double an error rate of 1e-4. Every probe therefore goes through one more multiplication.
 
 use crate::hash::{ItemHash, fast_range};
@@ -51,7 +51,7 @@ pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item =
     })
 }
 
-/// The first `K` of these cells: at most seven, which need no mixing.
+/// The first `K` cells of [`in_block`]: at most seven, which need no mixing.
 #[inline(always)]
 pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] {
     const { assert!(K <= FIELDS as usize) };

@@ -1,4 +1,4 @@
-//! A filter's behaviour as a window. For other filters, these methods do nothing or return an error.
+//! Methods for filters that are windows. For other filters, they have no effect, and some return an error.
 
 use super::{Bloom, Body, Layer, Schedule, Window};
 use crate::error::Error;
@@ -31,7 +31,7 @@ impl Bloom {
     /// large, so the caller chooses the thread that frees them.
     ///
     /// # Errors
-    /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
+    /// [`Error::NotWindow`]; [`Error::LastGeneration`] or [`Error::OutOfMemory`], and then nothing has changed.
     pub fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => window.advance(number),
@@ -58,7 +58,8 @@ impl Bloom {
         }
     }
 
-    /// Makes a window follow another one that has just made room. Returns the layers that it drops.
+    /// Gives a window the newest generation, the schedule and the floor of another one, which has just made room.
+    /// Returns the layers that are dropped.
     ///
     /// # Errors
     /// Same as [`advance`](Bloom::advance).
@@ -74,7 +75,7 @@ impl Bloom {
         }
     }
 
-    /// Makes an empty window continue at the newest generation of `live`, and on its schedule. Does nothing to other
+    /// Makes an empty window continue with the newest generation and the schedule of `live`. Does nothing to other
     /// filters, or if `live` is `None`.
     #[must_use]
     pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
@@ -89,7 +90,7 @@ impl Bloom {
         self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
     }
 
-    /// Whether [`grow`](Bloom::grow) drops the oldest generation.
+    /// Whether the filter is a window in which [`grow`](Bloom::grow) makes room.
     pub(crate) fn rotates_when_full(&self) -> bool {
         self.parameters.rotate_when_full()
     }

@@ -1,5 +1,6 @@
 //! The rotating filter. Adds go to the newest generation, a test looks at all generations that are alive, and a
-//! rotation drops the oldest. An item therefore stays for at least G−1 rotations after its last add.
+//! rotation drops the oldest. In a window of G generations, an item therefore stays for at least G−1 rotations after
+//! its last add.
 
 use super::generations::{Generation, Generations};
 use super::layer::Layer;
@@ -68,10 +69,10 @@ impl Window {
         self.standing().number_at(now_ms)
     }
 
-    /// What a write at `now_ms` must do first; `None` if nothing is due, and always without a period.
+    /// What a write at `now_ms` must do first; `None` if nothing is due. Without a period, nothing is ever due.
     ///
-    /// After that, the next rotation is at most two periods away, and no item is dropped until G−1 periods have passed
-    /// since its last add.
+    /// Once it is done, the next rotation is at most two periods away, and no item is dropped until G−1 periods have
+    /// passed since its last add.
     #[inline]
     pub fn due(&self, now_ms: u64) -> Option<Due> {
         self.standing().due(now_ms)
@@ -99,8 +100,9 @@ impl Window {
         self.generations().current()
     }
 
-    /// Records the item in the newest generation. If each generation has its own layer, `insert` does so. In the
-    /// result, `added` means that no generation contained the item, and `changed` that the newest one didn't.
+    /// Records the item in the newest generation. If each generation has its own layer, `insert` adds the item to that
+    /// layer. In the result, `added` means that no generation contained the item, and `changed` means that the newest
+    /// one didn't.
     #[inline]
     pub(crate) fn add(
         &self,
@@ -113,7 +115,7 @@ impl Window {
         }
     }
 
-    /// The same for a window in which each generation has a layer of its own.
+    /// Like [`add`](Window::add), for a window in which each generation has its own layer.
     #[inline]
     pub(crate) fn add_to_ring<E>(
         &self,
@@ -134,9 +136,9 @@ impl Window {
         Ok(layer.remove_from(tags, item, self.newest))
     }
 
-    /// Whether the newest generation alone has the number of items that all generations but one are sized for, which is
-    /// the number that may arrive within a TTL. If older generations were dropped only when there is no room at all, a
-    /// burst within one period would cause everything to be dropped.
+    /// Whether the newest generation alone has at least the number of items that all generations but one are sized for:
+    /// the number that may arrive within a TTL. If so, the next generation begins early. Otherwise a burst within one
+    /// period could fill the whole table with one generation, and making room would then drop everything.
     #[inline]
     fn is_top_heavy(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
@@ -157,8 +159,8 @@ impl Window {
         }
     }
 
-    /// Whether the item can be added without the window having to refuse it or, if the window `rotates`, to drop other
-    /// items.
+    /// Whether the window has room for the item, or already contains it. If not, it must refuse the item or, if it
+    /// `rotates`, [make room](Window::make_room). If each generation has its own layer, only the newest one counts.
     #[inline]
     pub(super) fn has_room_for(&self, item: ItemHash, rotates: bool) -> bool {
         let layer = self.current();
@@ -171,8 +173,9 @@ impl Window {
         }
     }
 
-    /// Makes room for an item: begins a generation if the newest one occupies too much of the table, otherwise drops
-    /// the oldest one that has items. The other generations keep their ages.
+    /// Makes room for an item. Begins a generation if the newest one occupies too much of a table that isn't full.
+    /// Otherwise drops the oldest generation that has items, and the others keep their ages. If that is the newest
+    /// generation, a new one begins first.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);
@@ -245,7 +248,7 @@ impl Window {
         Ok(retired)
     }
 
-    /// Makes an empty window continue at the newest generation of another window, and on its schedule.
+    /// Makes an empty window continue with the newest generation and the schedule of another window.
     pub(super) fn keep_step(&mut self, other: &Window) {
         (self.newest, self.schedule) = (other.newest, other.schedule);
     }
@@ -266,14 +269,15 @@ impl Window {
         })
     }
 
-    /// Whether a window in the state `standing` would lack items that `source` has at its generation `current`.
+    /// Whether a merge of `source` into a window in the state `standing` would lose items that `source` has at its
+    /// generation `current`.
     pub(crate) fn loses(standing: Standing, source: &Window, current: u64) -> bool {
         let taken = Window::taken_from(standing, source).count();
         taken < source.alive(current).filter(|generation| generation.items > 0).count()
     }
 
-    /// In a ring, the layer of the generation with this age, which must be below G. If that generation's number would
-    /// be negative, all generations are renumbered.
+    /// In a ring of G layers, the layer of the generation with this age, which must be below G. If that generation's
+    /// number would be negative, all generations are renumbered.
     pub(super) fn of_age(&mut self, age: u64) -> &Layer {
         let span = self.layers.len() as u64;
         if age > self.newest {
@@ -284,7 +288,7 @@ impl Window {
         &self.layers[((self.newest - age) % span) as usize]
     }
 
-    /// Counts a manual rotation, which shifts the schedule by one generation.
+    /// Counts a manual or early rotation, which shifts the schedule by one generation.
     pub(crate) fn shift_schedule(&mut self) {
         self.schedule.rotations = (self.schedule.rotations + 1).min(limits::MAX_GENERATION);
     }

@@ -6,8 +6,8 @@ use super::spec::Origin;
 use crate::hash::Hasher;
 use crate::murmur::{murmur2, murmur64a};
 
-/// Hashes items and prefetches their buckets in the newest sub-filter. It holds everything that hashing needs from the
-/// filter, so that this isn't read again for each item.
+/// Hashes items and prefetches their buckets in the newest sub-filter. Contains everything that hashing needs from the
+/// filter, so that the filter isn't read again for each item.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead<'f> {
     pub(super) origin: Origin,

@@ -1,4 +1,4 @@
-//! The sub-filters, and what a filter has to remember in addition to them.
+//! The sub-filters, and the state that a filter has in addition to them.
 
 use super::closed::Closed;
 use super::hash::CuckooHash;
@@ -6,20 +6,21 @@ use super::table::Table;
 use smallvec::SmallVec;
 use std::{mem, slice};
 
-/// `One` sub-filter for as long as there is nothing else to remember.
+/// The sub-filters, and any other state. This is `One` as long as there is a single sub-filter and no other state.
 pub(super) enum Body {
     One(Table),
     More(Box<More>),
 }
 
-/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room, or has a wide seed.
+/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room, has been shared, or
+/// has a wide seed.
 #[derive(Default)]
 pub(super) struct More {
     pub(super) tables: SmallVec<[Table; 1]>,
     pub(super) deletes: u64,
     pub(super) moves: u64,
     pub(super) seed_high: u64,
-    /// The results of searches for room, from the first search on. They aren't saved.
+    /// The results of searches for room; `None` before the first search. They aren't saved.
     pub(super) searches: Option<Box<Searches>>,
 }
 
@@ -33,7 +34,7 @@ impl Body {
         }
     }
 
-    /// What has been remembered so far.
+    /// The state of `More`; `None` for `One`.
     #[inline(always)]
     pub(super) fn so_far(&self) -> Option<&More> {
         match self {
@@ -50,7 +51,7 @@ impl Body {
         }
     }
 
-    /// Switches to `More`, so that there is room for everything to be remembered from now on.
+    /// The state of `More`. Switches from `One` to `More` first, if necessary.
     pub(super) fn more(&mut self) -> &mut More {
         if let Body::One(_) = self {
             let more = Body::More(Box::default());
@@ -66,7 +67,7 @@ impl Body {
 }
 
 impl More {
-    /// Adds an item to a free slot. Returns false if there is none in its buckets.
+    /// Adds an item to a free slot. Returns false if its buckets in all sub-filters are full.
     pub(super) fn insert(&mut self, item: CuckooHash) -> bool {
         let Some((newest, older)) = self.tables.split_last() else { return false };
         let Some(slot) = newest.insert(item) else {
@@ -79,7 +80,7 @@ impl More {
         true
     }
 
-    /// This body with other sub-filters. The results of earlier searches don't apply to them.
+    /// This state with other sub-filters, to which the results of earlier searches don't apply.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
         More { tables, searches: None, ..*self }
     }
@@ -90,9 +91,9 @@ impl More {
 pub(super) struct Searches {
     /// Number of slots that searches have looked at.
     pub(super) looked_at: u64,
-    /// Whether a search has failed since the last delete or growth. If the filter then grows, nothing else needs to be
-    /// remembered.
+    /// Whether a search has failed since room was last made. Most filters then grow, so closed buckets are recorded
+    /// only if another search fails.
     pub(super) failed: bool,
-    /// The closed buckets, kept if searches fail again because the filter didn't grow.
+    /// The closed buckets. `None` until a second search fails, and always if the sub-filter is large.
     pub(super) closed: Option<Closed>,
 }

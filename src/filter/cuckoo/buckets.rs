@@ -58,7 +58,7 @@ impl<'t> Buckets<'t> {
         (bucket ^ (u64::from(fingerprint) * SPREAD)) & self.last
     }
 
-    /// Prefetches up to eight slots of a bucket.
+    /// Prefetches the cache line in which a bucket begins.
     #[inline(always)]
     pub(super) fn prefetch(self, bucket: u64) {
         Words::prefetch(self.words, self.slots(bucket).start / 8);
@@ -89,9 +89,9 @@ impl<'t> Buckets<'t> {
         found(first).or_else(|| rest.into_iter().flatten().find_map(found))
     }
 
-    /// Which slots of a bucket contain `wanted`, word by word: for each word, a slot and a mark for each slot from
-    /// there on. A mark is the highest bit of the slot's byte. The first word is separate, because most buckets lie in
-    /// a single word.
+    /// Marks the slots of a bucket that contain `wanted`. Returns a slot and a word of marks for each of the bucket's
+    /// words: byte i of the marks is for the i-th slot after the returned one, and its highest bit is set if that slot
+    /// contains `wanted`. The first pair is separate, because most buckets lie in a single word.
     #[inline(always)]
     fn marks(self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
         const ONES: u64 = u64::MAX / 0xff;
@@ -131,7 +131,8 @@ impl<'t> Buckets<'t> {
         self.has(first, item.fingerprint) | self.has(second, item.fingerprint)
     }
 
-    /// Counts as RedisBloom does: if the item's two buckets are identical, each match counts twice.
+    /// Number of slots in the item's buckets that contain its fingerprint. As in RedisBloom, each counts twice if the
+    /// two buckets are identical.
     pub(super) fn count(self, item: CuckooHash) -> u64 {
         let in_bucket = |bucket| {
             let ((_, marks), rest) = self.marks(bucket, item.fingerprint);

@@ -1,5 +1,5 @@
 //! The buckets of a sub-filter from which no free slot can be reached. With these known, refusing an add to a full
-//! filter is as fast as a test. A search for room looks at 2048 slots before it gives up.
+//! filter is as fast as a test. Without them, a search for room visits 2048 slots before it gives up.
 //!
 //! A set of buckets is closed if each of them is full, and the other bucket of each of its fingerprints is in the set.
 //! A search that begins in such a set never leaves it, so there is no need to begin it. No add ever changes a bucket of
@@ -10,9 +10,9 @@
 
 use super::table::Table;
 
-/// Minimum number of slots that each failed search visits to find the closed set, which takes 4 µs. Most searches for
-/// room visit about as many. As long as the last free slots can be reached from nearly everywhere, even if only by
-/// chains that are too long, there is no closed set to find.
+/// Minimum number of slots that are visited after each failed search to find the closed set. This takes 4 µs. Most
+/// failed searches visit about as many. There is no closed set to find as long as the last free slots can be reached
+/// from nearly everywhere, even if only by chains that are too long for a search.
 const SWEPT: u64 = 1 << 11;
 
 /// Bits of a word.
@@ -26,7 +26,7 @@ pub(super) struct Closed {
     candidates: Box<[u64]>,
     /// The next bucket to look at.
     next: u64,
-    /// Whether a bucket was removed or changed since the current pass began.
+    /// Whether a candidate was removed or changed since the current pass began.
     changed: bool,
 }
 
@@ -43,27 +43,28 @@ impl Closed {
         Some(Closed { known: filled(0)?, candidates: filled(u64::MAX)?, next: 0, changed: false })
     }
 
-    /// Whether a search that begins in one of these buckets is known to fail.
+    /// Whether a search that begins in these two buckets is known to fail.
     #[inline]
     pub(super) fn has_all(&self, buckets: [u64; 2]) -> bool {
         buckets.into_iter().all(|bucket| has(&self.known, bucket))
     }
 
-    /// Whether it matters that an add changes this bucket. Buckets with a way out soon stop being candidates, so adds
-    /// that succeed between refusals don't keep the set from being found.
+    /// Whether the bucket is still a candidate. A change to any other bucket doesn't matter. Buckets with a way out
+    /// soon stop being candidates, so adds that succeed between refusals don't prevent the set from being found.
     #[inline]
     pub(super) fn is_candidate(&self, bucket: u64) -> bool {
         has(&self.candidates, bucket)
     }
 
-    /// Must be called when an add has changed candidates.
+    /// Must be called after an add has changed a candidate. The current pass then can't be the last.
     #[inline]
     pub(super) fn has_changed(&mut self) {
         self.changed = true;
     }
 
-    /// Continues the search for the largest closed set, over at least as many slots as the failed search visited.
-    /// Returns an upper bound on the number of slots visited.
+    /// Continues the search for the largest closed set, up to the end of the current pass. Visits about `searched`
+    /// slots, the number that the failed search visited, but at least [`SWEPT`]. Returns this number, even if fewer
+    /// slots were visited.
     pub(super) fn sweep(&mut self, table: &Table, searched: u64) -> u64 {
         let swept = searched.max(SWEPT);
         let mut left = swept / u64::from(table.bucket_size()) + 1;

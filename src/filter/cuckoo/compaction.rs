@@ -64,14 +64,15 @@ impl Cuckoo {
         self.compact_by(all, None, |steps| steps < most)
     }
 
-    /// Like [`compact`](Cuckoo::compact), but only as long as `go_on` returns true for the number of steps so far. It
-    /// is called before each move.
+    /// Like [`compact`](Cuckoo::compact), but only as long as `go_on` returns true for the number of steps so far.
+    /// `go_on` is called before each fingerprint that may move, and after each sub-filter.
     pub(crate) fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
         let rooms = if self.has_rooms() { Rooms::new(self.tables()) } else { None };
         self.compact_by(all, rooms, go_on)
     }
 
-    /// Without rooms, it looks into one sub-filter after the other. The resulting bytes are the same.
+    /// Compacts the filter, with or without rooms. Without rooms, looks into one sub-filter after the other. The
+    /// resulting bytes are the same.
     fn compact_by(
         &mut self,
         all: bool,
@@ -158,20 +159,21 @@ fn occupied<'t>(table: &'t Table, rooms: Option<&'t Rooms>) -> impl Iterator<Ite
 struct Rooms(Words);
 
 impl Rooms {
-    /// Returns `None` if memory runs out.
+    /// Rooms that don't record any full bucket yet. `None` if memory runs out.
     fn new(tables: &[Table]) -> Option<Rooms> {
         let buckets = tables.first()?.buckets();
         Words::zeroed(buckets.div_ceil(u64::from(u64::BITS / ROOM_BITS))).ok().map(Rooms)
     }
 
-    /// Prefetches what is known about the item's second bucket. The first needs no prefetch, because buckets are
-    /// visited in order.
+    /// Prefetches the entry of the item's second bucket. The first needs no prefetch, because buckets are visited in
+    /// order.
     fn prefetch(&self, table: &Table, item: CuckooHash) {
         let [_, second] = table.view().pair(item);
         Words::prefetch(&self.0, second as usize / (u64::BITS / ROOM_BITS) as usize);
     }
 
-    /// Puts the item into the oldest sub-filter that has room for it. All sub-filters before `open` are full.
+    /// Puts the item into the oldest sub-filter that has room for it. Returns false if none has. All sub-filters before
+    /// `open` are full. Adds the number of steps to `steps`.
     fn insert(&self, item: CuckooHash, older: &[Table], open: usize, steps: &mut u64) -> bool {
         *steps += 1;
         let mut oldest = older.len();
@@ -182,7 +184,7 @@ impl Rooms {
                 *steps += 1;
                 next += 1;
             }
-            // This is below 65,536, because there is at least one newer sub-filter.
+            // `next` is below 65,536, because there is at least one newer sub-filter.
             if next as u64 != room {
                 counter::store(&self.0, ROOM_BITS, bucket as usize, next as u64);
             }
@@ -203,8 +205,8 @@ mod tests {
         CuckooSpec { bucket_size, expansion, hash, seed, ..CuckooSpec::new(capacity) }
     }
 
-    /// A delete that compacts blocks the server until the compaction is over, so we limit compactions of native
-    /// filters. Those of RedisBloom's filters aren't limited, because its replicas must have the same sub-filters.
+    /// A delete that compacts blocks the server until the compaction is over, so large native filters aren't compacted
+    /// automatically. RedisBloom's filters are, because its replicas must have the same sub-filters.
     #[test]
     fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
         for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {

@@ -15,21 +15,21 @@ pub struct CuckooHash {
 }
 
 impl CuckooHash {
-    /// Derives it from a 64-bit hash.
+    /// Derives the cuckoo hash from a 64-bit hash.
     #[inline]
     pub fn new(hash: u64) -> CuckooHash {
         let fingerprint = hash % FINGERPRINTS + 1;
         CuckooHash { first: hash, second: hash ^ (fingerprint * SPREAD), fingerprint: fingerprint as u8 }
     }
 
-    /// Derives it from a fingerprint and its bucket. The bucket's table must be at least as large as the tables that
-    /// will be searched.
+    /// Derives the cuckoo hash from a fingerprint and its bucket. The bucket's table must be at least as large as the
+    /// tables that will be searched.
     #[inline]
     pub(super) fn found_in(bucket: u64, fingerprint: u8) -> CuckooHash {
         CuckooHash { first: bucket, second: bucket ^ (u64::from(fingerprint) * SPREAD), fingerprint }
     }
 
-    /// Derives it from a 32-bit hash, as RedisBloom did before 2.2.0.
+    /// Derives the cuckoo hash from a 32-bit hash, as RedisBloom did before 2.2.0.
     pub fn old(hash: u32) -> CuckooHash {
         let fingerprint = if hash >> 24 == 0 { 7 } else { hash >> 24 } as u8;
         let spread = (u64::from(fingerprint) * SPREAD) & u64::from(u32::MAX);

@@ -8,18 +8,18 @@
 //! where b is the number of slots per bucket: 1.6% for two slots, 3.1% for four, times the number of sub-filters.
 //!
 //! Each added duplicate stores its fingerprint once more, so duplicates are counted, up to 2·b of them in a sub-filter.
-//! Deleting an item that was never added can remove another item's fingerprint, and the next test of that item is then
-//! a false negative. No fingerprint-based filter can detect this.
+//! Deleting an item that was never added can remove the fingerprint of another item, which then tests negative although
+//! it is present. No fingerprint-based filter can detect this.
 //!
 //! To make room, an add searches breadth-first for the shortest chain of moves and carries it out backwards from the
 //! free slot: each fingerprint is written to its new place before it leaves the old one. A failed search changes
 //! nothing. A reader in another thread could miss an item that is being moved, by looking at its new place before the
 //! write and at the old one after it. There are no such readers, because adds take `&mut self`.
 //!
-//! A filter from RedisBloom makes room and compacts exactly as RedisBloom does, byte for byte. RedisBloom replicates a
-//! CF.INSERT verbatim, including the items that it refused. A replica that found room for those would later have none
-//! for items that the primary accepted. The behaviour depends on the filter, not on the sender of the command, so all
-//! replicas of a filter agree.
+//! A filter from RedisBloom 2.2.0 or later makes room and compacts exactly as RedisBloom does, byte for byte.
+//! RedisBloom replicates a CF.INSERT verbatim, including the items that it refused. A replica that found room for those
+//! would later have none for items that the primary accepted. The behaviour depends on the filter, not on the sender of
+//! the command, so all replicas of a filter agree.
 
 mod ahead;
 mod body;
@@ -65,8 +65,8 @@ pub struct Cuckoo {
     body: Body,
     max_iterations: u16,
     expansion: u16,
-    /// Replaced by a new number whenever `deletes` is reset to 0. Otherwise, pieces dumped before and after the reset
-    /// would look as if they belonged together.
+    /// See [`FilterRef::dump_number`](super::FilterRef::dump_number). Also changes whenever `deletes` is reset to 0.
+    /// Otherwise, pieces dumped before and after the reset would look as if they belonged together.
     dump_number: u16,
     origin: Origin,
     hash: HashKind,
@@ -135,11 +135,11 @@ impl Cuckoo {
         Cuckoo { capacity, seed_low, body, max_iterations, expansion, dump_number, origin, hash }
     }
 
-    /// Replaces slots from byte `offset` on. Offsets run through all sub-filters as in RedisBloom, without the padding
-    /// after each. The slots must lie in one sub-filter.
+    /// Replaces slots, beginning at byte `offset`. As in RedisBloom, offsets run through all sub-filters and don't
+    /// count padding. The slots must lie in one sub-filter.
     ///
     /// # Errors
-    /// [`Error::Cuckoo`] if they don't; then nothing has changed.
+    /// [`Error::Cuckoo`] if the slots don't lie in one sub-filter; then nothing has changed.
     pub(crate) fn overwrite(&mut self, offset: u64, slots: &[u8]) -> Result<(), Error> {
         let found = self.spec().sub_filter_at(offset);
         let Some((first, table, len)) =
@@ -243,8 +243,9 @@ impl Cuckoo {
         self.tables().iter().rev().any(|table| table.view().contains(item))
     }
 
-    /// Tests items in order, in groups of up to [`GROUP`], and passes each group's answers and its number of items to
-    /// `show`. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::ahead) of the test.
+    /// Tests items in order, in groups of `group` (at most [`GROUP`]), and passes each group's answers and its number
+    /// of items to `show`. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::ahead)
+    /// of the test.
     #[inline(always)]
     pub(crate) fn test_each(
         &self,
@@ -295,7 +296,7 @@ impl Cuckoo {
         hits
     }
 
-    /// An upper bound on how often the item was added, provided that it was never deleted without having been added.
+    /// An upper bound on the number of occurrences of the item, provided that every deleted item had been added.
     pub fn count(&self, item: impl CuckooItem) -> u64 {
         let item = item.hash_for(self);
         self.tables().iter().map(|table| table.view().count(item)).sum()
@@ -317,8 +318,8 @@ impl Cuckoo {
         }
     }
 
-    /// Adds one occurrence of the item without growing: into a free slot of the newest sub-filter that has one, or by
-    /// moving other fingerprints in the newest sub-filter.
+    /// Adds one occurrence of the item without growing. Uses a free slot, in the newest sub-filter that has one in the
+    /// item's buckets. If there is none, moves other fingerprints of the newest sub-filter.
     ///
     /// # Errors
     /// [`Error::Full`]; then nothing has changed. See [`grow`](Cuckoo::grow).
@@ -341,26 +342,27 @@ impl Cuckoo {
     pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
         match &self.body {
             Body::One(table) => table.insert_each(items),
-            // Each item would have to be compared with what searches have found.
+            // Each changed bucket would have to be checked against the candidates in `closed`.
             Body::More(more) if more.searches.as_ref().is_some_and(|searches| searches.closed.is_some()) => 0,
             Body::More(more) => more.tables.last().map_or(0, |newest| newest.insert_each(items)),
         }
     }
 
-    /// Maximum number of fingerprints that a search for room moves to their other buckets one after the other. It is 0
-    /// for our own search, which looks at 2,048 buckets at most before it moves the first fingerprint.
+    /// Maximum number of fingerprints that a search for room moves before it has found a free slot. 0 for our own
+    /// search, which looks at up to 2,048 buckets and only then moves fingerprints.
     pub(crate) fn longest_walk(&self) -> u16 {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }
 
-    /// Must be called after every change that makes room.
+    /// Forgets the results of failed searches for room. Must be called after every change that makes room.
     fn forget_refusals(&mut self) {
         if let Some(searches) = self.body.so_far_mut().and_then(|more| more.searches.as_mut()) {
             (searches.failed, searches.closed) = (false, None);
         }
     }
 
-    /// Adds an item to the newest sub-filter by moving other fingerprints. Returns the number of moves.
+    /// Adds an item to the newest sub-filter by moving other fingerprints. Returns the number of moves, or `None` if
+    /// there is no room.
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
         self.tables().last().filter(|newest| !newest.is_full())?;
         let (origin, most) = (self.origin, self.max_iterations);
@@ -474,7 +476,7 @@ impl Cuckoo {
         self.copy(&alone)
     }
 
-    /// Like [`snapshot`](Cuckoo::snapshot), on the threads of `parallel`.
+    /// Like [`snapshot`](Cuckoo::snapshot), but made on the threads of `parallel`.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let copy = |table: &Table| table.copy(parallel);
         let body = match &self.body {

@@ -61,7 +61,7 @@ impl CuckooSpec {
         Ok(CuckooSpec { seed, ..self })
     }
 
-    /// Checks every bound.
+    /// Checks whether all parameters are within their bounds.
     ///
     /// # Errors
     /// [`Error::Capacity`] or [`Error::Cuckoo`].
@@ -105,9 +105,10 @@ impl CuckooSpec {
         self.slots_of(buckets).next_multiple_of(8)
     }
 
-    /// The sub-filter that contains slot `offset`, where slots are counted through all sub-filters without padding.
-    /// Returns its first slot, its index and its number of slots, or `None` if there is no such sub-filter. There can
-    /// be 65,536 sub-filters of equal size, so this doesn't step through those.
+    /// Finds the sub-filter that contains slot `offset`, whether or not the filter has grown that far. Slots are
+    /// counted through all sub-filters, without padding. Returns the sub-filter's first slot, its index and its number
+    /// of slots. `None` if sub-filters of increasing size reach a limit before that slot. There can be 65,536
+    /// sub-filters of equal size, so the index is then calculated without stepping through them.
     pub(crate) fn sub_filter_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
         if self.expansion <= 1 {
             let slots = self.slots_of(self.first_buckets());

@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicU16, AtomicU32};
 /// slots are in use.
 const SEARCHED: usize = 2048;
 
-/// Maximum number of slots that a search for room looks at in other buckets. With up to 64 slots per bucket,
-/// [`SEARCHED`] ends the search first.
+/// Maximum number of slots that a search for room examines in the other buckets of the fingerprints that it visits.
+/// With up to 64 slots per bucket, [`SEARCHED`] ends the search first.
 const LOOKED_AT: usize = 131_072;
 
 /// Maximum number of buckets in a table for which a search remembers the buckets that it has visited. In a larger table
-/// it seldom comes back to a bucket. In a table with 64 full buckets, every path soon meets another path.
+/// it seldom comes back to a bucket. But in a table with 64 full buckets, for example, every path soon meets another
+/// path.
 const REMEMBERED: u64 = 4096;
 
 /// Buckets are prefetched in tables of more than this many bytes. Smaller tables fit in the L2 cache.
@@ -119,7 +120,8 @@ impl Table {
     }
 
     /// Adds `more` to the number of slots in use; a negative number means that slots were freed. Only one thread may
-    /// write. A copy made during a write may have more slots in use than it has counted, so the sum stops at 0.
+    /// write. A copy made during a write may have more slots in use than it has counted, so the result is never below
+    /// 0.
     #[inline(always)]
     fn count_used(&self, more: i64) {
         self.set_used(self.items().saturating_add_signed(more));
@@ -131,7 +133,7 @@ impl Table {
         self.used_high.store((used >> u32::BITS) as u16, Relaxed);
     }
 
-    /// Replaces the slots from `offset` on. They must lie within the table.
+    /// Replaces slots, beginning at `offset`. They must lie within the table.
     pub(super) fn overwrite(&self, offset: u64, slots: &[u8]) {
         let around = Words::around(self.words(), offset, slots.len());
         let before = fingerprints(around);
@@ -224,7 +226,7 @@ impl Table {
         self.count_used(-1);
     }
 
-    /// Its buckets.
+    /// The table's buckets.
     #[inline(always)]
     pub(super) fn view(&self) -> Buckets<'_> {
         Buckets::new(self.words(), self.buckets(), self.bucket_size)
@@ -284,8 +286,8 @@ impl Table {
         searched: &mut u64,
         mut changed: impl FnMut(u64),
     ) -> Option<u16> {
-        // A full bucket that a fingerprint would move to: the new item's if `from` is `None`, otherwise the one in this
-        // slot of an earlier step's bucket.
+        // A full bucket to which a fingerprint would move. `from` is the earlier step and the slot in its bucket where
+        // the fingerprint is now, or `None` for the new item's fingerprint.
         #[derive(Clone, Copy)]
         struct Step {
             bucket: u64,
@@ -303,12 +305,12 @@ impl Table {
         };
         let roots = buckets.pair(item);
         roots.into_iter().for_each(fetch_others);
-        // Most searches end with the first move. The search below would find that move too, but at twice the cost.
+        // Most searches need only one move. The search below would find that move too, but at twice the cost.
         let firsts = roots.into_iter().flat_map(|root| buckets.slots(root).map(move |slot| (root, slot)));
         for (looked, (root, slot)) in (1..).zip(firsts) {
             let other = buckets.other(root, buckets.get(slot));
             if let Some(free) = buckets.find_in(other, 0) {
-                // Writes, then vacates.
+                // Writes the moved fingerprint to its new slot before overwriting the old one.
                 buckets.set(free, buckets.get(slot));
                 buckets.set(slot, item.fingerprint);
                 [other, root].into_iter().for_each(changed);
@@ -402,8 +404,8 @@ impl Table {
                 return Some(turn + 1);
             }
         }
-        // The walk back: a fingerprint's other bucket is the one that it was moved from. The walk back never has to
-        // wait for a slot to be read.
+        // Walks back: a fingerprint's other bucket is the one that it was moved from. No step has to wait for a slot to
+        // be read.
         for (turn, fingerprint) in (0..most).zip(kicked).rev() {
             bucket = buckets.other(bucket, fingerprint);
             buckets.set(slot_of(bucket, turn), fingerprint);

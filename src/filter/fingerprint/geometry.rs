@@ -72,7 +72,7 @@ impl Geometry {
         fingerprint | window << self.fingerprint | place << (self.fingerprint + 1)
     }
 
-    /// The bits of a key.
+    /// Mask for the bits of a key.
     #[inline(always)]
     pub(super) fn key_mask(self) -> u64 {
         u64::MAX >> (u64::BITS - 2 - self.fingerprint)

@@ -1,6 +1,7 @@
 //! A fingerprint table: a cuckoo table with overlapping windows (Schmitz, Zentgraf, Rahmann, "Smaller and More Flexible
 //! Cuckoo Filters", 2025). It can have any number of cells, of which 94% can be in use. An item occupies one cell, in
-//! one of two windows of two cells each, so a test touches two cache lines. A cell has room for a count.
+//! one of two windows of two cells each, so a test touches two cache lines. A cell can also contain a count or a
+//! generation number.
 //!
 //! One thread writes while others may read. A reader could miss an item that is being moved if it looks into one window
 //! before the move and into the other after it. So a reader that finds nothing looks again if something was moved in
@@ -25,13 +26,13 @@ use geometry::{Geometry, Identity, Place};
 use std::ops::Range;
 pub(crate) use tags::Tags;
 
-/// What is known about a table in addition to its cells.
+/// The state of a table in addition to its cells.
 #[derive(Default)]
 pub(crate) struct State {
     geometry: Geometry,
     /// Twice the number of changes during which a reader can miss an item, plus one while such a change is in progress.
     changes: AtomicU64,
-    /// Number of changes that moved an item.
+    /// Number of changes that moved an item, freed cells or dropped generations.
     moves: AtomicU64,
 }
 
@@ -47,17 +48,17 @@ impl State {
         self.geometry
     }
 
-    /// How often items were moved to make room or cells were freed, modulo 2^32.
+    /// How often items were moved to make room, cells were freed, or generations were dropped, modulo 2^32.
     pub(crate) fn moves(&self) -> u32 {
         self.moves.load(Relaxed) as u32
     }
 
-    /// Sets the number from which counting continues.
+    /// Sets the number of moves, from which counting continues.
     pub(crate) fn set_moves(&self, moves: u32) {
         self.moves.store(moves.into(), Relaxed);
     }
 
-    /// Makes a [change](State::changing) that moves an item.
+    /// Makes a [change](State::changing) that also counts as a move.
     fn moving(&self, change: impl FnOnce()) {
         self.moves.store(self.moves.load(Relaxed) + 1, Relaxed);
         self.changing(change);
@@ -103,7 +104,7 @@ pub(crate) fn census(geometry: Geometry, words: &Cells, cells: Range<u64>) -> Op
     Some((used, saturated))
 }
 
-/// A table.
+/// A borrowed fingerprint table.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'t> {
     words: &'t Cells,
@@ -206,7 +207,7 @@ impl Table<'_> {
         })
     }
 
-    /// Repeats the search until all items in `asked` are found or nothing was moved during it.
+    /// Repeats the search until all items in `asked` have been found, or until nothing was moved while it ran.
     #[inline(always)]
     fn look(&self, asked: Hits, find: impl Fn(Hits) -> Hits) -> Hits {
         let mut found = Hits::default();
@@ -221,8 +222,8 @@ impl Table<'_> {
         }
     }
 
-    /// Repeats `find` until it finds something or nothing was changed during it. A change in progress is never the
-    /// reason for `None`.
+    /// Repeats `find` until it finds something, or until nothing was changed while it ran. A change in progress is
+    /// never the reason for `None`.
     #[inline(always)]
     fn settled<T>(&self, find: impl Fn() -> Option<T>) -> Option<T> {
         loop {
@@ -265,7 +266,8 @@ impl Table<'_> {
         if self.geometry.payload == 0 { 0 } else { self.geometry.key_mask() + 1 }
     }
 
-    /// An upper bound on how often the item was added.
+    /// An upper bound on the number of occurrences of the item, unless its count is at the maximum. In a table that
+    /// doesn't count, 1 if the item may be present, otherwise 0.
     pub(crate) fn count(&self, item: ItemHash) -> u64 {
         self.find(self.geometry.identity(item)).map_or(0, |(_, content)| self.count_in(content))
     }
@@ -279,7 +281,7 @@ impl Table<'_> {
         self.count_up(self.geometry.identity(item), 1)
     }
 
-    /// Counts this many adds of an identity, at least one.
+    /// Adds an identity `adds` times, which is at least once.
     #[inline(always)]
     fn count_up(&self, identity: Identity, adds: u64) -> Result<Step, Error> {
         let geometry = self.geometry;
@@ -311,7 +313,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Makes the moves of this chain, then adds an item.
+    /// Makes the moves of this chain, then adds an item in its first place.
     fn insert_along(&self, chain: &[Place], count: u64) {
         self.state.moving(|| {
             self.make_room(chain);

@@ -47,7 +47,7 @@ fn places(identity: Identity) -> [Place; 4] {
     GEOMETRY.places(identity)
 }
 
-/// The item moves to its other window, and another item takes its cell.
+/// The item moves to its other window, and another item gets its cell.
 #[test]
 fn an_item_that_is_moved_is_found() {
     explore(|| {
@@ -62,7 +62,7 @@ fn an_item_that_is_moved_is_found() {
     });
 }
 
-/// The count goes from 7 to 8 and back. Between the stores of its two words, all bits of the cell are 0.
+/// The count goes from 7 to 8 and back. On the way up, all bits of the cell are 0 between the stores to its two words.
 #[test]
 fn an_item_that_is_counted_is_found() {
     explore(|| {

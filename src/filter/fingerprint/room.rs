@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 /// found room.
 const VISITED: usize = 2048;
 
-/// A hash table from cell numbers to the steps of a search; 0 means no step. If an entry was overwritten by that of
-/// another cell, its cell can be visited again. Without this table, the search would go round in circles, and a
+/// A hash table from cell numbers to the steps of a search; 0 means no step. If a cell's entry was overwritten by
+/// another cell's, the cell can be visited again. Without this table, the search would go round in circles, and a
 /// fingerprint table would be full at 92% instead of 94%.
 ///
 /// No chain visits a cell twice, which would lose a fingerprint: everything that a later step at the same cell leads to

@@ -1,10 +1,11 @@
 //! A table whose cells belong to generations: the payload of a cell is the number of its generation modulo 2^t.
 //!
 //! For each sector of cells, the table stores the generation s at which it was last cleaned. The sector's cells belong
-//! to generations s − g + 1 to s + slack. These are 2^t numbers, so s determines which of them a cell means, no matter
-//! how long ago that was. A write at the newest generation n first cleans the sector if n > s + slack: it frees the
-//! cells of generations up to n − g, and s becomes n. A fingerprint that is written or moved into the sector belongs to
-//! one of the generations n − g + 1 to n, which are in that range. So a rotation doesn't touch any cell.
+//! to generations s − g + 1 to s + slack, where g generations are alive at once. These are 2^t numbers, so s determines
+//! which of them a cell means, no matter how long ago that was. A write at the newest generation n first cleans the
+//! sector if n > s + slack: it frees the cells of generations up to n − g, and s becomes n. A fingerprint that is
+//! written or moved into the sector belongs to one of the generations n − g + 1 to n, which are in that range. So a
+//! rotation doesn't touch any cell.
 //!
 //! A full table drops its oldest generations early. The last word contains the floor: all generations before it were
 //! dropped. The others keep their age.
@@ -62,7 +63,7 @@ impl Tags<'_> {
         self.floor_word().load(Relaxed)
     }
 
-    /// The age from which cells are free when `current` is the newest generation.
+    /// The lowest age at which a cell is free when `current` is the newest generation.
     #[inline(always)]
     fn end(&self, current: u64) -> u64 {
         self.span().min(current.saturating_add(1).saturating_sub(self.floor()))
@@ -82,8 +83,8 @@ impl Tags<'_> {
         (generation & ((1 << self.0.geometry.payload) - 1)) << (self.0.geometry.fingerprint + 2)
     }
 
-    /// Number of generations from that of a cell in use to the current one. 0 if the cell has been refreshed since
-    /// `current` was read.
+    /// Age of a cell in use: the number of generations since the one it belongs to. 0 if the cell has been refreshed
+    /// since `current` was read.
     #[inline(always)]
     fn age(&self, cell: u64, content: u64, current: u64) -> u64 {
         self.age_by(self.latest(cell), content, current)
@@ -202,8 +203,9 @@ impl Tags<'_> {
         true
     }
 
-    /// Changes the number of items in a generation, but not below 0: in a dump, the cells can be from before an add and
-    /// the generations from after it, or vice versa.
+    /// Adds 1 or −1 (`u64::MAX`) to the number of items in a generation. The number never falls below 0, even if the
+    /// table is from a dump, in which the cells can be from before an add and the numbers of items from after it, or
+    /// vice versa.
     fn count(&self, generation: u64, change: u64) {
         let count = self.items_in(generation);
         let (before, after) = (count.load(Relaxed), count.load(Relaxed).wrapping_add(change));

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 impl Table<'_> {
     /// Adds the fingerprints in these cells of another table with the same geometry, including their counts. `taken` is
-    /// called for each step.
+    /// called with each fingerprint's count before and after.
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room for one of the fingerprints, and any error that `taken` returns. Earlier

@@ -67,8 +67,9 @@ fn json(text: &str) -> Vec<u8> {
     json.into_bytes()
 }
 
-/// A class number followed by the string as Kryo 5 writes it. In a short ASCII string, the last byte is marked. All
-/// other strings begin with their number of UTF-16 units plus one, and each unit is written as one to three bytes.
+/// A class number followed by the string as Kryo 5 writes it. In an ASCII string of 2 to 32 characters, the highest bit
+/// of the last byte is set. All other strings begin with their number of UTF-16 units plus one, and each unit is
+/// written as one to three bytes.
 fn kryo5(text: &str) -> Vec<u8> {
     const STRING: u8 = 3;
     let mut bytes = vec![STRING];
@@ -85,7 +86,7 @@ fn kryo5(text: &str) -> Vec<u8> {
     }
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut rest = units.len() + 1;
-    // The first byte holds six bits, and each later byte holds seven.
+    // The first byte holds six bits of the number, and each later byte holds seven.
     bytes.push(0x80 | (rest & 0x3f) as u8 | if rest > 0x3f { 0x40 } else { 0 });
     rest >>= 6;
     while rest > 0 {

@@ -21,7 +21,7 @@ pub struct LinkSpec {
     pub probes: u32,
     /// Number of items that the link is sized for. For a bitmap, the number of items at which half of its bits are set.
     pub capacity: u64,
-    /// The error rate when the link contains that number of items.
+    /// The error rate when the link contains `capacity` items.
     pub error_rate: f64,
     /// Bits per item; only used by RedisBloom.
     pub bits_per_item: f64,
@@ -138,7 +138,7 @@ impl LinkSpec {
     }
 }
 
-/// The order of the bits in a file. Native filters use the first.
+/// The order of the bits in a file. Native filters use [`Lowest`](BitOrder::Lowest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitOrder {
     /// Bit p is in byte p/8, from the lowest bit up.
@@ -221,7 +221,7 @@ impl Link {
         Ok(Link { spec, items, ones, words: Arc::new(words) })
     }
 
-    /// Replaces the bytes from `offset` on. They must lie within the link.
+    /// Replaces the bytes that begin at `offset`. They must lie within the link.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         let around = Words::around(&self.words, offset, bytes.len());
         let before = Words::ones(around);
@@ -229,7 +229,7 @@ impl Link {
         self.ones = self.ones - before + Words::ones(around);
     }
 
-    /// Its geometry.
+    /// The link's geometry.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
     }
@@ -244,7 +244,7 @@ impl Link {
         self.ones
     }
 
-    /// Its bits.
+    /// The link's bits.
     pub(crate) fn words(&self) -> &Words {
         &self.words
     }
@@ -287,7 +287,7 @@ impl Link {
             let words = &self.words[part.clone()];
             for (mine, theirs) in words.iter().zip(&other.words[part]) {
                 let (old, theirs) = (mine.load(Relaxed), theirs.load(Relaxed));
-                // Words that don't change aren't stored, so that their page stays clean.
+                // Words that don't change aren't stored, so that their pages stay clean.
                 if theirs & !old != 0 {
                     mine.store(old | theirs, Relaxed);
                 }
@@ -328,7 +328,7 @@ impl Link {
         math::power(self.fill(), self.spec.probes)
     }
 
-    /// The same probability for Parquet's filter, whose blocks have different numbers of items.
+    /// Like [`rate_now`](Link::rate_now), for Parquet's filter, whose blocks contain different numbers of items.
     pub(super) fn split_block_rate(&self) -> f64 {
         math::split_block_rate(self.estimate() as f64 / (self.spec.modulus / SPLIT_BLOCK) as f64)
     }
@@ -351,7 +351,7 @@ impl Link {
         Link { words: Arc::clone(&self.words), ..*self }
     }
 
-    /// The address of its bits.
+    /// The address of the link's bits.
     #[cfg(feature = "module")]
     pub(in crate::filter) fn address(&self) -> usize {
         Arc::as_ptr(&self.words).addr()

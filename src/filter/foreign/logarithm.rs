@@ -1,4 +1,4 @@
-//! The natural logarithm as C libraries compute it: rounded to the nearest number.
+//! The natural logarithm as C libraries compute it: rounded to the nearest `f64`.
 //!
 //! RedisBloom stores the bits per item, which it derives from a logarithm. The logarithm in the `libm` crate can differ
 //! in the last bit, for example for 0.01, and then a RedisBloom replica would have different bytes than the primary. C

@@ -1,9 +1,9 @@
 //! Filters from other systems, kept bit for bit. They give the same answers as the original did, including its false
 //! positives, and add items by the original's rules. No member of the original is ever missed, because no bit is moved.
 //!
-//! A [`Foreign`] filter is a chain of links. A link is a bit array with a modulus and a number of probes. Most systems
-//! have only one link. The filter's [`Scheme`] says where an item's bits are, and its [`Growth`] says what happens when
-//! it is full.
+//! A [`Foreign`] filter is a chain of links. A link is a bit array with a modulus and a number of probes. In most
+//! systems, a filter has only one link. The filter's [`Scheme`] says where an item's bits are, and its [`Growth`] says
+//! what happens when it is full.
 
 mod encoding;
 mod link;
@@ -44,7 +44,7 @@ pub enum Growth {
     /// It adds a link with `expansion` times the capacity and `tightening` times the error rate. An `expansion` of 0
     /// forbids growth.
     ValkeyBloom {
-        /// Expansion.
+        /// Ratio of the capacities of consecutive links.
         expansion: u32,
         /// Error rate of the first link.
         error_rate: f64,
@@ -227,7 +227,7 @@ impl Foreign {
         self.growth
     }
 
-    /// Its usage counters.
+    /// The filter's usage counters.
     pub(crate) fn usage(&self) -> &Usage {
         &self.usage
     }
@@ -250,7 +250,7 @@ impl Foreign {
         }
     }
 
-    /// The item's probes; `None` for an item that the original cannot contain.
+    /// The item's possible probe sequences; `None` for an item that the original cannot contain.
     fn probes(&self, item: &[u8]) -> Option<SmallVec<[Probe; 2]>> {
         let item = self.encoding.encode(item)?;
         Some(self.scheme.probes(&item, self.links.last().map_or(0, |link| link.spec().probes)))
@@ -301,7 +301,7 @@ impl Foreign {
         self.growth.links_after(last, self.links.len(), self.work())
     }
 
-    /// The factor from one link's capacity to the next; `None` if the capacity is fixed.
+    /// The factor from one link's capacity to the next, as stored in [`Growth`]; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.growth {
             Growth::RedisBloom { options, growth } if options & redisbloom::NO_SCALING == 0 => Some(growth),
@@ -328,7 +328,8 @@ impl Foreign {
         Ok(true)
     }
 
-    /// Replaces bytes from byte `offset` on, counted as if the links were concatenated. The bytes must lie in one link.
+    /// Replaces the bytes that begin at byte `offset`, counted as if the links were concatenated. They must lie in one
+    /// link.
     ///
     /// # Errors
     /// [`Error::Foreign`] if they don't; then nothing has changed.
@@ -407,7 +408,7 @@ impl Foreign {
         self.links.iter().map(Link::ones).sum()
     }
 
-    /// Bits.
+    /// Number of bits that probes can hit.
     pub fn cells(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().modulus))
     }

@@ -39,10 +39,10 @@ pub enum RedisBloomPlan {
     /// 64-bit hashes. Versions 1.1.1 to 2.0.1 on Linux cut the seeds to 32 bits, because a function of the server
     /// replaced the module's function of the same name.
     FullOrCut = 1,
-    /// 32-bit hashes, used up to 1.1.0.
+    /// 32-bit hashes. Used by chains created up to 1.1.0 in which every modulus divides 2^32.
     Narrow = 2,
-    /// 32-bit hashes. Up to 1.1.0, their sum wrapped at 32 bits; in later versions, it didn't. The difference matters
-    /// only if the modulus doesn't divide 2^32.
+    /// 32-bit hashes. Used by chains created up to 1.1.0 in which a modulus doesn't divide 2^32. In versions up to
+    /// 1.1.0, the sum a + i·b wrapped at 32 bits; in later versions, it didn't.
     NarrowEither = 3,
 }
 
@@ -67,9 +67,9 @@ pub enum Probe {
     Four([u64; 4]),
     /// a + i·b without the sign bit.
     DoublePositive(u64, u64),
-    /// a + i·b for i from 1 on, in 32 bits, complemented if negative.
+    /// a + (i + 1)·b in 32 bits, complemented if negative.
     Mitz32(i32, i32),
-    /// a and b are added alternately, without the sign bit.
+    /// a, a + b, 2a + b, 2a + 2b and so on, without the sign bit.
     Alternating(u64, u64),
     /// Used by Parquet: the upper half of a hash selects a block, and the lower half selects one bit in each of the
     /// block's eight words.

@@ -32,8 +32,8 @@ impl LinkSpec {
                 let bytes = (spread(8) / 8.0).clamp(32.0, SBBF_MOST as f64) as u64;
                 return LinkSpec::split_block(bytes.next_power_of_two());
             }
-            // go-zero's filters are created with a number of bits. Its authors recommend what this formula gives for an
-            // error rate of 0.000067.
+            // In go-zero, the user chooses the number of bits. Its authors recommend the number that this formula gives
+            // for an error rate of 0.000067.
             Scheme::GoZero => (libm::ceil(spread(GO_ZERO_PROBES)), f64::from(GO_ZERO_PROBES)),
             Scheme::BloomV3 => {
                 let bits = libm::ceil(bits);

@@ -52,8 +52,8 @@ struct Held {
 }
 
 impl Held {
-    /// Each item's own cell, in the order in which the cells were found. `hashes` then has the item's hash at its own
-    /// cell. `None` if an item has no cell of its own.
+    /// Returns each item's own cell, in the order in which the cells were found. `self.hashes` then has the item's hash
+    /// at its own cell. `None` if some item gets no cell of its own, or if more than 255 items share a cell.
     fn peel(&mut self, hashes: &[u64], parallel: &ParallelFor<'_>) -> Result<Option<Vec<u32>>, Error> {
         for part in hashes.chunks(TURN) {
             turn(parallel)?;
@@ -67,9 +67,9 @@ impl Held {
                 }
             }
         }
-        // Holds found cells at the front and cells still to be visited at the back. Each cell is recorded once, when
-        // its number of items becomes 1. There is no branch on that, because it would be mispredicted for every third
-        // cell.
+        // `cells` has the found cells at the front, and the cells still to be visited at the back. Each cell is
+        // recorded once, when its number of items becomes 1. There is no branch on that, because it would be
+        // mispredicted for every third cell.
         let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
         fill::<u32>(&mut cells, self.counts.len() + 1, parallel)?;
         for cell in 0..self.counts.len() {
@@ -105,7 +105,8 @@ impl Held {
         Ok((found == hashes.len()).then_some(cells))
     }
 
-    /// Computes the filter's words from the items' own cells, in the order in which the cells were found.
+    /// Computes the filter's words. `order` has the items' own cells in the order in which they were found, and they
+    /// are set in reverse order.
     fn assign(
         &self,
         order: &[u32],

@@ -38,7 +38,7 @@ impl Places {
         ]
     }
 
-    /// The value that the XOR of these cells must have.
+    /// The item's fingerprint, to which the XOR of its cells must be equal.
     #[inline(always)]
     pub(super) fn fingerprint(self, hash: u64) -> u64 {
         (hash ^ hash >> 32).wrapping_mul(MURMUR) >> (u64::BITS - self.width)

@@ -4,13 +4,14 @@ use crate::filter::rounds::{GOLDEN, MURMUR};
 use crate::hash::fast_range;
 use crate::sizing::ribbon::{BLOCK, SPAN};
 
-/// An item's requirement on the table: the XOR of its rows must be its fingerprint. This is part of the format
-/// (docs/FORMAT.md, "Static filters").
+/// The equation that the table must satisfy for an item: the XOR of the item's rows is its fingerprint. This is part of
+/// the format (docs/FORMAT.md, "Static filters").
 #[derive(Clone, Copy)]
 pub(super) struct Equation {
     /// The item's first row.
     pub start: u64,
-    /// Which of the 128 rows from there on belong to the item. The lowest bit is the first row, which always does.
+    /// Which of the 128 rows that begin with `start` belong to the item. The lowest bit is for `start` itself, which
+    /// always does.
     pub rows: u128,
     /// One bit per column.
     pub fingerprint: u32,

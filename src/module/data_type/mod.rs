@@ -1,4 +1,4 @@
-//! The data types: what the server calls to save, load, copy, measure and free a filter.
+//! The data types, with the functions that the server calls to save, load, copy, measure and free a filter.
 //!
 //! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be
 //! moved back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a
@@ -23,10 +23,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use stream::Stream;
 
-/// Bytes that we call one unit of effort to free. The server frees values of more than 64 units on another thread.
+/// Number of bytes that count as one unit of effort to free. For UNLINK, the server frees a value of more than 64 units
+/// on another thread.
 const BYTES_PER_EFFORT: usize = 4096;
 
-/// Data that a type saves in addition to its keys comes after the keys.
+/// Makes the server save a type's additional data after all keys.
 #[allow(clippy::cast_possible_truncation, reason = "it is 2")]
 const AUX_AFTER_RDB: c_int = raw::REDISMODULE_AUX_AFTER_RDB as c_int;
 
@@ -113,7 +114,7 @@ pub(super) fn is_ours(other: *mut raw::RedisModuleType) -> bool {
     !other.is_null() && HANDLES.iter().any(|handle| handle.load(Relaxed) == other)
 }
 
-/// The type of a key with this value: ours, if another module has the value's own type.
+/// The type of a key with this value. If another module has the value's own type, this is our type `bloomery1`.
 pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
     let [native, ..] = &HANDLES;
     let own =
@@ -121,8 +122,8 @@ pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
     if own.is_null() { native.load(Relaxed) } else { own }
 }
 
-/// Registers the types. It is an error if the server refuses our own. If another module has one of the others, that
-/// module loads its data, and the log says so.
+/// Registers the types. It is an error if the server refuses our own type. If another module has one of the other
+/// types, that module keeps loading the type's data, and the log says so.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
@@ -136,7 +137,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
             mem_usage: Some(mem_usage),
             digest: Some(digest),
             free: Some(free),
-            // Where a server doesn't know `aux_save2`, nothing is saved besides the keys.
+            // A server that doesn't know `aux_save2` saves nothing besides the keys.
             aux_load: (data_type == DataType::Native).then_some(beside.load),
             aux_save: None,
             aux_save2: (data_type == DataType::Native).then_some(beside.save),
@@ -174,7 +175,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
     Ok(())
 }
 
-/// Which counter filters of this kind have. A filter that is being rebuilt counts as its live filter.
+/// The metric that counts filters of this kind. A filter that is being rebuilt counts as its live filter.
 fn gauge_of(filter: &Filter) -> &'static Sum {
     match filter.live() {
         None => &FILTERS.cuckoo,
@@ -188,14 +189,14 @@ fn gauge_of(filter: &Filter) -> &'static Sum {
     }
 }
 
-/// What INFO counts for a filter; nothing for a cuckoo filter. A filter that is being rebuilt counts as its live
-/// filter.
+/// The totals that INFO counts for a filter, all 0 for a cuckoo filter. A filter that is being rebuilt counts as its
+/// live filter.
 #[inline]
 pub(super) fn contents(filter: &Filter) -> Contents {
     filter.live().map_or_else(Contents::default, LiveRef::contents)
 }
 
-/// Counts the changes to a filter in a key. Only the main thread changes filters in keys.
+/// Applies the changes to a filter in a key to the totals in INFO. Only the main thread changes filters in keys.
 #[inline]
 pub(super) fn has_changed(before: Contents, now: Contents) {
     ACROSS.items.change(before.items, now.items);
@@ -205,8 +206,8 @@ pub(super) fn has_changed(before: Contents, now: Contents) {
     }
 }
 
-/// Gives a value to the server, which calls [`free`] for it once. It is counted until then. Also returns what was
-/// counted.
+/// Gives a value to the server, which calls [`free`] for it once. The value is counted in INFO until then. Returns the
+/// value's pointer and the totals that were counted.
 pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
     gauge_of(&value).change(0, 1);
     let contents = contents(&value);
@@ -229,7 +230,8 @@ pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
     value
 }
 
-/// Changes a value that the server has. If the change turns it into another kind, it is counted as that kind.
+/// Changes a value that the server has. If this turns the filter into one of another kind, it is counted as that kind
+/// from then on.
 pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> R) -> R {
     let before = gauge_of(value);
     let result = change(value);
@@ -238,7 +240,8 @@ pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> 
     result
 }
 
-/// Runs a load. If it returns null, the server refuses the file or payload. Then nothing remains in memory.
+/// Loads a filter with `work`, and gives it to the server. If that fails, returns null, so that the server refuses the
+/// file or payload, and keeps nothing in memory.
 fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     match guard::call("load", work, || Err("internal error".to_owned())) {
         Ok(value) => give(value).0,
@@ -287,8 +290,8 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
     unsafe { &*value.cast::<Filter>() }
 }
 
-/// Called when saving has panicked, so that what was written of the value cannot be read. A child that writes a file
-/// ends here, like one that finds the disk full: the server reports it and keeps the last good file.
+/// Ends this process if it is a forked child. Called when saving has panicked, because what was written of the value
+/// can't be read. As when a child finds the disk full, the server reports the failure and keeps the last good file.
 pub(super) fn give_up_saving() {
     // SAFETY: plain calls. Without a context the server returns the flags of the process. A child ends by _exit.
     unsafe {
@@ -299,7 +302,7 @@ pub(super) fn give_up_saving() {
     }
 }
 
-/// Writes the strings of the wire format.
+/// Writes a filter in our own wire format.
 unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
         "save",
@@ -312,7 +315,7 @@ unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void
     );
 }
 
-/// Writes the fields of the original's type.
+/// Writes a filter in the format of the system that it comes from.
 unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
         "save",
@@ -371,7 +374,7 @@ unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
     guard::call("mem-usage", || unsafe { read(value) }.allocated(), || 0)
 }
 
-/// Computes the digest from the wire format, so equal digests mean equal files.
+/// Computes the digest of a filter's bytes in the wire format, so equal digests mean equal bytes.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard::call(
         "digest",
@@ -391,7 +394,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     );
 }
 
-/// May run on any thread.
+/// Frees a value. The server may call this on any thread.
 unsafe extern "C" fn free(value: *mut c_void) {
     let free = || {
         // SAFETY: the server gives the value back, once.
@@ -407,7 +410,7 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     guard::call("free-effort", || (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
 }
 
-/// Returns null if there is no memory for a second filter. COPY then fails, and the server keeps running.
+/// Copies a filter. Returns null if there is no memory for a second one. COPY then fails, and the server keeps running.
 unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,

@@ -1,4 +1,4 @@
-//! The RDB stream of a running load or save, as fields.
+//! Reads and writes fields of the RDB stream in a running load or save.
 
 use crate::mem::Cells;
 use crate::module::server::server;
@@ -65,13 +65,14 @@ impl Sink for Stream {
         unsafe { server!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
     }
 
-    /// Written without a copy, which would add the size of the largest filter to the memory of a child that saves.
+    /// Writes the words without copying them. A copy would add the size of the largest filter to the memory of a child
+    /// that saves.
     #[cfg(target_endian = "little")]
     fn words(&mut self, words: &Cells, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(size_of_val(words));
-        // SAFETY: the stream is valid, and the server reads `len` bytes that the words have. Nobody writes to them
-        // meanwhile: only the main thread and workers for which it waits write to the cells of a key, and a child has
-        // no other threads.
+        // SAFETY: the stream is valid. The server reads `len` bytes, and `words` has at least that many. Nobody writes
+        // to them meanwhile: only the main thread and workers for which it waits write to the cells of a key, and a
+        // child has no other threads.
         unsafe { server!(RedisModule_SaveStringBuffer(self.io, words.as_ptr().cast(), len)) };
     }
 }

@@ -20,7 +20,7 @@ const NUM_BYTES: u8 = 0x15;
 /// marker.
 const REST: [u8; 13] = [0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0];
 
-/// The header.
+/// The header of a file with this filter.
 pub(in crate::wire) fn sbbf_fields(spec: &LinkSpec) -> Vec<u8> {
     let mut header = vec![NUM_BYTES];
     let mut zigzag = spec.bytes.saturating_mul(2);

@@ -124,7 +124,7 @@ pub(in crate::wire) struct BloomHead {
     schedule: Schedule,
     newest: u64,
     layers: Vec<LayerHead>,
-    /// Identifies the head and the chunks of one dump, see [`stamp`]. A packed filter has no chunks.
+    /// Identifies the head and the chunks of one dump, see [`stamp`]; 0 for a packed filter, which has no chunks.
     pub(super) stamp: u32,
     moves: u32,
 }
@@ -440,7 +440,8 @@ fn validate(
     stamp: u32,
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
-    // This isn't always the first layer: a merge into a chain of one layer inserts the other chain's layers before it.
+    // One layer has the capacity that the parameters require of a first layer. It isn't always the first: a merge into
+    // a chain of one layer inserts the other chain's layers before it.
     let LayerSpec { capacity, generations, .. } = spec.next_layer(&[]);
     if !layers.iter().any(|layer| layer.capacity == capacity) {
         return Err(field("layer"));

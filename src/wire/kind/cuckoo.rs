@@ -8,7 +8,7 @@ use crate::wire::codec::{Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
-/// Hash numbers, following those of our own hashes. These hashes have no key.
+/// Numbers of RedisBloom's hashes, which have no key. They follow the numbers of our own hashes.
 const REDISBLOOM: u8 = 3;
 const REDISBLOOM_1: u8 = 4;
 
@@ -130,7 +130,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<CuckooHead, DecodeError> {
     if tables == 0 || tables > limits::MAX_TABLES || (tables > 1 && spec.expansion == 0) {
         return Err(field("tables"));
     }
-    // Later sub-filters are never smaller.
+    // Later sub-filters are never smaller, so it is enough to check the last one.
     if spec.buckets_of(tables.saturating_sub(1)).is_none() {
         return Err(field("tables"));
     }

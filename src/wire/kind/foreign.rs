@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct ForeignHeader {
     scheme: u8,
-    /// RedisBloom.
+    /// Only for RedisBloom: the number of its [`RedisBloomPlan`].
     plan: u8,
-    /// valkey-bloom: 1 if the seed was generated for this filter.
+    /// Only for valkey-bloom: 1 if the seed was generated for this filter.
     random_seed: u8,
     encoding: u8,
     links: u32,
-    /// RedisBloom.
+    /// Only for RedisBloom.
     options: u32,
-    /// RedisBloom, valkey-bloom.
+    /// Only for RedisBloom and valkey-bloom.
     growth: u32,
-    /// valkey-bloom.
+    /// Only for valkey-bloom, like the fields after it.
     seed: [u8; 32],
     error_rate: f64,
     tightening: f64,

@@ -75,7 +75,7 @@ impl Head {
     }
 }
 
-/// Writes into zeroed words, and counts the fingerprints.
+/// Writes the slots of a cuckoo filter into zeroed words, and counts the fingerprints.
 fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     words.write_bytes(offset, bytes);
     Census::of_set(slots_in_use(bytes))
@@ -101,7 +101,8 @@ pub(super) fn stamp(filter: FilterRef<'_>) -> u32 {
     }
 }
 
-/// Returns the kind and the header of a [packed](super::packed) filter. A Bloom filter's header is shorter there.
+/// Returns the kind and the header of a [packed](super::packed) filter. A Bloom filter's header is shorter than in a
+/// head.
 pub(super) fn pack(filter: FilterRef<'_>) -> (Kind, Vec<u8>) {
     match filter {
         FilterRef::Bloom(filter) => bloom::pack(filter),

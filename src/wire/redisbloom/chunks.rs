@@ -1,5 +1,6 @@
-//! The headers and chunks of SCANDUMP and LOADCHUNK. A chunk is a range of bytes of the bit arrays, which are laid end
-//! to end. It contains neither its position nor a checksum. The iterator that accompanies it gives its position.
+//! The headers and chunks of SCANDUMP and LOADCHUNK. A chunk is a range of bytes of the arrays (of bits or of slots),
+//! which are laid end to end. It contains neither its position nor a checksum. The iterator that accompanies it gives
+//! its position.
 
 use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::error::Error;
@@ -17,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Maximum number of bytes in one of RedisBloom's chunks. We write shorter chunks.
 pub const MAX_PIECE: u64 = 16 << 20;
 
-/// Memory in bytes that an array costs in addition to what it reports: its entry in the map (up to half of which can be
-/// free), its own struct with two reference counts, and the first node of its own map.
+/// Memory in bytes that an array needs in addition to what it reports: its entry in a map, up to half of which can be
+/// free; its own struct with two reference counts; and the first node of its own map.
 const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() + 16) as u64 + 192;
 
 /// Memory in bytes that an array needs in addition to its cells if its chunks arrive in order: its struct, the rounding
@@ -29,7 +30,7 @@ const SPARE: u64 = ARRAY + 8 + 5 * ENTRY;
 /// the pieces of a small filter in any order.
 const SCATTERED: u64 = 64 << 10;
 
-/// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
+/// The header of a Bloom filter, as RedisBloom has written it since 2.2.1.
 pub(in crate::wire) fn bloom_head(filter: &Foreign) -> Vec<u8> {
     let (options, growth) = match filter.growth() {
         Growth::RedisBloom { options, growth } => (options, growth),
@@ -54,7 +55,7 @@ pub(in crate::wire) fn bloom_head(filter: &Foreign) -> Vec<u8> {
     head
 }
 
-/// The header of a cuckoo filter, as RedisBloom writes it since 2.2.11.
+/// The header of a cuckoo filter, as RedisBloom has written it since 2.2.11.
 pub(in crate::wire) fn cuckoo_head(filter: &Cuckoo) -> Vec<u8> {
     let spec = filter.spec();
     let mut head = Vec::new();
@@ -76,7 +77,7 @@ enum DumpHead {
 }
 
 impl DumpHead {
-    /// Size in bytes of bit array `index`; `None` after the last array.
+    /// Size in bytes of array `index`; `None` after the last array.
     fn array(&self, index: usize) -> Option<u64> {
         match self {
             DumpHead::Bloom { links, .. } => links.get(index).map(|(spec, _)| spec.bytes),
@@ -87,7 +88,7 @@ impl DumpHead {
         }
     }
 
-    /// Sizes in bytes of all bit arrays, in order.
+    /// Sizes in bytes of all arrays (of bits or of slots), in order.
     fn arrays(&self) -> impl Iterator<Item = u64> {
         (0..).map_while(|index| self.array(index))
     }
@@ -114,7 +115,7 @@ impl DumpHead {
 }
 
 /// Builds a filter from a header and chunks. Chunks can arrive in any order, overlap and repeat. As in RedisBloom, the
-/// most recent bytes win. The filter is complete when the chunks cover all bits. Until then, its memory is in
+/// most recent bytes win. The filter is complete when the chunks cover all bytes. Until then, its memory is in
 /// proportion to the bytes that have arrived.
 #[derive(Debug)]
 pub struct Loader {
@@ -216,8 +217,8 @@ impl Loader {
             work = work.saturating_add(spec.probes.into());
             links.push((spec, raw.items));
         }
-        // No filter has more probes per item. Without this check, the client would get the error only after the last
-        // piece.
+        // No filter of RedisBloom's has more probes per item. Without this check, the client would get the error only
+        // after the last piece.
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
         }
@@ -263,7 +264,7 @@ impl Loader {
         matches!(self.head, DumpHead::Cuckoo { .. })
     }
 
-    /// Total bytes of all bit arrays.
+    /// Total bytes of all arrays.
     pub fn body_len(&self) -> u64 {
         self.body_len
     }
@@ -306,7 +307,7 @@ impl Loader {
         self.arrived == self.body_len
     }
 
-    /// The bit array that contains this byte of the body: its offset, its index and its length.
+    /// The array that contains this byte of the body: its offset, its index and its length.
     fn array_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
         match &self.head {
             DumpHead::Cuckoo { spec, tables, .. } => {
@@ -344,7 +345,7 @@ impl Loader {
     }
 
     /// Returns where the chunk that ends at byte `end` of the body belongs. From now on, the load counts the memory
-    /// that the chunk may need, because the client might disconnect and never return.
+    /// that the chunk may need, because [`note`](Loader::note) isn't called if the client disconnects.
     ///
     /// # Errors
     /// What is wrong with the chunk. The loader is then unchanged.
@@ -384,7 +385,7 @@ impl Loader {
         Ok(Destination { first, start, arrival: Arc::downgrade(&array.arrival) })
     }
 
-    /// Whether a chunk was placed in an array of this load, rather than of another load with the same name.
+    /// Whether a chunk was placed in an array of this load, rather than in one of another load with the same name.
     pub fn has(&self, placed: &Placed) -> bool {
         let Destination { first, arrival, .. } = &placed.at;
         self.arrays.get(first).is_some_and(|array| arrival.ptr_eq(&Arc::downgrade(&array.arrival)))
@@ -409,7 +410,7 @@ impl Loader {
     /// with RedisBloom, because RedisBloom also creates such a filter; see [`overwrite`].
     ///
     /// # Errors
-    /// Those of [`finish`](Loader::finish), and [`DecodeError::OutOfMemory`].
+    /// [`DecodeError::OutOfMemory`], or [`DecodeError::Field`] if no such filter can exist.
     pub fn without_chunks(self) -> Result<Filter, DecodeError> {
         let blank =
             |len: u64| Ok(Filled { words: Words::zeroed(len.div_ceil(8))?, census: Census::default() });
@@ -420,7 +421,7 @@ impl Loader {
     /// The finished filter.
     ///
     /// # Errors
-    /// [`DecodeError::Length`] if any bytes are missing.
+    /// [`DecodeError::Length`] if any bytes are missing, or [`DecodeError::Field`] if no such filter can exist.
     pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));

@@ -1,4 +1,4 @@
-//! What RedisBloom's two encodings have in common: their numbers, and the checks on them.
+//! The numbers that both of RedisBloom's encodings contain, and the checks on them.
 
 use crate::filter::foreign::redisbloom::{FORCE_64, NO_ROUND};
 use crate::filter::foreign::{LinkSpec, RedisBloomPlan};
@@ -60,7 +60,7 @@ pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkS
 /// This doesn't depend on the encoding of a file: after loading a file of version 1.1.0, RedisBloom saves it in today's
 /// encoding, and the bits stay where they are.
 pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan {
-    // If the modulus divides 2^32, it doesn't matter whether a sum wraps there.
+    // If the modulus divides 2^32, it doesn't matter whether a sum wraps at 2^32.
     let divides = |link: &LinkSpec| (1..=32).contains(&link.log2);
     if options & FORCE_64 != 0 {
         if options & NO_ROUND != 0 { RedisBloomPlan::Full } else { RedisBloomPlan::FullOrCut }
@@ -115,7 +115,7 @@ impl RawCuckoo {
         if self.deletes & !OLD_HASH > limits::MAX_COUNT {
             return Err(field("number of deletes"));
         }
-        // The newest sub-filter is the largest.
+        // The newest sub-filter is the largest, so it is enough to check this one.
         spec.buckets_of(filters.saturating_sub(1)).ok_or(field("number of buckets"))?;
         Ok((spec, filters))
     }

@@ -30,8 +30,8 @@ impl Layer {
     /// changed.
     ///
     /// # Errors
-    /// Same as [`union`](Layer::union); [`Error::Full`] for fingerprints if the union has more than the capacity. Then
-    /// some of them have been added.
+    /// Same as [`union`](Layer::union); [`Error::Full`] if the union has more fingerprints than the capacity. Then some
+    /// of them have been added.
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         match (self.table(), other.table()) {
             (Some(mine), Some(theirs)) if self.is_congruent(other) && self.generations() == 0 => {
@@ -41,7 +41,7 @@ impl Layer {
         }
     }
 
-    /// Adds the fingerprints of another layer.
+    /// Adds the fingerprints of another layer. Returns whether anything changed.
     fn take_in(&self, mine: Table<'_>, theirs: Table<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let changed = AtomicU64::new(0);
         let taken = |step: Step| {
@@ -71,11 +71,11 @@ impl Layer {
     }
 
     /// Turns this layer into the intersection: AND of bits, minimum of counters. Items that are in both layers stay.
-    /// The error rate is at most the larger of the two, but higher than in a filter built from the common items.
+    /// The error rate is at most the smaller of the two, but higher than in a filter built from the common items.
     ///
-    /// The number of items is estimated by inclusion and exclusion: the items in both layers minus those in the union.
-    /// The fill of the intersection alone would give too high a number, because different items also share cells. The
-    /// number is never above that of either layer.
+    /// The number of items is estimated by inclusion and exclusion: the sum of the two layers' items, minus the items
+    /// of their union. The fill of the intersection alone would give too high a number, because different items also
+    /// share cells. The number is never above that of either layer.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union).
@@ -159,7 +159,7 @@ impl Layer {
     }
 
     /// A copy. If items are added concurrently, the copy is consistent word by word: it contains every item whose add
-    /// had returned.
+    /// had returned before.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

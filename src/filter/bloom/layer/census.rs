@@ -39,7 +39,7 @@ impl Census {
         })
     }
 
-    /// For cells that aren't counters.
+    /// The census of cells that aren't counters, `set` of which are not 0.
     pub(crate) fn of_set(set: u64) -> Census {
         Census { set, ..Census::default() }
     }

@@ -46,7 +46,8 @@ impl Layer {
         }
     }
 
-    /// Adds minus deletes in a counting layer. `None` if the number is unknown because a counter has lost count.
+    /// Adds minus deletes in a layer of counters. `None` for other layers, and if the number is unknown because a
+    /// counter is saturated.
     fn held(&self) -> Option<u64> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) if self.cell().counts() && self.saturated() == 0 => {
@@ -56,8 +57,8 @@ impl Layer {
         }
     }
 
-    /// The number of times, modulo 2^32, that fingerprints were moved to make room or that one was freed. While this
-    /// number stays the same, items stay where they are.
+    /// How often fingerprints were moved to make room or cells were freed, modulo 2^32. While this number stays the
+    /// same, items stay where they are.
     pub(crate) fn moves(&self) -> u32 {
         self.table().map_or(0, |table| table.state.moves())
     }
@@ -82,15 +83,15 @@ impl Layer {
         }
     }
 
-    /// Corrects the number of items in a counting layer after a delete. If `is_uncertain`, the item still tests present
-    /// after it, otherwise absent.
+    /// Corrects the number of items in a counting layer after a delete. If `is_uncertain`, the item still tests
+    /// present; otherwise it tests absent.
     ///
     /// An add that finds its item present by chance isn't counted, and neither is a delete after which the item still
     /// tests present. The errors cancel on average, but their sum grows with the square root of the number of deletes:
-    /// in a filter for 100 items that always contained 90, it was 10 after 9,000. The cells therefore limit the number:
-    /// it isn't above adds minus deletes, which are exact, it is 0 only if all cells are 0, and it stays within the
-    /// noise of the estimate. A delete that left the item absent can't have made the number too large, so the estimate
-    /// and its logarithm are skipped.
+    /// in a filter for 100 items that always contained 90, it was 10 after 9,000 deletes. The cells therefore limit the
+    /// number in three ways. It isn't above adds minus deletes, which is exact. It is 0 only if all cells are 0. It
+    /// stays within the noise of the estimate. A delete that left the item absent can't have made the number too large,
+    /// so the third limit is skipped, and with it a logarithm.
     pub(super) fn correct_items<W: TallyWriter>(&self, item: ItemHash, is_uncertain: bool) {
         let items = self.items();
         let mut correct = items;
@@ -98,7 +99,7 @@ impl Layer {
             let (least, most) = self.shape().items_between(self.fill());
             correct = correct.clamp(least, most);
         }
-        // After the last counted item has been deleted, whatever is left isn't an item.
+        // If a cell isn't 0, there is at least one item.
         correct = correct.min(self.held().unwrap_or(u64::MAX)).max(u64::from(self.ones() > 0));
         if correct != items {
             let items = correct.wrapping_sub(items) as i64;
@@ -159,7 +160,7 @@ impl Layer {
         self.recount_after(&alone, |_| ());
     }
 
-    /// Calls `visit` with ranges of words, and then counts the cells in each range while it is in the cache.
+    /// Calls `visit` with each range of words, and then counts the cells in the range while they are in the cache.
     pub(super) fn recount_after(&self, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
         /// Words per range: 32 KiB.
         const RANGE: usize = 4096;
@@ -200,8 +201,8 @@ impl Layer {
         }
     }
 
-    /// Waits until no other thread is deleting an item in this item's shard. `None` for a layer of bits, which doesn't
-    /// support deletes.
+    /// Waits until no other thread is deleting an item in this item's shard, and then makes others wait. `None` for a
+    /// layer without [`Tallies::Padded`], which doesn't support deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => {

@@ -58,7 +58,7 @@ impl Layer {
         self.count_items(tags.all_items().wrapping_sub(self.items()) as i64);
     }
 
-    /// Counts items. Each item is one cell in use.
+    /// Changes the number of items. Each item is one cell in use.
     fn count_items(&self, items: i64) {
         self.tally::<Single>(ItemHash::default(), Change { set: items, items, ..Change::default() });
     }

@@ -1,5 +1,6 @@
-//! One fixed-size filter: shards × cells. Any number of readers is allowed. Any number of writers is allowed with the
-//! methods that aren't `_single_writer`. All kinds of Bloom filters consist of layers.
+//! A filter of fixed size, whose cells are divided among its shards. All kinds of Bloom filters consist of layers. Any
+//! number of threads may read a layer. Any number may write to it, except with methods for a single writer or for a
+//! thread with its own shard.
 //!
 //! Tests and adds are wait-free on bits; counters change by compare-and-swap. No method needs `&mut self`.
 
@@ -22,13 +23,13 @@ use crate::sync::Ordering::Relaxed;
 pub(crate) use census::Census;
 use tally::Tallies;
 
-/// One fixed-size Bloom filter of bits or counters. Each value is one of the layer's owners; see
+/// One fixed-size Bloom filter of bits or counters. Each `Layer` value is one of the owners of the same cells; see
 /// [`share`](Layer::share).
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
 /// What determines where an item's cells are, apart from the number of words. From the lowest bit up: 3 bits for the
-/// layout, 2 for the kind of cell, 4 for log2 of the number of shards (a power of two up to 1024), and 7 for the
-/// probes.
+/// layout, 2 for the kind of cell, 4 for log2 of the number of shards (a power of two up to 1024), and 7 for the number
+/// of probes.
 #[derive(Clone, Copy, PartialEq)]
 struct Form(u16);
 
@@ -92,7 +93,8 @@ struct Rest {
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
 
 impl Layer {
-    /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
+    /// An empty layer. The allocator provides zeroed memory without touching it, so this takes microseconds at any
+    /// size.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -108,7 +110,7 @@ impl Layer {
         Ok(layer)
     }
 
-    /// A layer with these `shape.words()` words of cells, which have been counted. It contains `items` items.
+    /// A layer with these `shape.words()` words of cells, which `census` has counted. It contains `items` items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Foreign`] if the cells aren't valid for this shape.
@@ -141,7 +143,7 @@ impl Layer {
         self.words().last().filter(|_| self.form().layout().is_built())
     }
 
-    /// Describes the cells of an empty static filter.
+    /// Writes the word that describes the cells of an empty static filter.
     fn describe(&self, shape: Shape) {
         if let Some(word) = self.descriptor() {
             word.store(shape.description(), Relaxed);
@@ -273,7 +275,7 @@ impl Layer {
         1 << self.form().log2_shards()
     }
 
-    /// Probes per item: k. For fingerprints, including those of FUSE and RIBBON, their number of bits.
+    /// Probes per item: k. For fingerprints, including those of FUSE and RIBBON, the number of bits per fingerprint.
     #[inline(always)]
     pub fn probes(&self) -> u32 {
         self.form().probes()

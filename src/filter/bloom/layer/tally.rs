@@ -35,11 +35,12 @@ const COUNTED_UP_TO: u64 = 1024;
 /// Represents an unknown number of items.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What a layer counts besides its items. A small layer with one shard of bits needs no tallies.
+/// A layer's tallies. A small layer with one shard of bits needs none.
 pub(super) enum Tallies {
     /// Number of set bits, for a single shard.
     Ones(AtomicU64),
-    /// All counts for each shard. Each shard's counts have their own cache line, so that two writers never share one.
+    /// All counts for each shard. Each shard's counts have their own cache lines, so that writers on two shards never
+    /// share one.
     Padded {
         shards: Box<[CachePadded<Tally>]>,
         /// Number of items in all shards, so that a single writer needn't add up the shards; or [`UNKNOWN`].
@@ -75,7 +76,7 @@ impl Tallies {
     }
 }
 
-/// The changes that a write made to the cells of one item.
+/// The amounts by which a write changes the tallies.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Change {
     pub set: i64,
@@ -106,7 +107,7 @@ impl TallyWriter for Shared {
 
     #[inline(always)]
     fn own_tally(_: usize, shards: usize) -> usize {
-        // No other thread writes to this tally unless there are more threads than shards.
+        // No other thread writes to this tally unless there have been more threads than shards.
         thread_number() % shards
     }
 
