@@ -11,7 +11,7 @@ pub mod limits {
     pub const MAX_CAPACITY: u64 = 1 << 48;
     /// The smallest error rate that can be promised. Below it, the probes would need more bits than the hash has.
     pub const MIN_ERROR_RATE: f64 = 1e-12;
-    /// The smallest error rate of one layer, at 66 probes. A tightening series doesn't go below it.
+    /// The smallest error rate of one layer, with 66 or 67 probes. A tightening series doesn't go below it.
     pub const MIN_LAYER_ERROR_RATE: f64 = 1e-20;
     /// Maximum number of probes of one item in one layer.
     pub const MAX_PROBES: u32 = 72;

@@ -311,8 +311,8 @@ fn drop_for_memory(ctx: Context<'_>) {
     if !dropped.is_empty() {
         let dropped = end(ctx, dropped, "memory is short");
         let bytes = dropped.bytes();
-        // Until their memory is free, each write evicts keys. Freeing 1 GiB takes about 50 ms if it consists of cells,
-        // and a second if it consists of short pieces.
+        // Until their memory is free, each write evicts keys. Freeing 1 GiB takes 45 to 200 ms if it consists of
+        // cells, and a second if it consists of short pieces.
         reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }

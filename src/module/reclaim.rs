@@ -1,4 +1,4 @@
-//! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 90 to 200 ms, and
+//! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 45 to 200 ms, and
 //! would stall the main thread for that time.
 //!
 //! The memory counts as used until the thread has freed it. For UNLINK, the server itself frees values on another

@@ -349,7 +349,7 @@ impl Cuckoo {
     }
 
     /// Maximum number of fingerprints that a search for room moves before it has found a free slot. 0 for our own
-    /// search, which looks at up to 2,048 buckets and only then moves fingerprints.
+    /// search, which visits up to 2048 slots and only then moves fingerprints.
     pub(crate) fn longest_walk(&self) -> u16 {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }

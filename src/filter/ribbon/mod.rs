@@ -1,6 +1,6 @@
 //! A ribbon filter (Dillinger, Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021): a table of bits
 //! for a set of items that is known in advance. An item has some of 128 neighbouring rows and a fingerprint, which is
-//! the XOR of these rows. The filter needs 5 to 6% more bits than the theoretical minimum for its error rate. A binary
+//! the XOR of these rows. The filter needs 5 to 7% more bits than the theoretical minimum for its error rate. A binary
 //! fuse filter needs 12.5% more and a whole number of bits per item. At an error rate of 1%, a test of a ribbon filter
 //! reads up to 168 neighbouring bytes, and needs more instructions than a test of a fuse filter.
 //!
