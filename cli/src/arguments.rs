@@ -2,7 +2,7 @@
 
 use bloomery_plan::{duration, is_whole};
 
-/// An interval between repetitions, in seconds.
+/// Parses a time from 0.1 to 86,400 seconds, and returns it in seconds.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = duration(text, 1e3).map(|ms| ms / 1e3);
     seconds
@@ -10,7 +10,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is not a time from 0.1 to 86400 seconds: write 2, 500ms, 30s or 1h"))
 }
 
-/// Whole seconds.
+/// Parses a time that is a whole number of seconds, and returns this number.
 pub(crate) fn parse_whole_seconds(text: &str) -> Result<u64, String> {
     let seconds = duration(text, 1e3).map(|ms| ms / 1e3).filter(|seconds| is_whole(*seconds));
     seconds
@@ -18,7 +18,7 @@ pub(crate) fn parse_whole_seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is not a number of whole seconds: write 90, 90s, 15m, 1h or 7d"))
 }
 
-/// The character between the columns of a CSV file.
+/// Parses the character between the columns of a CSV file: one ASCII character, or `tab`.
 pub(crate) fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),

@@ -32,8 +32,8 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// What failed. This determines the exit code. Other errors count as `Server` if they come from the Redis client, as
-/// `Usage` if they come from the operating system (a file), and as `Data` otherwise.
+/// The kind of a failure, which determines the exit code. Other errors count as `Server` if they come from the Redis
+/// client, as `Usage` if they come from the operating system (a file), and as `Data` otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The data is missing, damaged or not what was expected: exit code 2.

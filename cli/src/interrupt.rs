@@ -22,7 +22,7 @@ impl Interrupted {
     }
 }
 
-/// Starts listening for the signals. A second signal ends the process immediately.
+/// Starts listening for SIGINT and SIGTERM. A second signal ends the process immediately.
 ///
 /// The calling thread and all threads it starts block the signals, and a dedicated thread waits for them. A signal
 /// handler wouldn't work: even with SA_RESTART (signal(7)), it would interrupt reads that have a timeout, and the reply

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Escapes text from a server, a key or a file for a terminal. Characters that could control the terminal or reorder
-/// the text around them are written as `\x..`, byte by byte. Escaping the result again doesn't change it.
+/// Escapes text from a server, a key or a file, so that it is safe to print on a terminal. Characters that could
+/// control the terminal or reorder the text around them are written as `\x..`, byte by byte. Escaping the result again
+/// doesn't change it.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return Cow::Borrowed(text);

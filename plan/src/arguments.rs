@@ -1,12 +1,12 @@
-//! Values of options, from their text.
+//! Parses the values of options.
 
 use bloomery::limits;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A count: digits, optionally separated by `_` or `,`, and optionally a unit: k, M, G or T for 10^3, 10^6, 10^9,
-/// 10^12.
+/// Parses a count: digits, optionally separated by `_` or `,`, and optionally a unit: k, M, G or T for 10^3, 10^6, 10^9
+/// or 10^12.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a number: write 1000000, 1_000_000, 1M or 1.5M");
     let (digits, unit) = match text.char_indices().next_back() {
@@ -26,14 +26,14 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     if is_whole(number) { Ok(number as u64) } else { Err(wrong()) }
 }
 
-/// A number of items.
+/// Parses a number of items, which must be from 1 to 2^48.
 pub(crate) fn parse_capacity(text: &str) -> Result<u64, String> {
     let items = parse_count(text)?;
     let fits = (1..=limits::MAX_CAPACITY).contains(&items);
     if fits { Ok(items) } else { Err(format!("{text:?} is not a number of items from 1 to 2^48")) }
 }
 
-/// A whole number within bounds.
+/// Parses a whole number within bounds.
 pub(crate) fn parse_whole<T: FromStr + PartialOrd + Display>(
     text: &str,
     bounds: RangeInclusive<T>,
@@ -44,7 +44,7 @@ pub(crate) fn parse_whole<T: FromStr + PartialOrd + Display>(
         .ok_or_else(|| format!("{text:?} is not a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
-/// An error rate: 0.01, 1e-2 or 1%.
+/// Parses an error rate, such as 0.01, 1e-2 or 1%.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number.trim_end(), 100.0),
@@ -56,7 +56,8 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     })
 }
 
-/// A time in milliseconds: a number of `plain` milliseconds, or with a unit: ms, s, m, h, d or w.
+/// Parses a time, and returns it in milliseconds. Its unit is ms, s, m, h, d or w. Without a unit, the number is
+/// multiplied by `plain`.
 pub fn duration(text: &str, plain: f64) -> Option<f64> {
     let end = text.find(|character: char| character.is_ascii_lowercase()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -73,7 +74,7 @@ pub fn duration(text: &str, plain: f64) -> Option<f64> {
     Some(number.replace(['_', ','], "").parse::<f64>().ok()? * ms)
 }
 
-/// Milliseconds.
+/// Parses a time in whole milliseconds, optionally with a unit.
 pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     let ms = duration(text, 1.0).filter(|ms| is_whole(*ms));
     ms.map(|ms| ms as u64)
@@ -81,12 +82,13 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d"))
 }
 
-/// The same, but not 0.
+/// Like [`parse_ms`], but refuses 0.
 pub(crate) fn parse_positive_ms(text: &str) -> Result<u64, String> {
     parse_ms(text)?.checked_sub(1).map(|ms| ms + 1).ok_or_else(|| "expected a time of at least 1 ms".into())
 }
 
-/// Beyond 2^53 a double no longer holds every whole number.
+/// Whether this is a whole number from 0 to 9e15. Beyond 2^53, which is a little more, a double no longer holds every
+/// whole number.
 pub fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && (0.0..=9e15).contains(&number)
 }

@@ -1,4 +1,4 @@
-//! The charts of a plan: what is drawn, and where. The program and the page draw it, each in its way.
+//! The charts of a plan: what is drawn, and where. The program and the page draw the charts, each in its own way.
 
 use crate::cost::{CUCKOO_LOADS, Cost, GENERATIONS, bloom, cuckoo, like, roomy_cuckoo};
 use crate::growth::Growth;
@@ -11,13 +11,13 @@ use serde::Serialize;
 /// A line, or a few points, and its name.
 #[derive(Debug, Serialize)]
 pub struct Line {
-    /// What it is.
+    /// What the line or the points show.
     pub name: String,
-    /// From left to right: x, and bytes.
+    /// The points from left to right: x, and bytes.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A chart of bytes against something else, x.
+/// A chart of bytes by some other quantity, x.
 #[derive(Debug, Serialize)]
 pub struct Chart {
     /// What it shows.
@@ -28,13 +28,13 @@ pub struct Chart {
     pub x: (f64, f64),
     /// The highest y.
     pub top: f64,
-    /// Labels of x, and where they are.
+    /// Positions and labels of the ticks on the x axis.
     pub x_ticks: Vec<(f64, String)>,
-    /// Labels of y.
+    /// Positions and labels of the ticks on the y axis.
     pub y_ticks: Vec<(f64, String)>,
     /// Lines.
     pub lines: Vec<Line>,
-    /// Single points.
+    /// Individual points.
     pub points: Vec<Line>,
 }
 
@@ -67,7 +67,7 @@ impl Chart {
     }
 }
 
-/// The memory of each kind by error rate, for the number of items of this filter.
+/// A chart of the memory of each kind by error rate, for as many items as this filter is sized for.
 pub fn memory_chart(wanted: &Wanted) -> Chart {
     let (items, base) = like(wanted);
     // Only static filters can have a static layout.
@@ -88,7 +88,7 @@ pub fn memory_chart(wanted: &Wanted) -> Chart {
     rates_chart(items, lines, points.collect())
 }
 
-/// The memory of this filter, of others of its kind by error rate, and of RedisBloom's.
+/// A chart of the memory of this filter and, by error rate, of filters of its kind and of RedisBloom's fixed filters.
 pub(crate) fn rival_chart(wanted: &Wanted, filter: &Cost) -> Chart {
     let (items, _) = like(wanted);
     let mut lines = vec![by_rate("RedisBloom, fixed", |rate| redisbloom::fixed_bytes(items, rate))];
@@ -115,12 +115,12 @@ fn memory(spec: &Spec) -> Option<u64> {
     bloom(spec).ok().map(|cost| cost.memory_bytes)
 }
 
-/// Number of zeros of an error rate.
+/// The x of an error rate: 1 for 10%, 2 for 1%, and so on.
 fn zeros(rate: f64) -> f64 {
     -rate.log10()
 }
 
-/// Powers of ten that a chart by error rate has: from 10% to 0.0001%.
+/// The first and the last x of a chart by error rate: from 10% to 0.0001%.
 const ZEROS: (f64, f64) = (1.0, 6.0);
 
 /// A line with eight points per power of ten.
@@ -130,7 +130,7 @@ fn by_rate(name: &str, memory: impl Fn(f64) -> Option<u64>) -> Line {
     Line { name: name.into(), points: points.collect() }
 }
 
-/// The point of a filter in a chart of such lines; none if it lies outside.
+/// A filter as a point in a chart by error rate. A point outside the chart is left out.
 fn point(name: String, cost: &Cost) -> Line {
     let place = (zeros(cost.error_rate), cost.memory_bytes as f64);
     let is_inside = (ZEROS.0..=ZEROS.1).contains(&place.0);
@@ -142,8 +142,8 @@ fn rates_chart(items: u64, lines: Vec<Line>, points: Vec<Line>) -> Chart {
     Chart::new(title, "error rate", ZEROS, |x| percent(10f64.powf(-x)), (lines, points))
 }
 
-/// The memory of a scaling filter as it grows, of RedisBloom's, and of fixed filters of the same capacity. `None` if it
-/// doesn't grow.
+/// A chart of the memory of a scaling filter as it grows, of RedisBloom's filter as it grows, and of fixed filters.
+/// `None` if the filter doesn't grow.
 pub fn growth_chart(wanted: &Wanted, steps: &[Growth]) -> Option<Chart> {
     let Wanted::Bloom(spec) = wanted else { return None };
     let last = steps.last()?.capacity;
@@ -171,7 +171,8 @@ pub fn growth_chart(wanted: &Wanted, steps: &[Growth]) -> Option<Chart> {
     ))
 }
 
-/// A filter that has these bytes up to each of these numbers of items.
+/// The points of a line in steps. A step `(items, bytes)` means that the filter has this many bytes up to this many
+/// items. The line ends at `last` items.
 fn staircase(steps: impl Iterator<Item = (u64, u64)>, last: u64) -> Vec<(f64, f64)> {
     let (mut points, mut from) = (Vec::new(), 0);
     for (items, bytes) in steps {
@@ -195,7 +196,7 @@ fn short(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// Distance of the ticks on an axis of bytes: a round number of a binary unit, so that there are at most seven ticks.
+/// Distance of the ticks on an axis of bytes: a round number of a binary unit, at most seven of which cover the axis.
 fn ticks(most: f64) -> f64 {
     let unit = 1024f64.powi((most.max(1.0).log2() / 10.0).floor() as i32);
     let parts = most / unit;

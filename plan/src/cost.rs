@@ -18,7 +18,7 @@ pub struct Cost {
     pub(crate) command: String,
     /// Items that all layers together are sized for.
     pub(crate) capacity: u64,
-    /// Items that certainly fit in this memory.
+    /// Items that fit into this memory.
     pub(crate) room: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) bits_per_item: f64,
@@ -36,8 +36,8 @@ pub struct Cost {
     pub(crate) when_full: &'static str,
 }
 
-/// The maximum cost of a filter in LAYOUT FINGERPRINT, as a fraction of AUTO's choice, at which the plan also names it.
-/// This layout reads one more cache line, and supports fewer operations.
+/// The plan also names LAYOUT FINGERPRINT if it needs at most this fraction of the memory of AUTO's choice. This layout
+/// reads one more cache line, and supports fewer operations.
 const SMALLER: f64 = 0.9;
 
 /// Computes what a new filter costs.
@@ -94,8 +94,8 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     })
 }
 
-/// The same filter in LAYOUT FINGERPRINT. Then a window drops the oldest generation when it is full, because a table
-/// has no room beyond its capacity.
+/// This filter, but in LAYOUT FINGERPRINT. A window that would accept more items than its capacity drops its oldest
+/// generation instead, because a table has no room beyond its capacity.
 fn in_table(spec: &Spec) -> Spec {
     let mut table = Spec { layout: LayoutChoice::Fingerprint, ..*spec };
     if let Family::Window { overflow, .. } = &mut table.family
@@ -106,7 +106,8 @@ fn in_table(spec: &Spec) -> Spec {
     table
 }
 
-/// Computes what the filter costs in LAYOUT FINGERPRINT, if the layout was left to AUTO and this is smaller.
+/// Computes what the filter costs in LAYOUT FINGERPRINT, if the layout was left to AUTO and FINGERPRINT is smaller by
+/// enough ([`SMALLER`]).
 pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
     let Wanted::Bloom(spec) = wanted else { return None };
     let table = in_table(spec);
@@ -151,7 +152,8 @@ pub(crate) fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
     }
 }
 
-/// Load that a bucket size reaches. Buckets of one slot reach half; more than four slots reach at least what four do.
+/// Load that buckets of this size reach. Buckets of one slot reach half; buckets of more than four slots reach at least
+/// what four do.
 pub(crate) fn load(bucket_size: u8) -> f64 {
     match bucket_size {
         1 => 0.5,
@@ -160,8 +162,8 @@ pub(crate) fn load(bucket_size: u8) -> f64 {
     }
 }
 
-/// Error rate of a cuckoo filter: an absent item matches each fingerprint in two buckets of every sub-filter with a
-/// probability of 1/255.
+/// Error rate of a cuckoo filter: an absent item is compared with the fingerprints in two buckets of every sub-filter,
+/// and matches each of them with a probability of 1/255.
 pub fn cuckoo_rate(bucket_size: u64, sub_filters: u64, fill: f64) -> f64 {
     let seen = 2.0 * bucket_size as f64 * sub_filters as f64 * fill;
     1.0 - (1.0 - 1.0 / 255.0f64).powf(seen)
@@ -205,7 +207,8 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
     }
 }
 
-/// Computes what each kind costs for this number of items, with the settings that it shares with this filter.
+/// Computes what each kind costs for this number of items, with those settings of the filter `like` that the kind also
+/// has.
 pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let Spec { hash, layout, shards, seed, .. } = *like;
     // Only static filters can have a static layout.
@@ -269,8 +272,8 @@ mod tests {
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(real).bytes());
     }
 
-    /// A counting filter is smaller. A fixed filter at 1% isn't smaller by enough. Filters that can't have that layout,
-    /// or were requested in another layout, aren't considered.
+    /// In LAYOUT FINGERPRINT, a counting filter is smaller, but a fixed filter at 1% isn't smaller by enough. Filters
+    /// that can't have this layout, or were requested in another one, aren't considered.
     #[test]
     fn fingerprints_are_named_where_they_are_smaller() {
         let saturates = Family::Fixed(Overflow::Saturate);
@@ -305,7 +308,7 @@ mod tests {
     fn the_room_of_a_cuckoo_filter_is_found() {
         let like = Spec::fixed(1, 0.1);
         for (slots, load) in CUCKOO_LOADS {
-            // This one is tight: its capacity is almost its number of slots.
+            // This filter is tight: its capacity is its number of slots.
             let spec = CuckooSpec { capacity: 1 << 14, ..roomy_cuckoo(1 << 14, slots, load, &like) };
             let cost = cuckoo(&spec, spec.capacity);
             assert!(cost.room < spec.capacity);

@@ -16,7 +16,7 @@ pub struct Growth {
     pub(crate) error_rate: f64,
     /// Memory of a fixed filter of this capacity.
     pub(crate) fixed_bytes: u64,
-    /// Memory of RedisBloom's filter that has grown to this number of items; `None` if it can't.
+    /// Memory of RedisBloom's filter when it has grown to this capacity; `None` if it can't.
     pub(crate) redisbloom_bytes: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
 //! What a filter costs before it is created, and the command that creates it. The sizes come from the library, so they
-//! are those of the server.
+//! are the same as on a server.
 //!
-//! `bloomery plan` prints a [`Plan`]. The calculator of the documentation shows the same one: [`page`] is what its
-//! script calls, compiled to WebAssembly.
+//! `bloomery plan` prints a [`Plan`]. The calculator of the documentation shows the same plan: its script calls
+//! [`page`], compiled to WebAssembly.
 
 mod arguments;
 mod chart;

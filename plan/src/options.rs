@@ -12,7 +12,7 @@ use clap::ValueEnum;
 /// Number of items for which a static filter has room before its list grows, if no number is given.
 const STATIC_CAPACITY: u64 = 1 << 16;
 
-/// The options that do not go with --static.
+/// The options that can't be combined with --static.
 const NOT_STATIC: [&str; 10] = [
     "nonscaling",
     "expansion",
@@ -116,7 +116,7 @@ enum OnFull {
     Rotate,
 }
 
-/// [`LayoutChoice`], with its help.
+/// The values of [`LayoutChoice`], with their help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Layout {
     /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that supports the
@@ -158,7 +158,7 @@ pub struct Static {
     pub layout: Option<StaticLayout>,
 }
 
-/// [`HashKind`], with its help.
+/// The values of [`HashKind`], with their help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Hash {
     /// Fast
@@ -225,7 +225,7 @@ impl Reserve {
         }
     }
 
-    /// AUTO is FINGERPRINT if no other layout supports the options, as in BF.RESERVE.
+    /// The layout. AUTO becomes FINGERPRINT if no other layout supports the options, as in BF.RESERVE.
     fn layout(&self) -> LayoutChoice {
         let needs_fingerprints = self.ttl.is_some()
             || self.counting.is_some() && self.scales()
@@ -277,8 +277,8 @@ impl Reserve {
                     "cannot be combined with --counting, --expansion, --tightening or --on-full scale",
                 );
             }
-            // A stream should not stop because one hour was busier than planned: the default is to accept.
-            // A table has no room beyond its capacity.
+            // A stream should not stop because one hour was busier than planned. So by default, a full window accepts
+            // new items. A table has no room for them, so it drops its oldest generation.
             let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
             return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
         }
@@ -356,7 +356,7 @@ impl Reserve {
         }
     }
 
-    /// The words of a BF.REBUILD BEGIN: the options that were given. The others stay as they are in the filter that is
+    /// The options that were given, as words for BF.REBUILD BEGIN. The others stay as they are in the filter that is
     /// rebuilt.
     ///
     /// # Errors
@@ -387,7 +387,7 @@ impl Reserve {
         Ok(given.flatten().chain(self.nonscaling.then(|| "NONSCALING".into())).collect())
     }
 
-    /// The command that makes a window with this time to live, without its seed.
+    /// The words of the command that creates a window with this time to live, without its seed.
     fn with_ttl(&self, spec: &Spec, ttl_ms: u64, key: &str) -> Vec<String> {
         let items = self.capacity.unwrap_or(spec.capacity);
         let mut words = vec!["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
@@ -424,7 +424,7 @@ fn word(choice: Option<impl ValueEnum>) -> Option<String> {
     choice?.to_possible_value().map(|value| value.get_name().to_uppercase())
 }
 
-/// The steps of a TTL.
+/// Parses the number of steps of a TTL.
 fn parse_steps(text: &str) -> Result<Steps, String> {
     text.parse()
         .ok()
@@ -444,7 +444,7 @@ fn parse_bucket_size(text: &str) -> Result<u8, String> {
     parse_whole(text, 1..=u8::MAX)
 }
 
-/// A counter by its width.
+/// Parses the width of a counter.
 fn parse_counter(text: &str) -> Result<Cell, String> {
     let cells = [Cell::Counter4, Cell::Counter8, Cell::Counter16];
     let cell = cells.into_iter().find(|cell| cell.bits().to_string() == text);

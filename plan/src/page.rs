@@ -1,6 +1,6 @@
 //! The plan for the calculator of the documentation, `docs/site/calculator.js`: options in, JSON out.
 //!
-//! In WebAssembly the script asks for room, writes the options there, and reads the answer in its place.
+//! In WebAssembly, the script calls `room`, writes the options there, calls `answer`, and reads the answer at `text`.
 
 use crate::chart::{Chart, growth_chart, rival_chart};
 use crate::plan::{Plan, PlanOptions};
@@ -31,7 +31,7 @@ struct Complaint {
     text: String,
 }
 
-/// The answer to the options of `bloomery plan`, one a line: an `Answer` or a `Complaint`.
+/// Computes the plan for these options of `bloomery plan`, one per line. Returns an `Answer` or a `Complaint` as JSON.
 pub fn answer(options: &str) -> String {
     let answer = plan(options).map(|answer| serde_json::to_string(&answer));
     answer
@@ -73,7 +73,7 @@ mod exports {
         static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Room for this many bytes of options.
+    /// Makes room in `TEXT` for this many bytes of options, and returns its address.
     // SAFETY: nothing else has this name.
     #[unsafe(no_mangle)]
     extern "C" fn room(bytes: usize) -> *const u8 {
@@ -83,7 +83,7 @@ mod exports {
         })
     }
 
-    /// Answers the options, and returns the number of bytes in the answer.
+    /// Computes the answer for the options in `TEXT`, and returns its length in bytes.
     // SAFETY: nothing else has this name.
     #[unsafe(no_mangle)]
     extern "C" fn answer() -> usize {
@@ -93,7 +93,7 @@ mod exports {
         })
     }
 
-    /// Where the answer is.
+    /// Returns the address of the answer.
     // SAFETY: nothing else has this name.
     #[unsafe(no_mangle)]
     extern "C" fn text() -> *const u8 {

@@ -9,18 +9,18 @@ use crate::refused::Refused;
 use crate::wanted::Wanted;
 use serde::Serialize;
 
-/// Everything that is planned.
+/// What a filter costs, compared with others.
 #[derive(Debug, Serialize)]
 pub struct Plan {
     /// The filter that the options describe.
     pub filter: Cost,
     /// The same filter in LAYOUT FINGERPRINT, where that is smaller.
     pub smaller: Option<Cost>,
-    /// How it grows, if it does.
+    /// How the filter grows; empty if it doesn't.
     pub growth: Vec<Growth>,
     /// All kinds, for the same items and error rate.
     pub kinds: Vec<Cost>,
-    /// The same items in RedisBloom.
+    /// RedisBloom's filters for the same items and error rate.
     pub redisbloom: Vec<Cost>,
 }
 

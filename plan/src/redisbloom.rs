@@ -4,11 +4,13 @@ use crate::cost::Cost;
 use bloomery::filter::foreign::{ChainSpec, LinkSpec};
 use bloomery::{Family, Spec};
 
-/// RedisBloom lowers error rates above this one, and refuses to reserve more items than this in one filter.
+/// RedisBloom lowers higher error rates to this one, and refuses to reserve more than [`MOST_ITEMS`] items in one
+/// filter.
 const HIGHEST_RATE: f64 = 0.25;
 const MOST_ITEMS: u64 = 1 << 30;
 
-/// The chain that RedisBloom creates for BF.RESERVE with these numbers. Its capacity is fixed if there is no expansion.
+/// The chain that RedisBloom creates for BF.RESERVE with these numbers; `None` if it refuses. Without an expansion, the
+/// chain's capacity is fixed.
 fn chain(items: u64, error_rate: f64, expansion: Option<u32>) -> Option<ChainSpec> {
     (items <= MOST_ITEMS).then_some(ChainSpec {
         capacity: items,
@@ -31,7 +33,7 @@ pub(crate) fn growth(spec: &Spec) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Bytes of its filter of fixed size.
+/// Bytes of RedisBloom's fixed filter; `None` if it can't create one.
 pub(crate) fn fixed_bytes(items: u64, error_rate: f64) -> Option<u64> {
     chain(items, error_rate, None)?.links().next().map(|link| link.bytes)
 }

@@ -3,12 +3,12 @@
 use bloomery::Error;
 use std::fmt;
 
-/// An option whose value no filter can have.
+/// An option that is missing, or whose value no filter can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its name, without dashes.
+    /// The option's name, without dashes.
     pub option: &'static str,
-    /// What is wrong with it, and what to do.
+    /// What is wrong with the option, and often what to do.
     pub text: String,
 }
 

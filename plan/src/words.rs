@@ -6,18 +6,18 @@ use crate::numbers::{bytes, count, percent};
 use crate::plan::Plan;
 use serde::Serialize;
 
-/// A plan in the form that people read, in the order of the page.
+/// A plan as text for people, in the order in which it is shown.
 #[derive(Debug, Serialize)]
 pub struct Words {
-    /// Which filter it is.
+    /// The kind of the filter, and its number of items.
     pub title: String,
-    /// Its description: names and values.
+    /// The description of the filter: names and values.
     pub filter: Vec<(&'static str, String)>,
-    /// Its growth; no rows if it doesn't grow.
+    /// The growth of the filter; no rows if it doesn't grow.
     pub growth: Rows,
-    /// The kinds, and those of RedisBloom.
+    /// What each kind costs, including RedisBloom's.
     pub kinds: Rows,
-    /// The commands that create them.
+    /// The commands that create filters of these kinds.
     pub commands: Rows,
 }
 

@@ -74,8 +74,8 @@ fn a_ttl_is_a_window_that_begins_now() {
     assert!(server.take_replicated().is_empty());
 }
 
-/// An added item stays for the TTL, and is gone one step later. Ages in milliseconds are never too low, and at most one
-/// step too high.
+/// An added item stays for the TTL, and is gone at most one step later. Ages in milliseconds are never too low, and at
+/// most one step too high.
 #[test]
 fn items_are_forgotten_within_a_step_after_their_ttl() {
     for steps in [1, 4, 31, 999] {
@@ -107,8 +107,8 @@ fn items_are_forgotten_within_a_step_after_their_ttl() {
     assert!(server.text("BF.AGE k a MS MS").starts_with("ERR wrong number of arguments"));
 }
 
-/// Each item stays exactly until the generation of its last add is dropped. Generations begin by hand and by the clock,
-/// items are added again and deleted, and the clock jumps to where generation numbers are reused.
+/// Each item stays exactly until the generation of its last add is dropped. New generations are started manually and by
+/// the clock, items are added again and deleted, and the clock jumps to where generation numbers are reused.
 #[test]
 fn deadlines_equal_a_model() {
     const EVERY: u64 = 1000;
@@ -192,9 +192,9 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
     assert!(server.text("BF.DEL ring a").starts_with("ERR not a counting filter"));
 }
 
-/// The oldest items make room for new ones: items that leave early are older than all that stay, and those that stay
-/// keep their TTL. If the newest generation fills half of the table, the next one begins, which may shorten the others'
-/// TTL by one step.
+/// The oldest items make room for new ones: no item that leaves early is newer than one that stays. If the newest
+/// generation reaches the capacity of all generations but one, the next generation begins early, which may shorten the
+/// TTL of the other items by one step.
 #[test]
 fn rotations_that_make_room_drop_the_oldest_alone() {
     const STEP: u64 = 1000;
@@ -237,9 +237,9 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
     assert!(dropped > 10_000, "{dropped}");
 }
 
-/// Items keep their TTL in whatever order they arrive, under two conditions: at most as many as the capacity arrive
-/// within a TTL, and at most as many as there is room for arrive within a TTL plus a step, because expired items can
-/// take up room for that long.
+/// Items keep their TTL, however unevenly they arrive, under two conditions: no more items than the capacity arrive
+/// within a TTL, and no more than there is room for arrive within a TTL plus a step. Expired items can take up room for
+/// that long.
 #[test]
 fn items_within_the_capacity_keep_their_ttl() {
     const STEP: u64 = 1000;
@@ -271,8 +271,9 @@ fn items_within_the_capacity_keep_their_ttl() {
     }
 }
 
-/// Rotations that make room happen in the middle of commands with many items, during a rebuild, and between rotations
-/// by hand and by the clock. A replica, and a filter loaded from a dump, rotate at the same items.
+/// Rotations that make room happen in the middle of commands with many items, during a rebuild, and between manual
+/// rotations and rotations by the clock. A replica rotates at the same items, and a filter loaded from a dump has the
+/// same state.
 #[test]
 fn full_windows_rotate_alike_everywhere() {
     let mut early = 0;
@@ -304,7 +305,7 @@ fn full_windows_rotate_alike_everywhere() {
                 15 => format!("BF.REBUILD {key} ADD{}", items(10, &mut random)),
                 16 => format!("BF.REBUILD {key} COMMIT"),
                 17 => {
-                    // The clock jumps forward; another operation sets it back.
+                    // The clock jumps forward. The next operation in this list sets it back.
                     server.now_ms.set(server.now_ms.get() + random.random_range(0..100_000));
                     format!("BF.ADD {key} 1")
                 }
@@ -328,8 +329,8 @@ fn full_windows_rotate_alike_everywhere() {
     assert!(early > 20, "{early}");
 }
 
-/// These items share ten cells. Items in an older generation may be in other cells, so dropping that generation makes
-/// no room for these.
+/// The items added last share ten cells. If the items of an older generation are in other cells, dropping that
+/// generation makes no room in these ten.
 #[test]
 fn what_is_dropped_makes_room() {
     let pair = Pair::new();
@@ -344,7 +345,7 @@ fn what_is_dropped_makes_room() {
     assert_eq!(server.line("BF.EXISTS w old"), Ok(Reply::Bool(false)));
 }
 
-/// A backfill goes into one generation.
+/// A rebuild puts all items of the backfill into one generation, which must have room for the full capacity.
 #[test]
 fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
     let server = at(START);
@@ -363,7 +364,7 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
     server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
-    // A busy period can use the room of all but one of the quiet ones.
+    // A busy generation can have the room of all generations but one.
     server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
     server.line("BF.ADD k 30").unwrap();

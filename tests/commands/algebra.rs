@@ -1,5 +1,5 @@
-//! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: their results for every kind, what they refuse without
-//! changing anything, what they replicate, and whether a replica ends up with the same filters.
+//! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: results for every kind of filter, refusals that change
+//! nothing, effects, and whether a replica ends up with the same filters.
 
 use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};
@@ -22,14 +22,14 @@ fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).expect("a field").1
 }
 
-/// Fingerprint tables of fixed size.
+/// Options for fingerprint tables of fixed size.
 pub(super) const TABLES: [&str; 3] = [
     "NONSCALING LAYOUT FINGERPRINT",
     "COUNTING LAYOUT FINGERPRINT",
     "COUNTING 16 LAYOUT FINGERPRINT HASH SIPHASH",
 ];
 
-/// Items for a filter of capacity 200: enough that a chain with EXPANSION 1 has grown.
+/// Number of items for a filter of capacity 200. A chain with EXPANSION 1 gets enough items to grow.
 pub(super) fn items_for(options: &str) -> usize {
     if options.starts_with("EXPANSION 1") { 250 } else { 50 }
 }
@@ -109,7 +109,8 @@ fn counters_add_up_and_what_is_full_stays_full() {
     assert_eq!(dumps(&server), before);
 }
 
-/// The union of two fingerprint tables has the counts of both, or has no visible effect, whichever way it is made.
+/// BF.MERGE of two fingerprint tables adds up their counts or changes nothing, whether it runs on the main thread or in
+/// the background.
 #[test]
 fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     for options in TABLES {
@@ -214,7 +215,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     );
     assert_eq!(server.line("BF.INFO young ITEMS"), Ok(Reply::Entry(c"Number of items inserted", Some(900))));
     pair.follow();
-    // Once more, like a client that didn't get the reply.
+    // The merge is repeated, as by a client that didn't get the reply.
     assert_eq!(server.line("BF.MERGE young grown fixed empty"), OK);
     assert_eq!(
         (field(server, "young", "Number of filters"), server.take_replicated()),
@@ -231,7 +232,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     let Some(Reply::Map(newest)) = all.last() else { panic!() };
     assert!(newest.contains(&("Capacity", Reply::Integer(2000))), "{newest:?}");
     pair.follow();
-    // The wire carries the current layers, although the first one came from another filter.
+    // The wire form keeps all layers, although the first one came from another filter.
     must_survive_the_wire(server, "young");
 }
 
@@ -262,11 +263,11 @@ fn windows_merge_generation_by_generation() {
         assert_eq!(server.line(&format!("BF.AGE a {item}")), Ok(Reply::Integer(age)), "{item}");
     }
     pair.follow();
-    // A copy is at the generation of the newest source.
+    // A new destination is at the generation of the newest source.
     assert_eq!(server.line("BF.MERGE new idle a"), OK);
     assert_eq!(server.line("BF.AGE new b2"), Ok(Reply::Integer(1)));
     pair.follow();
-    // A rotation by hand ages the items of that filter, but not those of the others.
+    // A manual rotation ages only the items of the filter that is rotated.
     for item in ["c0", "c1"] {
         server.line(&format!("BF.ADD c {item}")).unwrap();
         server.line("BF.ROTATE c").unwrap();
@@ -346,7 +347,7 @@ fn equal_is_what_answers_alike() {
         ("0.01 100 SEED 1", "0.01 100 SEED 1 NONSCALING", NO),
         ("0.01 100 SEED 1", "0.01 900 SEED 1", NO),
         ("0.01 100 SEED 1 WINDOW 2", "0.01 100 SEED 1 WINDOW 3", NO),
-        // They differ only in what an add does when the filter is full, which doesn't affect answers.
+        // These two differ only in what an add does when the filter is full, which doesn't affect answers.
         ("0.01 100 SEED 1 NONSCALING", "0.01 100 SEED 1 ONFULL SATURATE", YES),
     ] {
         server.line(&format!("BF.RESERVE a {a}")).unwrap();
@@ -354,7 +355,7 @@ fn equal_is_what_answers_alike() {
         assert_eq!(server.line("BF.EQUAL a b"), equal, "{a}, {b}");
         server.keys.take();
     }
-    // If windows rotate by the clock, one without writes equals one with writes.
+    // In windows that rotate by the clock, expired items don't count, even if no write has dropped them yet.
     server.line("BF.RESERVE a 0.001 200 WINDOW 2 EVERY 10").unwrap();
     server.line("BF.RESERVE b 0.001 200 LIKE a").unwrap();
     server.line("BF.ADD a old").unwrap();
@@ -379,7 +380,7 @@ fn other_systems_filters_merge_with_their_like() {
         assert_eq!(server.line("BF.EQUAL a b"), YES, "{recipe}");
         let number = matches!(golden::foreign(recipe).encoding() as u8, 2 | 3);
         let item = |item: u32| if number { item.to_string() } else { format!("merged{item}") };
-        // The number of items that fit without a new link.
+        // New items, three at most, that fit without a new link.
         let mut new = Vec::new();
         for number in 0..3 {
             let links = field(server, "b", "Number of filters");
@@ -451,7 +452,7 @@ pub(super) const UNLIKE: [(&str, &str); 6] = [
     ("counting", "cell width"),
 ];
 
-/// Filters of every kind that can't be merged with `plain`.
+/// Stores `plain`, and keys of every kind that can't be merged with it.
 pub(super) fn strangers(server: &FakeServer) {
     server.put("text", Content::Other);
     for line in [
@@ -589,8 +590,8 @@ fn memory_is_asked_for_before_anything_changes() {
     assert_eq!(found(&server, "chain", "large", 10), 10);
 }
 
-/// Stores single-layer filters with different capacities and one item each. Returns their keys. No chain grows to
-/// thousands of layers by itself.
+/// Stores single-layer filters with different capacities and one item each, and returns their keys. A chain gets
+/// thousands of layers only by merges of such filters, because none grows that far by itself.
 fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> String {
     let keys = capacities.map(|capacity| {
         let mut filter = Bloom::new(Spec::fixed(capacity, 0.01)).unwrap();
@@ -623,8 +624,8 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
     assert!(dumps(&server) == before);
 }
 
-/// Random merges of chains of all lengths, windows and fixed filters: no added item is ever missing, and the replica
-/// stays equal.
+/// Random merges of chains of different lengths and a filter of fixed size: no added item is ever missing, and the
+/// replica ends up equal.
 #[test]
 fn no_item_is_ever_missed() {
     for seed in 0..30 {
@@ -676,8 +677,8 @@ fn card(server: &FakeServer, key: &str) -> i64 {
     items
 }
 
-/// A growing source is merged repeatedly: its layers in the destination also grow, and aren't added twice. The same is
-/// true of two sources with the same shape, which don't replace each other.
+/// If growing sources are merged repeatedly, their layers in the destination grow with them, and aren't added twice.
+/// Two sources of the same shape don't replace each other's layers.
 #[test]
 fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     let pair = Pair::new();
@@ -733,7 +734,8 @@ fn layers_of_other_layouts_are_not_combined() {
     assert_eq!(found(&server, "chain", "x", 200), 200);
 }
 
-/// The estimates are within what the noise of the cells explains, whatever the overlap, the layout and the cells.
+/// The estimated number of common items is off by less than 45, whatever the overlap, the layout and the width of the
+/// cells.
 #[test]
 fn an_intersection_says_how_many_items_are_common() {
     for options in [

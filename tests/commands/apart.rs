@@ -1,5 +1,6 @@
 //! Commands that work in the background, without a server: what happens to their keys, the clock and the memory between
-//! their two runs. Each command's own tests run it both ways, and compare the results.
+//! the run that starts the work and the run that uses its result. Each command's own tests run it in the background and
+//! on the main thread, and compare the results.
 
 use super::doubling::lines;
 use super::pair::{Pair, add, found};
@@ -30,7 +31,7 @@ fn meanwhile(server: &FakeServer, what: impl FnOnce(&FakeServer) + 'static) {
     server.meanwhile.replace(Some(Box::new(what)));
 }
 
-/// An equal copy, but a different object.
+/// Replaces a filter by an equal copy, which is a different object.
 fn replace(server: &FakeServer, key: &str) {
     let copy = server.copy(key);
     server.put(key, copy);
@@ -51,7 +52,7 @@ fn nothing_is_done_if_a_key_is_another() {
             let server = &pair.primary;
             meanwhile(server, move |server| if gone { removed(server, key) } else { replace(server, key) });
             match server.line(line) {
-                // The destination is deleted: it existed before.
+                // A filter was replaced, or the destination, which existed before, was deleted.
                 Err(CommandError::Changed) => {}
                 Err(CommandError::NotFound) if gone => {}
                 other => panic!("{line}, {key}: {other:?}"),
@@ -61,7 +62,7 @@ fn nothing_is_done_if_a_key_is_another() {
             assert!(gone && key == "a" || found(server, "a", "b", 50) < 5, "{line}");
         }
     }
-    // The destination is created: it didn't exist before.
+    // The destination didn't exist before, and is created in the meantime.
     let pair = pair("NONSCALING");
     meanwhile(&pair.primary, |server| server.put("new", server.copy("a")));
     assert_eq!(pair.primary.line("BF.MERGE new a b"), Err(CommandError::Changed));
@@ -73,8 +74,8 @@ fn nothing_is_done_if_a_key_is_another() {
     assert_eq!(pair.primary.take_replicated(), Vec::<String>::new());
 }
 
-/// The command uses the clock of its first run. So a window is rotated before the union and not after it, here and on a
-/// replica.
+/// The command uses the clock of its first run. So a window is rotated before the union and not after it, on the
+/// primary and on a replica.
 #[test]
 fn the_clock_stands_still_for_a_command() {
     let pair = pair("WINDOW 3 EVERY 60000");
@@ -121,7 +122,7 @@ fn memory_is_asked_for_before_the_work_and_for_all_of_the_result() {
     pair.follow();
 }
 
-/// Cells that the union doesn't change are shared, not copied. A union that changes nothing sends no events.
+/// A union that changes nothing replicates nothing and sends no events.
 #[test]
 fn a_repeated_merge_changes_nothing() {
     for options in ["NONSCALING", "EXPANSION 1", "WINDOW 3"] {
@@ -136,7 +137,7 @@ fn a_repeated_merge_changes_nothing() {
     }
 }
 
-/// Loads of the same RedisBloom filters, in progress: the next piece of each is placed by a worker.
+/// Begins to load two RedisBloom filters. Returns the commands with their next pieces, which a worker places.
 fn begin_loads(server: &FakeServer) -> Vec<Vec<Vec<u8>>> {
     let cuckoo = Filter::from(
         Cuckoo::new(CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(2000) }).unwrap(),
@@ -160,8 +161,7 @@ fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
     server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// A server whose commands work in the background. It has filters that can be merged, one that can't, a string, and a
-/// list that is to become a static filter.
+/// Creates filters that can be merged, one that can't, a string, and a list that is to become a static filter.
 fn bloom_filters(server: &FakeServer) {
     for (key, options) in [("k", "1000"), ("other", "1000 LIKE k"), ("small", "10")] {
         server.line(&format!("BF.RESERVE {key} 0.01 {options}")).unwrap();
@@ -172,7 +172,7 @@ fn bloom_filters(server: &FakeServer) {
     server.line("BF.REBUILD list ADD a b c").unwrap();
 }
 
-/// A filter that the next delete will compact.
+/// Puts a filter into `k` that the next delete will compact.
 fn cuckoo_filter(server: &FakeServer) {
     let mut filter = Cuckoo::new(CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(200) }).unwrap();
     filter.insert(b"x").unwrap();
@@ -192,9 +192,9 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// Every command in the table asks for the memory of its background work, as `Apart` demands, and does so in a way that
-/// makes the server evict no more keys than the command's own growth requires. This fails if a command works in the
-/// background and isn't listed here.
+/// Every command in the table asks for the memory of its background work, as `Apart` demands, but lets the server evict
+/// keys only for the bytes by which its own keys grow. The test also fails if a command works in the background and
+/// isn't listed here.
 #[test]
 fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [
@@ -239,7 +239,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             let words: Vec<Vec<u8>> = words.into_iter().map(file).collect();
             let reply = run(&server, &words);
             let (grown, may_evict) = (bytes().saturating_sub(before), server.may_evict.get());
-            // A payload has fields after the cells.
+            // A payload is longer than the filter, because it has fields in addition to the cells.
             let is_kept = reply.is_err() || may_evict <= grown + fields;
             assert!(is_kept, "{line}: {may_evict} bytes for keys that grow by {grown}");
             if server.worked_apart.get() {

@@ -1,4 +1,5 @@
-//! Commands without a server: replies, what they replicate, and whether a replica ends up with the same bits.
+//! Commands on Bloom filters without a server: replies, what they replicate, and whether a replica ends up with the
+//! same bits.
 
 use super::pair::Pair;
 use crate::support::fake_server::{Content, FakeServer};
@@ -88,7 +89,7 @@ fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
         let server = FakeServer::default();
         server.line(line).unwrap();
         let words = server.replicated.take().remove(0);
-        // As in the protocol: the number of words, and each word preceded by its length.
+        // The bytes that are sent: each word is preceded by its length, and the first word by the number of words.
         let bytes: usize =
             words.iter().map(|word| format!("${}\r\n\r\n", word.len()).len() + word.len()).sum();
         assert!(words.len() == 4 && bytes + "*4\r\n".len() <= 80, "{bytes}");
@@ -309,8 +310,7 @@ fn an_add_renews_an_item_of_a_window_and_addnx_does_not() {
     assert_eq!(answers(server.line("BF.MTEST w renewed first")), [YES, NO]);
 }
 
-/// Fingerprint tables with counts grow when they are full. A replica stays bit for bit the same, also after each
-/// delete.
+/// Fingerprint tables with counts grow when they are full. A replica stays bit for bit the same, even after deletes.
 #[test]
 fn a_counting_filter_of_fingerprints_grows() {
     let pair = Pair::new();
@@ -347,8 +347,8 @@ fn a_counting_filter_of_fingerprints_grows() {
     }
 }
 
-/// If another layout can do what is asked for, AUTO chooses it, because it also supports BF.INTERSECT, and BF.MERGE
-/// beyond the capacity.
+/// AUTO prefers any other layout that can do what is asked for, because the other layouts also support BF.INTERSECT,
+/// and BF.MERGE beyond the capacity.
 #[test]
 fn auto_is_fingerprint_where_no_other_layout_has_what_is_asked_for() {
     let layout = |server: &FakeServer| match server.line("BF.STATS k") {
@@ -372,7 +372,7 @@ fn auto_is_fingerprint_where_no_other_layout_has_what_is_asked_for() {
         assert_eq!(pair.primary.line(&format!("BF.RESERVE k 0.01 20 {options}")), Ok(Reply::Ok), "{options}");
         assert_eq!(layout(&pair.primary), Some(Reply::from(chosen)), "{options}");
         pair.follow();
-        // A rebuild chooses in the same way, unless the layout of its filter was chosen by hand.
+        // A rebuild chooses in the same way, unless the layout of its filter was chosen explicitly.
         for named in ["AUTO", "CLASSIC"] {
             let server = FakeServer::default();
             server.line(&format!("BF.RESERVE k 0.01 20 LAYOUT {named}")).unwrap();
@@ -572,7 +572,7 @@ fn information_has_redisblooms_fields_for_every_kind_and_statistics_have_all() {
     assert_eq!((cuckoo.len(), &names(statistics)[..8]), (8, &cuckoo[..]));
 }
 
-/// Numbers arrive as they were computed, and the advice is a command that can be typed.
+/// Numbers arrive as they were computed, and the advice contains a command that can be typed as it stands.
 #[test]
 fn statistics_are_exact_and_name_the_key() {
     let server = FakeServer::default();

@@ -40,7 +40,8 @@ enum Form {
 }
 
 impl Form {
-    /// An item. In one form all have the same length. In the other the lengths differ, and one of them is 0.
+    /// The item with this number. Fixed items all have the same length. Prefixed items differ in length, and number 0
+    /// is empty.
     fn item(self, number: usize) -> Vec<u8> {
         let digits = format!("{number:011}");
         match self {
@@ -50,7 +51,7 @@ impl Form {
         }
     }
 
-    /// The arguments for these items.
+    /// The arguments after the key: the form, for fixed items their width, and these items in a blob.
     fn arguments(self, items: &[Vec<u8>]) -> Vec<Vec<u8>> {
         match self {
             Form::Fixed => {
@@ -68,7 +69,7 @@ fn prefixed(items: &[Vec<u8>]) -> Vec<u8> {
     items.iter().flat_map(with_length).collect()
 }
 
-/// Every third item occurs several times, near and far from its first occurrence.
+/// `count` items. Many of them occur several times, near their first occurrence or far from it.
 fn items(form: Form, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|index| form.item(if index % 3 == 2 { index / 7 } else { index })).collect()
 }
@@ -104,12 +105,13 @@ fn bits(reply: Result<Reply, CommandError>) -> (Vec<u8>, i64) {
     (bytes, ones)
 }
 
-/// The same for the filter in `k`, for a command that the server would refuse without items.
+/// The [`bits`] of a command's answers for the filter in `k`. Without items, the command isn't run, because the server
+/// would refuse it.
 fn bits_of(server: &FakeServer, command: &str, items: &[Vec<u8>]) -> (Vec<u8>, i64) {
     if items.is_empty() { (Vec::new(), 0) } else { bits(run(server, &[command, "k"], items)) }
 }
 
-/// Runs what was replicated on an obeying server.
+/// Runs on `replica`, which obeys, what `primary` has replicated.
 fn obey(primary: &FakeServer, replica: &FakeServer) {
     replica.obeys.set(true);
     for words in primary.replicated.take() {
@@ -117,7 +119,7 @@ fn obey(primary: &FakeServer, replica: &FakeServer) {
     }
 }
 
-// ---- equal to one item after the other ------------------------------------------------------------------------------
+// ---- the same as one item at a time ---------------------------------------------------------------------------------
 
 #[test]
 fn adds_are_those_of_madd_and_tests_those_of_mexists() {
@@ -176,8 +178,8 @@ fn blob_after_blob() {
     }
 }
 
-/// Every item twice in a row, and then all of them again. A lost update, or an item that two threads add, would show as
-/// a different dump or count.
+/// The blob has every item twice in a row, and is added five times. A lost update, or an item that two threads add,
+/// would show as a different dump or count.
 #[test]
 fn parallel_adds_are_sequential_ones_bit_for_bit() {
     for kind in KINDS.iter().filter(|kind| kind.contains("30000") && kind.contains("SHARDS")) {
@@ -206,8 +208,8 @@ fn integer(reply: &Reply) -> i64 {
     }
 }
 
-/// In a window that rotates by the clock, both use the current time: expired generations aren't tested, and get no
-/// adds.
+/// In a window that rotates by the clock, both commands use the current time: expired generations aren't tested, and
+/// get no adds.
 #[test]
 fn windows_go_by_the_clock() {
     for workers in [0, 3] {
@@ -235,7 +237,7 @@ fn windows_go_by_the_clock() {
 
 // ---- filters of other systems ---------------------------------------------------------------------------------------
 
-/// Integers as text, in all the forms that the original accepts.
+/// Integers as decimal text, which every other system accepts as items.
 fn numbers(range: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     range.map(|number| number.to_string().into_bytes()).collect()
 }
@@ -259,7 +261,7 @@ fn filters_of_other_systems() {
                 let reply = run(&bulk, &["BF.BULKADD", "k"], &form.arguments(added));
                 match answers.error {
                     None => assert_eq!(reply, Ok(Reply::Integer(new)), "{case}"),
-                    // The last answer says why the item was refused.
+                    // The last answer is that of the refused item.
                     Some(why) => assert_eq!(
                         text(&reply),
                         format!("{why}; {} of {} items went in", answers.answers.len() - 1, added.len()),
@@ -286,7 +288,7 @@ fn filters_of_other_systems() {
     }
 }
 
-/// An item that the original can't have ends the command. Earlier items are added.
+/// An item that the original doesn't accept ends BF.BULKADD. Earlier items are added.
 #[test]
 fn an_item_that_the_original_cannot_have() {
     let server = FakeServer::default();
@@ -329,13 +331,13 @@ fn a_missing_key_is_created_by_an_add_and_holds_nothing_for_a_test() {
     assert_eq!(sent[1..], ["BF.BULKADD k FIXED 3 adabobada"]);
     assert_eq!(server.events.take(), [c"bf.reserve", c"bf.add"]);
     assert_eq!(server.text("BF.BULKTEST k FIXED 3 bobeveada"), "Bulk([160])");
-    // Without items, a filter is created all the same, as with every add.
+    // Even without items, the filter is created, as by every add.
     assert_eq!(server.text("BF.BULKADD other FIXED 3 "), "Integer(0)");
     assert_eq!(server.take_replicated().len(), 1);
     assert_eq!(server.events.take(), [c"bf.reserve"]);
 }
 
-/// A client that fills a filter must get an error if the filter is replaced or deleted in the meantime.
+/// A client that fills a filter with several commands must get an error if the filter is deleted in the meantime.
 #[test]
 fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
     let server = FakeServer::default();
@@ -445,7 +447,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
             assert_eq!(text(&reply), format!("ERR the items end early: {error}"));
         }
     }
-    // A length larger than any memory.
+    // The highest possible length, almost 4 GiB.
     let reply = run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[[&[0xff; 4][..], b"ada"].concat()]);
     assert_eq!(text(&reply), "ERR the items end early: item 0 takes 4294967299 bytes, and 7 are left");
 
@@ -475,7 +477,7 @@ fn a_full_filter_says_how_many_went_in() {
             assert!((6000..6010).contains(&done), "{done}");
             assert_eq!(text(&reply), format!("ERR non scaling filter is full; {done} of 8000 items went in"));
 
-            // Exactly these items are replicated, and are present here.
+            // Exactly these items are replicated, and exactly these are in the filter.
             let sent = server.replicated.take();
             let words =
                 [&[b"BF.BULKADD".to_vec(), b"k".to_vec()], &form.arguments(&items[..done])[..]].concat();
@@ -489,7 +491,7 @@ fn a_full_filter_says_how_many_went_in() {
             assert_eq!(plain.dump("k"), server.dump("k"));
             assert_eq!(server.events.take(), [c"bf.add"]);
 
-            // The same again: nothing changes. Present items aren't refused, wherever they are in the blob.
+            // The same command again changes nothing. Present items aren't refused, wherever they are in the blob.
             let again = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
             assert_eq!(again, reply);
             let known = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items[..done]));
@@ -500,8 +502,8 @@ fn a_full_filter_says_how_many_went_in() {
     }
 }
 
-/// It stops at the first refused item, unlike BF.MADD, which tries later items. So a single number can say how many
-/// were added.
+/// BF.BULKADD stops at the first refused item, unlike BF.MADD, which tries later items. So a single number can say how
+/// many were added.
 #[test]
 fn growth_beyond_memory_ends_the_command() {
     let server = server(0, "0.01 10 SEED 1");
@@ -542,7 +544,7 @@ fn only_large_tests_are_left_to_the_pool() {
     }
 }
 
-/// An item costs one unit for each layer of the filter.
+/// Towards `offload_min_items`, an item counts once for each layer of the filter.
 #[test]
 fn layers_count_as_items() {
     let server = server(3, "0.01 10 SEED 1 EXPANSION 1");
@@ -557,8 +559,8 @@ fn layers_count_as_items() {
     }
 }
 
-/// The main thread doesn't read the lengths in a long string, which would take 0.6 ms a MB. The worker finds any errors
-/// in them.
+/// The main thread doesn't read the lengths in a long string, which would take 0.6 ms per MB. The worker finds any
+/// errors in them.
 #[test]
 fn long_strings_of_short_items_are_read_by_the_pool() {
     let server = server(3, "0.01 100 SEED 1");
@@ -572,7 +574,7 @@ fn long_strings_of_short_items_are_read_by_the_pool() {
                 0 => assert!(matches!(reply, Ok(Reply::Integer(_))), "{reply:?}"),
                 _ => assert!(matches!(reply, Err(CommandError::BadBlob { .. })), "{reply:?}"),
             }
-            // A string of 1 MiB is read here, and the pool tests its many items.
+            // The main thread still reads a string of exactly 1 MiB, but the pool tests its many items.
             assert_eq!(server.offloaded.get(), offloaded);
         }
     }
@@ -581,8 +583,7 @@ fn long_strings_of_short_items_are_read_by_the_pool() {
     assert!(matches!(reply, Err(CommandError::TooManyItems { .. })), "{reply:?}");
 }
 
-/// A client that has disconnected gets no reply. Tests begun for it don't count, neither in the filter's usage nor for
-/// clients that stay.
+/// A client that has disconnected gets no reply, and the tests begun for it don't count in the filter's usage.
 #[test]
 fn a_client_that_goes_leaves_no_trace() {
     let server = server(3, "0.01 100 SEED 1");

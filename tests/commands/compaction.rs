@@ -1,5 +1,5 @@
-//! Compaction of RedisBloom's cuckoo filters. It runs to the end, as in RedisBloom, which may be the primary or the
-//! replica. So if it would block the server for long, a worker does it.
+//! Compaction of RedisBloom's cuckoo filters. It runs to the end, as in RedisBloom, because RedisBloom may be the
+//! primary or the replica. If that would block the server for long, a worker does it.
 
 use super::pair::Pair;
 use crate::support::fake_server::FakeServer;
@@ -7,7 +7,7 @@ use crate::support::internals::command::{CommandError, Reply};
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::Encoder;
 
-/// A filter whose compaction needs more steps than a command may do on a filter of ours, and its items.
+/// A filter whose compaction needs more steps than a command may do on a native filter, and its items.
 fn theirs() -> (Cuckoo, Vec<[u8; 8]>) {
     let spec = CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(2000) };
     let mut filter = Cuckoo::new(spec).unwrap();
@@ -70,8 +70,8 @@ fn a_compaction_is_whole() {
     }
 }
 
-/// The server renames, deletes and replaces keys while a worker compacts their filters. The result then belongs to
-/// another filter, even if the first one is back and has changed in the meantime.
+/// While a worker compacts a filter, its key may be replaced, written to or deleted. The result is then discarded, even
+/// if the filter has the same items as before.
 #[test]
 fn a_compaction_is_of_the_filter_that_is_there() {
     type Meanwhile = fn(&FakeServer);
@@ -106,12 +106,13 @@ fn a_compaction_is_of_the_filter_that_is_there() {
     }
 }
 
-/// CF.COMPACT needs memory for a copy. A delete doesn't have to compact, so without memory the compaction waits.
+/// A compaction in the background needs memory for a copy of the filter. Without it, CF.COMPACT is refused, and a
+/// delete compacts the filter in place.
 #[test]
 fn a_delete_is_never_refused_for_want_of_memory() {
     let (mut filter, items) = theirs();
     let mut deleted = 0;
-    // With the next delete, a tenth of the remaining items will have been deleted.
+    // After the next delete, more than a tenth of the remaining number of items will have been deleted.
     while 10 * (deleted + 1) < items.len() - deleted {
         assert!(filter.remove(items[deleted]));
         deleted += 1;

@@ -125,7 +125,7 @@ fn a_filter_is_full_when_it_has_no_room() {
     let server = FakeServer::default();
     server.line("CF.RESERVE fixed 4 EXPANSION 0 SEED 1").unwrap();
     for _ in 0..4 {
-        // Equal fingerprints are in the same two buckets: four slots.
+        // Equal fingerprints have the same two buckets, which have four slots together.
         let _ = server.line("CF.ADD fixed same");
     }
     assert_eq!(server.text("CF.ADD fixed same"), "Filter is full");
@@ -269,7 +269,7 @@ fn an_insert_is_replicated_as_it_came_only_if_it_added_every_item() {
     assert_eq!(server.take_replicated(), ["CF.INSERT tight ITEMS a a"]);
 }
 
-/// Counts the answers before the command pauses, if it is allowed to pause after every item.
+/// If the command may pause after every item, the number of its answers shows how often it looks at the clock.
 #[test]
 fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     let server = FakeServer::default();

@@ -3,7 +3,8 @@
 //!
 //! A search for the worst case only covers a limited range. But quadratic time shows in any range, and a client that
 //! sends more data makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each dimension. Times
-//! are the thread's processor time, the shortest of several runs. A command that needs less than 5 ms at 8s is skipped.
+//! are the thread's processor time, the shortest of several runs. A command that takes at most 5 ms at the largest size
+//! is skipped.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::TABLE;
@@ -22,7 +23,7 @@ const SHORT: Duration = Duration::from_millis(5);
 /// How far an exponent may exceed the law, because caches are smaller than the state. Quadratic time exceeds it by 1.
 const TOLERANCE: f64 = 0.45;
 
-/// Commands that run in order, on servers prepared for a size.
+/// A way to prepare a server of some size, and the commands whose time is measured on it.
 struct Case<'a> {
     what: String,
     /// The smallest size.
@@ -32,8 +33,8 @@ struct Case<'a> {
     prepare: &'a dyn Fn(&FakeServer, usize) -> Vec<Words>,
 }
 
-/// Makes the allocator keep the pages of large blocks, as a server's does. Otherwise it maps some blocks again each
-/// time, which costs three times as much. Which blocks these are depends on the order of all allocations.
+/// Makes the allocator keep the pages of large blocks, as a server's allocator does. Otherwise it maps some blocks
+/// again each time, which takes three times as long. Which blocks these are depends on the order of all allocations.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn keep_pages() {
     for option in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
@@ -57,7 +58,7 @@ impl Case<'_> {
         keep_pages();
         let once = || {
             let server = FakeServer::default();
-            // All on this thread.
+            // All work is done on this thread.
             server.settings.set(Settings { offload_min_items: u64::MAX, ..Settings::DEFAULT });
             let commands = (self.prepare)(&server, size);
             let commands: Vec<Vec<&[u8]>> =
@@ -71,7 +72,7 @@ impl Case<'_> {
         (0..times).map(|_| once()).min().unwrap()
     }
 
-    /// What violates the law, if anything does.
+    /// The times and their exponent, if they violate the law.
     fn check(&self) -> Option<String> {
         if self.time(8 * self.first, 1) <= SHORT {
             return None;
@@ -113,7 +114,7 @@ fn items(count: usize) -> impl Iterator<Item = Vec<u8>> {
 
 // ---- the state ------------------------------------------------------------------------------------------------------
 
-/// Chains with this number of layers, which have different shapes, in `k` and `other`.
+/// Puts chains with this number of layers, all of different shapes, into `k` and `other`.
 fn layers(server: &FakeServer, count: usize) {
     for (key, first) in [("k", 1), ("other", 10_000)] {
         server.put(key, Bloom::new(Spec { seed: Default::default(), ..Spec::scaling(5000, 0.01) }).unwrap());
@@ -135,7 +136,7 @@ fn layers(server: &FakeServer, count: usize) {
     }
 }
 
-/// A RedisBloom chain with this number of links.
+/// Puts a RedisBloom chain with this number of links into `k`.
 fn links(server: &FakeServer, count: usize) {
     let mut fields =
         vec![Field::Unsigned(0), Field::Unsigned(count as u64), Field::Unsigned(5), Field::Unsigned(2)];
@@ -149,7 +150,8 @@ fn links(server: &FakeServer, count: usize) {
     server.put("k", filter);
 }
 
-/// The head and the chunks of a RedisBloom cuckoo filter with this number of 4-slot sub-filters.
+/// The commands that load a RedisBloom cuckoo filter with this number of 4-slot sub-filters: one for the head, and one
+/// for each chunk.
 fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     let load = |iterator: usize, data: &[u8]| {
         let mut load = words(&format!("CF.LOADCHUNK {key} {iterator}"));
@@ -163,9 +165,9 @@ fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     std::iter::once(load(1, &head)).chain(chunks).collect()
 }
 
-/// A RedisBloom cuckoo filter with one free slot and this maximum number of moves. An add makes all of these moves, and
-/// undoes them: with the same fingerprint in all slots, a walk stays in four buckets, which hardly ever include the
-/// last one.
+/// Puts a RedisBloom cuckoo filter with one free slot and this maximum number of moves into `k`. An add makes all of
+/// these moves, and undoes them: with the same fingerprint in all slots, a walk stays in four buckets, which hardly
+/// ever include the last bucket, where the free slot is.
 fn moves(server: &FakeServer, most: usize) {
     let buckets = 1u64 << 14;
     let mut head: Vec<u8> =
@@ -179,7 +181,7 @@ fn moves(server: &FakeServer, most: usize) {
     run_all(server, &[load("1".to_owned(), head), load((4 * buckets + 1).to_string(), slots)]);
 }
 
-/// Keys of every kind, in addition to those that the commands use.
+/// Creates `k` and `other`, which the commands use, and `count` more keys, alternately Bloom and cuckoo filters.
 fn keys_beside(server: &FakeServer, count: usize) {
     reserved(server, &["k", "other"].map(|key| format!("BF.RESERVE {key} 0.01 100 SEED 1")));
     reserved(server, &["BF.RESERVE of:0 0.01 10".to_owned(), "CF.RESERVE of:1 10".to_owned()]);
@@ -200,14 +202,15 @@ fn reserved(server: &FakeServer, lines: &[String]) {
     }
 }
 
-/// A state with a dimension: the dimension's smallest size, the power of the size that a command's time may be
-/// proportional to, and how the state is made. The filter is in `k`, and there may be a similar one in `other`.
+/// A dimension of the state: its name, its smallest size, the power of the size that a command's time may be
+/// proportional to, and a function that makes the state. The filter is in `k`, and there may be a similar one in
+/// `other`.
 type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 
 const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
-    // A few thousand of them fit in the caches, but the maximum number doesn't: a command that visits all of them then
+    // A few thousand sub-filters fit in the caches, but the maximum number doesn't: a command that visits all of those
     // takes three times as long for each.
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
@@ -242,7 +245,7 @@ const STATES: [State; 10] = [
     }),
 ];
 
-/// Every command, for such a state.
+/// Lines that run a command on a [`State`].
 pub(super) fn lines(command: &str) -> &'static [&'static str] {
     match command {
         "bf.reserve" => {
@@ -303,8 +306,8 @@ fn commands_on_states_of_twice_the_size() {
     // Commands that destroy the state come last.
     commands.sort_by_key(|line| ["BF.CLEAR k", "BF.ROTATE k", "BF.REBUILD k BEGIN"].contains(line));
     for (dimension, first, law, make) in STATES {
-        // All at once on one server, because preparing it takes long. If they are too slow together, each runs by
-        // itself.
+        // All commands run on one server, because preparing a server takes long. If they are too slow together, each is
+        // timed by itself.
         let whole = |server: &FakeServer, size: usize| {
             make(server, size);
             commands.iter().copied().map(words).collect()
@@ -323,8 +326,8 @@ fn commands_on_states_of_twice_the_size() {
     }
 }
 
-/// A state together with the items of a command. If the time is proportional to each of the two, it may grow with their
-/// product, but no faster.
+/// The state and the number of items grow together. If a command's time is proportional to each of the two, it may grow
+/// with their product, but no faster.
 #[test]
 fn twice_the_items_on_states_of_twice_the_size() {
     let [bloom, cuckoo] = [BLOOM, CUCKOO].map(|lines| lines.iter().filter(|line| !line.contains("missing")));
@@ -350,7 +353,7 @@ fn twice_the_items_on_states_of_twice_the_size() {
     }
 }
 
-/// Heads of a load while other loads wait: each of those was examined once, when its head arrived.
+/// The head of a load takes no longer if other loads wait, because their heads were examined when they arrived.
 #[test]
 fn a_head_beside_the_heads_of_others() {
     let prepare = |server: &FakeServer, count: usize| {
@@ -399,7 +402,7 @@ fn twice_as_many_names() {
     }
 }
 
-/// Filters as bytes: more of them, which can be merged or can't, and longer ones.
+/// BF.MERGE with twice as many blobs, which can be merged or can't, and with a blob of twice the length.
 #[test]
 fn twice_as_many_blobs_and_twice_as_long() {
     let of = |server: &FakeServer, key: &str, blob: Vec<u8>, count: usize| {
@@ -517,7 +520,8 @@ fn options_that_are_repeated() {
     }
 }
 
-/// The word has up to 64 MiB. It isn't an option, whatever its length, so there is no need to read all of it.
+/// In place of an option, the command has a word of up to 64 MiB. No option is that long, so there is no need to read
+/// all of it.
 #[test]
 fn a_word_of_twice_the_length_for_an_option() {
     for (command, rest) in [
@@ -545,7 +549,7 @@ fn a_word_of_twice_the_length_for_an_option() {
     }
 }
 
-/// Up to 10 million bytes, in every kind of filter.
+/// Items have up to 10 million bytes, and go into several kinds of filters.
 #[test]
 fn an_item_of_twice_the_length() {
     let reservations = [
@@ -589,7 +593,7 @@ fn a_long_item_with_twice_as_many_probes() {
     }
 }
 
-/// All chunks of a load together, from a client and from a primary, in order and backwards.
+/// The time for all chunks of a load together, from a client or from a primary, in order or backwards.
 #[test]
 fn a_load_of_twice_as_many_chunks() {
     for (is_obeyed, is_backwards) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -606,7 +610,7 @@ fn a_load_of_twice_as_many_chunks() {
     }
 }
 
-/// Filters whose bytes are in the command.
+/// Imports of filters whose bytes are in the command.
 #[test]
 fn imports_of_twice_the_bytes() {
     for command in ["BF.IMPORT new GOZERO none BITS", "BF.IMPORT new GUAVA", "BF.LOAD new"] {
@@ -628,7 +632,7 @@ fn imports_of_twice_the_bytes() {
     }
 }
 
-/// Each state is of the kind that its name says.
+/// The functions that make states make what their names say.
 #[test]
 fn states_have_their_size() {
     let server = FakeServer::default();

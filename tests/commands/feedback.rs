@@ -21,7 +21,8 @@ fn usage(server: &FakeServer, key: &str) -> [i64; 4] {
     ["Tests answered yes", "Tests answered no", "Adds", "Deletes"].map(|name| number(server, key, name))
 }
 
-/// Checked answers, false answers, their share and the error rate, over a minute, an hour and the filter's lifetime.
+/// Checked answers, false answers, the share of false ones and the error rate, over a minute, an hour and the filter's
+/// lifetime.
 fn feedback(server: &FakeServer, key: &str) -> [Vec<Reply>; 3] {
     let Reply::Map(spans) = field(server, key, "Feedback") else { panic!() };
     assert_eq!(spans.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["Minute", "Hour", "Life"]);
@@ -32,7 +33,7 @@ fn feedback(server: &FakeServer, key: &str) -> [Vec<Reply>; 3] {
     figures.collect::<Vec<Vec<Reply>>>().try_into().expect("three")
 }
 
-/// The beginnings of the lines of advice, up to the colon.
+/// The lines of advice, each only up to its colon.
 fn advice(server: &FakeServer, key: &str) -> Vec<String> {
     let Reply::Array(lines) = field(server, key, "Advice") else { panic!() };
     let line = |line| match line {
@@ -62,7 +63,7 @@ fn every_command_that_tests_is_counted() {
         ] {
             let server = FakeServer::default();
             server.workers.set(workers);
-            // BF.BULKTEST answers from another thread.
+            // If there are workers, BF.BULKTEST answers from another thread.
             server.settings.set(Settings {
                 offload_min_items: if workers > 0 { 1 } else { 1 << 20 },
                 ..Settings::DEFAULT
@@ -95,7 +96,7 @@ fn adds_count_the_items_that_were_not_refused() {
     lines(&server, &["BF.INSERT k ITEMS c d", "BF.MADD k c d e"]);
     run(&server, &[b"BF.BULKADD", b"k", b"FIXED", b"1", b"fgh"]);
     assert_eq!(usage(&server, "k"), [0, 0, 12, 0]);
-    // Divided among threads, by shard.
+    // These items are divided among threads, by shard.
     let blob: Vec<u8> = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
     lines(&server, &["BF.RESERVE large 0.01 20000 SHARDS 4"]);
     run(&server, &[b"BF.BULKADD", b"large", b"FIXED", b"4", &blob]);
@@ -295,7 +296,8 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
     assert!(advice(&server, "k").is_empty());
 }
 
-/// Three times as many false answers as 6,000 items in a filter for 10,000 explain, but fewer than promised.
+/// There are several times as many false answers as 6,000 items in a filter for 10,000 items explain, but not far more
+/// than promised.
 #[test]
 fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     let server = FakeServer::default();

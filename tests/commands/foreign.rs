@@ -1,4 +1,4 @@
-//! BF.IMPORT, BF.LOAD and what the other commands do with other systems' filters, without a server: replies, refusals,
+//! BF.IMPORT and BF.LOAD without a server, and the other commands on other systems' filters: replies, refusals,
 //! effects, and whether a replica ends up with the same filters.
 
 use crate::support::fake_server::{Content, FakeServer};
@@ -81,8 +81,8 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(1)));
         assert_eq!(server.events.take(), [c"bf.import"]);
 
-        // A replica gets either the filter itself, whatever it has in the keys that were read here, or the command with
-        // the data.
+        // A replica gets either the filter itself or the command with the data. It doesn't matter what the replica has
+        // in the keys that were read here.
         let replica = FakeServer::default();
         replica.obeys.set(true);
         replica.memory.set(Some(1));
@@ -101,8 +101,8 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
     }
 }
 
-/// What these systems write can be exported again, whole or in pieces. For filters without such bytes, the error says
-/// why.
+/// A filter from these systems can be exported in the original format, whole or in pieces. For other filters, the error
+/// says why not.
 #[test]
 fn an_export_is_what_was_imported() {
     let server = sources();
@@ -138,7 +138,8 @@ fn an_export_is_what_was_imported() {
     assert!(refused("BF.EXPORT k").starts_with("ERR the filter has no other system's format"));
     server.put("chain", golden::foreign("foreign-redisbloom"));
     assert!(refused("BF.EXPORT chain").starts_with("ERR the filter is RedisBloom's"));
-    // A part isn't mistaken for the whole.
+    // A filter that is too long for one reply is exported only with OFFSET, so that a part isn't mistaken for the
+    // whole.
     server.line("BF.IMPORT long GOZERO none BITS 8388616").unwrap();
     assert!(refused("BF.EXPORT long").starts_with("ERR the filter has 1048577 bytes"));
     let Ok(Reply::Bulk(rest)) = server.line("BF.EXPORT long OFFSET 1") else { panic!() };
@@ -329,7 +330,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
 }
 
-/// Adds, and how they are replicated.
+/// An add to another system's filter is replicated if it changed the filter.
 #[test]
 fn adds_replicate_what_changed() {
     let server = FakeServer::default();
@@ -350,7 +351,7 @@ fn adds_replicate_what_changed() {
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c"bf.add"; 4]);
 
-    // One item that the original can't have doesn't exclude the others.
+    // An item that the original doesn't accept doesn't keep out the others.
     let Ok(Reply::Answers(answers)) = server.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::Refused, Answer::Yes]);
     assert_eq!(answers.error.unwrap().to_string(), "ERR the items of this filter are text in UTF-8");
@@ -372,8 +373,8 @@ fn adds_replicate_what_changed() {
     }
 }
 
-/// RedisBloom's head begins with the number of items. Whatever the number, it must not be mistaken for a head of ours,
-/// because a replica, or a server that replays an append-only file, would lose the filter.
+/// RedisBloom's head begins with the number of items. Whatever the number, the head must not be mistaken for a native
+/// one, because a replica, or a server that replays an append-only file, would lose the filter.
 #[test]
 fn a_number_of_items_that_is_our_magic() {
     let server = FakeServer::default();
@@ -395,7 +396,7 @@ fn a_number_of_items_that_is_our_magic() {
     }
 }
 
-/// RedisBloom's replies about RedisBloom's filter.
+/// BF.INFO, BF.DEBUG and BF.SCANDUMP reply as RedisBloom does about a filter from RedisBloom.
 #[test]
 fn info_of_redisblooms_filter_is_its_own() {
     let server = FakeServer::default();
@@ -428,7 +429,7 @@ fn info_of_redisblooms_filter_is_its_own() {
     assert_eq!(sent[0][2..], [b"1".to_vec(), head.clone()]);
     assert_eq!(sent[1][2..], [b"9".to_vec(), hex("0020008010004000")]);
 
-    // Versions up to 2.2.6 wrote the head with iterator 0 into their append-only files.
+    // Versions of RedisBloom up to 2.2.6 wrote the head with iterator 0 into their append-only files.
     assert_eq!(server.run(&[b"BF.LOADCHUNK", b"old", b"0", &head]), Ok(Reply::Ok));
     assert_eq!(server.run(&[b"BF.LOADCHUNK", b"old", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
     assert_eq!(server.dump("old"), server.dump("k"));
@@ -449,7 +450,7 @@ fn info_of_redisblooms_filter_is_its_own() {
         assert!(refused.to_string().starts_with("ERR received bad data: "), "{iterator}: {refused}");
     }
     assert!(server.run(&[b"CF.LOADCHUNK", b"n", b"9", &hex("00")]).is_err());
-    // In any order.
+    // Chunks may come in any order.
     server.run(&[b"BF.LOADCHUNK", b"n", b"9", &hex("10004000")]).unwrap();
     server.run(&[b"BF.LOADCHUNK", b"n", b"5", &hex("00200080")]).unwrap();
     assert_eq!(server.dump("n"), server.dump("k"));
@@ -506,7 +507,7 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.line(&format!("BF.ADD k other:{full}")), YES);
     assert_eq!(server.take_replicated(), [format!("BF.ADD k other:{full}")]);
 
-    // A filter with a fixed capacity ends the command.
+    // When a filter of fixed capacity is full, the command ends.
     let mut fixed = hex(REDISBLOOM);
     fixed[..8].fill(0);
     fixed[12] |= 8;
@@ -521,7 +522,8 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", None)");
 }
 
-/// Every kind of filter can be moved in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last piece.
+/// Every other system's filter can be moved in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last
+/// piece.
 #[test]
 fn filters_move_in_pieces() {
     for (recipe, _) in golden::FOREIGN {

@@ -49,13 +49,13 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
         for command in commands {
             let server = FakeServer::default();
             make(&server);
-            // There is only memory for the existing cells.
+            // There is no memory for more cells.
             server.memory.set(Some(1));
             let first = add(&server, command, 0);
             server.asked.set(0);
             let second = add(&server, command, 1 << 32);
             assert_eq!(server.asked.get(), 1, "{kind}: {command}");
-            // All are refused, and the replies say why.
+            // Both replies show refusals, and name the error if they can.
             for reply in [first, second] {
                 match reply {
                     Ok(Reply::Answers(answers)) => {
@@ -145,7 +145,7 @@ fn an_import_replicates_as_many_bytes_as_its_source_has() {
             let sent = server.replicated.take();
             let bytes: usize = sent.iter().flatten().map(Vec::len).sum();
             assert!(bytes <= 2 * len + 1000, "{bytes} bytes for a source of {len}");
-            // These keys may have other content on the replica.
+            // A replica may have other content in `source` and `config`, or nothing, as here.
             let replica = FakeServer::default();
             replica.obeys.set(true);
             replica.memory.set(Some(1));
@@ -185,13 +185,13 @@ fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
     assert!(server.keys.borrow().is_empty() && server.replicated.take().is_empty());
 }
 
-/// A compaction visits a limited number of sub-filters, and the next one continues. It moves the same fingerprints on
-/// the replica, and in the end nothing is left to do.
+/// One CF.COMPACT visits a limited number of sub-filters, and the next one continues. The replica moves the same
+/// fingerprints, and in the end nothing is left to do.
 #[test]
 fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
     let spec = CuckooSpec { capacity: 4, bucket_size: 2, ..CuckooSpec::new(4) };
     let mut filter = Cuckoo::new(spec).unwrap();
-    // With this many sub-filters, visiting all of them for each item would mean 32 million visits.
+    // Visiting all sub-filters for each of these items would mean 32 million visits.
     let items: Vec<[u8; 8]> = (0..32_000u64).map(u64::to_le_bytes).collect();
     for item in &items {
         filter.insert(item).unwrap();

@@ -4,7 +4,7 @@ use crate::support::alloc_counter::requests;
 use crate::support::fake_server::FakeServer;
 use bloomery::{Bloom, Cuckoo, CuckooSpec, Filter, Spec};
 
-/// Allocations in one run of a command. The server's own are the same for any number of items.
+/// Number of allocations in one run of a command, including the fake server's own.
 fn allocations(server: &FakeServer, words: &[&[u8]]) -> u64 {
     server.replicated.borrow_mut().reserve(10);
     server.events.borrow_mut().reserve(10);
@@ -37,7 +37,7 @@ fn no_allocation_per_item() {
         let items: &'static [String] = items.clone().leak();
         // BF.CARD only looks up the key.
         let floor = allocations(&server, &with("BF.CARD", &[]));
-        // The first test creates the counts, and allocates nothing else.
+        // The first test creates the usage counters, and allocates nothing else.
         assert_eq!(allocations(&server, &with("BF.EXISTS", &items[..1])), floor + 1, "{key}");
         for verb in ["BF.EXISTS", "BF.TEST"] {
             assert_eq!(allocations(&server, &with(verb, &items[..1])), floor, "{verb} {key}");
@@ -61,7 +61,7 @@ fn no_allocation_per_item() {
     }
 }
 
-/// A group of items, whose answers and effects need no allocation of their own.
+/// Number of items in a small group: its answers and effects need no allocation of their own.
 const FEW: usize = 10;
 
 #[test]
@@ -103,7 +103,7 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
     assert_eq!(run("CF.MEXISTS cuckoo", items), floor + 1, "one for all answers");
 }
 
-/// What an add allocates to create a filter: the slots of its sub-filter.
+/// Number of allocations by which an add creates a filter: one, for the slots of its sub-filter.
 const CREATION: u64 = 1;
 
 #[test]
@@ -117,11 +117,12 @@ fn creation_allocates_the_filter_alone() {
     server.line("CF.RESERVE there 1024").unwrap();
     let floor = allocations(&server, &[b"CF.ADD", b"there", b"ada"]);
     let created = allocations(&server, &[b"CF.ADD", b"new", b"ada"]);
-    // The fake server keeps the key and the value.
+    // The fake server allocates the key and the value.
     assert_eq!(created - floor, CREATION + 2);
 }
 
-/// This holds whichever command creates the filter, with up to 64 items. The fake server keeps the key and the value.
+/// Whichever command creates a Bloom filter, with up to 64 items, it allocates only the layer. The fake server
+/// allocates the key and the value.
 #[test]
 fn creating_a_bloom_filter_allocates_the_filter_alone() {
     let server = FakeServer::default();
@@ -146,7 +147,7 @@ fn creating_a_bloom_filter_allocates_the_filter_alone() {
     }
 }
 
-/// The blocks of a Bloom filter: a default one has its cells and the description of its layer in one block.
+/// A small Bloom filter has its cells and the description of its layer in one block.
 #[test]
 fn a_small_bloom_filter_is_one_allocation_and_its_value() {
     for spec in [Spec::scaling(100, 0.01), Spec::fixed(10, 0.01), Spec::scaling(5000, 0.01)] {
@@ -158,7 +159,7 @@ fn a_small_bloom_filter_is_one_allocation_and_its_value() {
         (0..5u32).for_each(|item| assert!(bloom.insert(item.to_le_bytes()).unwrap()));
         assert_eq!(requests() - before, 1, "adding");
     }
-    // The value that the server keeps, and the layer.
+    // The value that the server keeps has 56 bytes, and the layer has 168.
     let default = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
     assert_eq!((size_of::<Filter>(), default.allocated() - size_of::<Filter>()), (56, 168));
 }

@@ -78,7 +78,7 @@ fn sources_count_as_items() {
     }
 }
 
-/// Filters given as bytes count in the same way.
+/// The number of filters given as blobs is limited, too.
 #[test]
 fn blobs_count_as_items() {
     let server = FakeServer::default();
@@ -94,7 +94,7 @@ fn blobs_count_as_items() {
     assert!(run(1000).is_ok());
 }
 
-/// The list above contains every command that accepts several items.
+/// [`MANY`] contains every command that accepts several items.
 #[test]
 fn no_command_with_items_is_forgotten() {
     for entry in TABLE {

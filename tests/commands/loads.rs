@@ -52,8 +52,8 @@ fn replica() -> FakeServer {
     server
 }
 
-/// What a replica has after a full sync from a RedisBloom server with the same data as `server`: RedisBloom's own
-/// fields, read again.
+/// A replica after a full sync from a RedisBloom server with the same data as `server`. It has read RedisBloom's own
+/// fields.
 fn synced(server: &FakeServer) -> FakeServer {
     let mut fields = Fields::default();
     let copy = match server.copy("k") {
@@ -73,7 +73,7 @@ fn synced(server: &FakeServer) -> FakeServer {
 }
 
 /// RedisBloom forwards each piece when it arrives, and has the filter as soon as the head has arrived. A full sync
-/// between any two pieces transfers what it has by then, and the rest follows.
+/// between any two pieces transfers the part of the filter that has arrived, and the other pieces follow.
 #[test]
 fn a_full_sync_between_two_pieces_loses_nothing() {
     for name in REDISBLOOMS {
@@ -123,8 +123,8 @@ fn an_add_between_two_pieces_goes_into_the_filter() {
     }
 }
 
-/// A RedisBloom primary never sends pieces that it refuses. If they arrived all the same, nothing would change, and no
-/// other client's filter would be written to.
+/// A RedisBloom primary never sends pieces that it has refused itself. If some arrived all the same, they would change
+/// neither the filter that is being loaded nor a finished one.
 #[test]
 fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     let (family, pieces) = sent_by_redisbloom("foreign-redisbloom");
@@ -149,7 +149,7 @@ fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     }
 }
 
-/// The end of a load frees memory, so it works without free memory. Other pieces don't.
+/// A load can be ended without free memory, because that frees memory. Other pieces are refused.
 #[test]
 fn a_load_can_be_ended_without_memory() {
     for (name, family) in [("foreign-redisbloom", "BF"), ("cuckoo-redisbloom", "CF")] {
@@ -201,9 +201,8 @@ fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     assert!(server.dump("k") == source.dump("k"));
 }
 
-/// A filter in a thousand pieces: some come twice or overlap, in any order, and another thread places some of them.
-/// Between the two runs of a command that does this, the load may have been ended, by its client or otherwise, and
-/// started again.
+/// The pieces of a filter arrive in any order, some of them more than once, and another thread places some of them.
+/// Between the two runs of the command for such a piece, the load may be ended, and may be started again.
 #[test]
 fn chunks_that_another_thread_places_become_the_same_filter() {
     for name in REDISBLOOMS {
@@ -252,8 +251,8 @@ fn chunks_that_another_thread_places_become_the_same_filter() {
     }
 }
 
-/// A client that disconnects while another thread places its chunk doesn't return to the load. The load's memory is
-/// counted by then, and the chunk can be sent again.
+/// If a client disconnects while another thread is placing its chunk, nobody records the chunk in the load. Its memory
+/// is counted all the same, and the chunk can be sent again.
 #[test]
 fn a_chunk_that_nobody_comes_back_to_is_counted() {
     let size = 1u64 << 20;
@@ -273,9 +272,9 @@ fn a_chunk_that_nobody_comes_back_to_is_counted() {
     }
 }
 
-/// Pieces in RedisBloom's format that come again with different bytes, before and after the array is allocated: the
-/// most recent ones count, as in RedisBloom and on an obeying server. If both sets of fingerprints were ORed, the
-/// filter would have items that nobody added.
+/// If a piece in RedisBloom's format comes again with different bytes, before or after the array is allocated, the most
+/// recent bytes count, as in RedisBloom and on an obeying server. If the bytes of both were ORed, the filter would have
+/// items that nobody added.
 #[test]
 fn of_a_piece_that_comes_again_the_last_counts() {
     let size = 1u64 << 16;
@@ -305,8 +304,8 @@ fn of_a_piece_that_comes_again_the_last_counts() {
     }
 }
 
-/// Placing a 16 MiB piece would block the server for 50 ms. If it comes from a primary or an append-only file, it is
-/// accepted.
+/// A piece of more than 1 MiB is refused, because placing one of 16 MiB would block the server for 50 ms. If it comes
+/// from a primary or an append-only file, it is accepted.
 #[test]
 fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     let source = FakeServer::default();
@@ -345,7 +344,7 @@ fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
     head
 }
 
-/// A filter of ours in pieces, with its family.
+/// The family and the pieces of a native filter with 100 items.
 fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
     let family = if reserve.starts_with("CF") { "CF" } else { "BF" };
     let source = FakeServer::default();
@@ -362,7 +361,7 @@ fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
 const OURS: [&str; 3] =
     ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
 
-/// Two clients load into one key. A chunk in our format has another filter's cells, which must not get into
+/// Two clients load into one key. A chunk in Bloomery's format has another filter's cells, which must not get into
 /// RedisBloom's filter.
 #[test]
 fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
@@ -386,7 +385,7 @@ fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
 
 /// Between two pieces of its dump, a key gets another filter with the same parameters, seed and shape. An item that
 /// both have may be in different parts of the two, and missing from a mixture of them. So the mixture must not load.
-/// Adds and merges don't matter.
+/// Adds and merges between two pieces do no harm.
 #[test]
 fn a_dump_of_two_filters_is_refused() {
     let windows = |rotated_first: bool| {
@@ -543,14 +542,14 @@ fn saving() -> FakeServer {
     server
 }
 
-/// Runs what `server` has replicated since the last call.
+/// Runs on `replica` what `server` has replicated since the last call.
 fn follow(server: &FakeServer, replica: &FakeServer) {
     for words in server.replicated.take() {
         replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
     }
 }
 
-/// Each piece is replicated unchanged when it arrives, and a replica does the same.
+/// Each piece is replicated unchanged when it arrives, and a replica replicates it in turn.
 #[test]
 fn each_piece_is_replicated_when_it_comes() {
     for reserve in OURS {
@@ -571,8 +570,8 @@ fn each_piece_is_replicated_when_it_comes() {
     }
 }
 
-/// A snapshot taken after any piece has enough of the loads to continue them. If it doesn't have them, all pieces are
-/// sent at the end, and replicas that had some of them start again.
+/// A snapshot taken after any piece contains what is needed to continue the load. If a snapshot doesn't contain the
+/// load, all pieces are sent at the end, and replicas that had some of them start again.
 #[test]
 fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
     for reserve in OURS {
@@ -612,8 +611,8 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
     }
 }
 
-/// Commands, the last of which creates a filter that neither replicas nor the AOF can create by themselves: imports,
-/// and loads that they don't have.
+/// Sequences of commands. The last command of each creates a filter that neither replicas nor the AOF can create by
+/// themselves: it imports the filter, or ends a load whose pieces they don't have.
 fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
     let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
     let bitmap: Vec<u8> = (0..2_500_000u32).map(|byte| (byte.wrapping_mul(byte) % 251) as u8).collect();
@@ -629,7 +628,7 @@ fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
 }
 
 /// Runs these commands on a server that sends large filters in pieces. Its loads are in no snapshot, so their pieces
-/// aren't sent.
+/// aren't sent. Calls `between` after each piece of the filter.
 fn make(
     commands: &[Vec<Vec<u8>>],
     between: impl FnMut(&FakeServer) + 'static,
@@ -648,7 +647,8 @@ fn count(commands: &[Vec<Vec<u8>>]) -> usize {
     make(commands, |_| ()).0.replicated.take().len()
 }
 
-/// A filter that is created as a whole is a load on other servers before it is a key anywhere.
+/// A filter that was created as a whole is sent to other servers in pieces, as a load. It becomes a key on any server
+/// only with the last piece.
 #[test]
 fn a_filter_that_was_made_goes_in_pieces() {
     for commands in making() {
@@ -683,8 +683,8 @@ fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
     }
 }
 
-/// A snapshot after any piece contains the pieces that were sent. After a snapshot that doesn't, and after a flush,
-/// they are sent again.
+/// A snapshot after any piece contains the pieces that were sent. After a snapshot that doesn't contain them, and after
+/// a flush, they are sent again.
 #[test]
 fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     for commands in making() {
@@ -734,7 +734,8 @@ fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     }
 }
 
-/// If another value appears in the key, the load ends, here and on the servers that have its pieces.
+/// If another value appears in the key while the filter is sent, the load ends, here and on the servers that have its
+/// pieces.
 #[test]
 fn a_key_that_appears_while_its_filter_is_sent_stays() {
     for commands in making() {
@@ -746,8 +747,8 @@ fn a_key_that_appears_while_its_filter_is_sent_stays() {
     }
 }
 
-/// A server that reads its own snapshot replicates the remaining pieces, unless the load was missing from a snapshot
-/// before.
+/// A server that reads its own snapshot replicates the remaining pieces, unless the load was missing from an earlier
+/// snapshot.
 #[test]
 fn a_snapshot_says_whether_the_following_pieces_are_sent() {
     let (family, pieces) = sent_by_us(OURS[1]);
@@ -786,6 +787,6 @@ fn a_load_that_ends_is_ended_elsewhere() {
         end(&server);
         assert_eq!(server.take_replicated(), ["BF.LOADCHUNK k 0 "]);
     }
-    // On an obeying server, a load can end twice without an error.
+    // On an obeying server, ending a load that doesn't exist isn't an error.
     assert_eq!(load(&replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
 }

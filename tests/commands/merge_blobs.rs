@@ -11,18 +11,18 @@ use crate::support::{golden, rdb};
 use bloomery::Filter;
 use bloomery::wire::DecodeError;
 
-/// A file.
+/// The filter in Bloomery's file format.
 fn file(filter: &Filter) -> Vec<u8> {
     wire::encode(filter)
 }
 
-/// What a server replies to DUMP.
+/// A server's reply to DUMP for this filter.
 fn dump(filter: &Filter) -> Vec<u8> {
     let fields = Fields(wire::saved(filter).0.into_iter().map(Field::String).collect());
     Dump { name: "bloomery1".to_owned(), encoding: 1, fields }.write(12)
 }
 
-/// The same from a server that compresses strings.
+/// The reply to DUMP of a server that compresses strings.
 fn packed_dump(filter: &Filter) -> Vec<u8> {
     let strings: Vec<Vec<u8>> = wire::saved(filter).0.into();
     rdb::packed("bloomery1", 1, &strings, 80)
@@ -40,7 +40,7 @@ fn text(outcome: Result<Reply, CommandError>) -> String {
     outcome.map_or_else(|why| why.to_string(), |reply| format!("{reply:?}"))
 }
 
-/// Filters of a kind in `a`, `b` and `c`, with items of their own.
+/// Puts filters with these options into `a`, `b` and `c`, each with items of its own.
 fn filled(server: &FakeServer, options: &str) {
     server.line(&format!("BF.RESERVE a 0.0001 200 {options} SEED 7")).unwrap();
     for key in ["b", "c"] {
@@ -49,7 +49,8 @@ fn filled(server: &FakeServer, options: &str) {
     ["a", "b", "c"].iter().for_each(|key| add(server, key, key, items_for(options)));
 }
 
-/// Merging bytes gives the same keys bit for bit, events and replicas as merging the sources by name.
+/// Merging blobs gives the same keys, bit for bit, and the same events as merging the sources by name. A replica ends
+/// up with the same keys, too.
 #[test]
 fn a_union_with_blobs_is_that_with_keys() {
     let others = RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("FINGERPRINT"));
@@ -88,7 +89,8 @@ fn a_union_with_blobs_is_that_with_keys() {
     }
 }
 
-/// Refuses a filter that is being rebuilt, and every other system's filter.
+/// If a blob contains a filter that is being rebuilt, its live filter is merged. Other systems' filters are merged with
+/// their like. A destination that is being rebuilt is refused.
 #[test]
 fn blobs_of_all_kinds_are_merged() {
     for form in FORMS {
@@ -196,7 +198,7 @@ fn a_refusal_says_what_the_bytes_are() {
     let mut long = Dump::read(&dump(&filter));
     long.fields.0.push_back(Field::Unsigned(1));
     assert_eq!(merge(&server, "a", &[long.write(12)]), bad(DecodeError::Length("payload")));
-    // Other servers, older and newer.
+    // Payloads of older and newer servers are accepted.
     for version in [9, 80, u16::MAX] {
         assert_eq!(merge(&server, "a", &[Dump::read(&dump(&filter)).write(version)]), OK);
     }
@@ -230,7 +232,7 @@ fn memory_is_asked_for_before_it_is_used() {
             add(&server, key, key, 20);
         }
         let (large, before) = (server.copy("large"), dumps(&server));
-        // The last one doesn't grow.
+        // A merge into `large` wouldn't even make it grow.
         for destination in ["small", "new", "large"] {
             for most in [1, large.bytes() - 1] {
                 server.memory.set(Some(most));

@@ -19,8 +19,8 @@ impl Pair {
         pair
     }
 
-    /// Lets the replica follow, and compares every key bit for bit, including the shadows of rebuilds. Returns what was
-    /// sent.
+    /// Runs the primary's effects on the replica, and compares every filter bit for bit, including the shadows of
+    /// rebuilds. Returns the effects as lines.
     pub(crate) fn follow(&self) -> Vec<String> {
         let effects = self.primary.replicated.take();
         let line = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
@@ -60,7 +60,7 @@ pub(crate) fn add(server: &FakeServer, key: &str, prefix: &str, count: usize) {
     }
 }
 
-/// The number of these items that test positive.
+/// The number of items among `prefix0`, `prefix1`, … that test positive.
 pub(crate) fn found(server: &FakeServer, key: &str, prefix: &str, count: usize) -> usize {
     let yes = |item: &usize| server.line(&format!("BF.EXISTS {key} {prefix}{item}")) == Ok(Reply::Bool(true));
     (0..count).filter(yes).count()

@@ -1,5 +1,5 @@
-//! Commands in pieces: however they are divided, the reply, the filter and the replica are the same as for the command
-//! that runs whole, for every kind of filter, and for every refusal in the middle.
+//! Commands in pieces: however a command is divided, the reply, the filter and the replica are the same as if it ran
+//! whole. This holds for every kind of filter, and for every refusal in the middle.
 
 use crate::pair::Pair;
 use crate::support::fake_server::FakeServer;
@@ -9,7 +9,8 @@ use crate::support::internals::config::Settings;
 
 type Words = Vec<Vec<u8>>;
 
-/// Numbers of items after which a command pauses. It reads the clock after every 32.
+/// Numbers of items after which a command pauses. It reads the clock after every 32 items, or earlier if they have many
+/// probes.
 const PAUSES: [usize; 4] = [1, 33, 64, 500];
 
 const KINDS: &[&str] = &[
@@ -108,7 +109,7 @@ fn run_in_pieces(server: &FakeServer, words: &[Vec<u8>], pause: usize) -> (Strin
     }
 }
 
-/// Replies as one line; lists are joined.
+/// Replies as one line. Lists are joined.
 fn shown(replies: Vec<Reply>) -> String {
     let mut line = Vec::new();
     for reply in replies {
@@ -144,7 +145,7 @@ fn compare(case: &str, family: &str, items: &[Vec<u8>], make: impl Fn(&FakeServe
         }
         for words in commands(family, items) {
             let case = format!("{case} {} {pause}", String::from_utf8_lossy(&words[..3].join(&b' ')));
-            // Filters created by a command have random seeds.
+            // Filters that a command creates have random seeds, so their replies aren't compared.
             let expected = run_whole(&whole, &words);
             let (seen, count) = run_in_pieces(&pair.primary, &words, pause);
             if words[1] == b"k" || words[1] == b"missing" {
@@ -228,7 +229,8 @@ fn adds_by_shard() {
     }
 }
 
-/// Commands read the clock early, and then each time the number of added items has doubled.
+/// A command that adds by shard reads the clock after 32 items, then each time the number of added items has doubled,
+/// and later after every 8192 items.
 #[test]
 fn adds_by_shard_begin_with_few_items() {
     let server = FakeServer::default();
@@ -246,7 +248,8 @@ fn adds_by_shard_begin_with_few_items() {
 }
 
 /// Items with many probes may need thousands of page faults, so commands that add or delete them read the clock after
-/// 512 cache lines. In memory that nobody had written to, 64 items of 29 probes blocked a server for 8 to 20 ms.
+/// at most 512 cache lines. In memory that nobody had written to, 64 items of 29 probes blocked a server for 8 to 20
+/// ms.
 #[test]
 fn items_with_many_probes() {
     let expected = [("0.01", 32, 32), ("1e-9", 16, 8), ("1e-12", 8, 4)];
@@ -297,8 +300,8 @@ fn memory_that_is_refused() {
     }
 }
 
-/// If a piece is refused as a whole, the command ends: list replies have the error, others the number of items that
-/// were added.
+/// If a piece is refused as a whole, the command ends with its error. A command without a list of answers also says how
+/// many items were added.
 #[test]
 fn a_key_that_changes_between_pieces() {
     let expected = [
@@ -375,7 +378,7 @@ fn the_limit_of_items() {
 fn few_items_are_timed_if_each_has_many_probes() {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 1 EXPANSION 1").unwrap();
-    // Growing can take long.
+    // The filter grows here, because growth can take long.
     server.line("BF.MADD k 0 1").unwrap();
     let timed = |line: &str| {
         server.is_timed.set(false);

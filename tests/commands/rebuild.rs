@@ -1,6 +1,6 @@
-//! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, that a replica
-//! is equal bit for bit after every phase, that both filters survive saving and loading, and what is refused without
-//! changing anything.
+//! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, and what is
+//! refused without changing anything. A replica is equal bit for bit after every phase, and both filters survive saving
+//! and loading.
 
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
@@ -214,7 +214,7 @@ fn deletes_go_to_the_live_filter_and_are_counted() {
     assert_eq!(found(server, "k", "a", 20), 16);
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
-    // Items that were deleted in the meantime stay. No other item is lost.
+    // Items that were deleted during the rebuild are back. No item is lost.
     assert_eq!(found(server, "k", "a", 20), 19);
 }
 
@@ -250,16 +250,16 @@ fn a_live_add_never_fails_because_of_the_shadow() {
         );
         assert_eq!(status(server, "k", "Status"), Reply::from("none"));
         assert_eq!(status(server, "k", "Ended because"), Reply::from("non scaling filter is full"));
-        // The next rebuild starts without the counts of the previous one.
+        // After another rebuild, the server no longer says why the previous one ended.
         server.line("BF.REBUILD k BEGIN").unwrap();
         server.line("BF.REBUILD k ABORT").unwrap();
         assert_eq!(server.text("BF.REBUILD k ABORT"), NONE);
     }
 }
 
-/// A replica's shadow can only refuse what the primary's shadow accepted if memory is short. Otherwise the primary
-/// would have sent an ABORT first. The item is added to the live filter, and the reply to the primary is an error, so
-/// that the server logs and counts it.
+/// A replica's shadow refuses an item that the primary's shadow accepted only if the replica is short of memory. If the
+/// primary's shadow had refused it too, the primary would have sent an ABORT first. The item is added to the live
+/// filter, and the reply to the primary is an error, so that the server logs and counts it.
 #[test]
 fn a_replica_whose_shadow_cannot_follow_says_so() {
     for line in ["BF.ADD k i4", "BF.MADD k i4 i5", "BF.INSERT k ITEMS i4 i5", "BF.BULKADD k FIXED 2 i4i5"] {
@@ -429,7 +429,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     assert_eq!(server.take_replicated(), ["BF.CLEAR k"]);
 }
 
-/// Every other system's filter becomes one of ours, with its items backfilled.
+/// A rebuild turns every other system's filter into a native one with the backfilled items.
 #[test]
 fn other_systems_filters_are_rebuilt_into_ours() {
     for (name, make) in golden::FOREIGN {
@@ -506,7 +506,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     server.line("BF.REBUILD k BEGIN").unwrap();
     let Reply::Map(fields) = full(&server, "k", "Rebuild") else { panic!() };
     assert_eq!(Ok(Reply::Map(fields)), server.line("BF.REBUILD k STATUS"));
-    // CF commands don't accept it.
+    // CF commands don't accept a filter that is being rebuilt.
     assert_eq!(server.text("CF.ADD k x"), wrong);
 }
 
@@ -531,7 +531,8 @@ fn bulk_adds_in_parallel_reach_both() {
     assert!(dumps[0] == dumps[1]);
 }
 
-/// Commands that fill a filter find out whether it was replaced. That must not reveal the seed.
+/// From the identity, a client that fills a filter finds out whether the filter was replaced. The identity must not
+/// reveal the seed.
 #[test]
 fn an_identity_tells_filters_apart() {
     let server = FakeServer::default();
@@ -559,7 +560,7 @@ fn an_identity_tells_filters_apart() {
     assert!(aborted != committed && aborted != first && committed != first);
     server.line("BF.REBUILD k COMMIT").unwrap();
     assert_eq!(of("k"), committed);
-    // A cuckoo filter and a Bloom filter with the same seed.
+    // A cuckoo filter and a Bloom filter with the same seed have the same identity.
     server.line("CF.RESERVE c 100 SEED 7").unwrap();
     let Ok(Reply::Map(fields)) = server.line("CF.INFO c FULL") else { panic!() };
     assert_eq!(fields.last(), Some(&("Identity", first)));
@@ -593,7 +594,7 @@ fn a_saturated_filter_can_be_rebuilt() {
     }
 }
 
-/// All items go into one generation of the new window, which can therefore use the whole table.
+/// All items go into one generation of the new window. So this generation must be able to use the whole table.
 #[test]
 fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
     for generations in [2, 3, 5] {
@@ -612,7 +613,7 @@ fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
             (0..generations).flat_map(|g| (0..190).map(move |item| format!("g{g}-{item}"))).collect();
         server.line("BF.REBUILD k BEGIN").unwrap();
         for (index, item) in items.iter().enumerate() {
-            // Added by a client, and as a backfill.
+            // Half of the items are added by a client, the others as a backfill.
             let command = if index % 2 == 0 { "BF.ADD k" } else { "BF.REBUILD k ADD" };
             server.line(&format!("{command} {item}")).unwrap();
         }

@@ -1,8 +1,8 @@
-//! What a RedisBloom primary sends is understood as RedisBloom understands it, however the client spelled it, and
-//! results in the same bytes.
+//! Commands from a RedisBloom primary are understood as RedisBloom understands them, however the client spelled them,
+//! and result in the same bytes.
 //!
 //! tests/fixtures/redisbloom/commands.json contains 2,000 random commands that RedisBloom 2.8.2 accepted, and the
-//! resulting filters after every 50 commands. `scripts/redisbloom` does the same with the real one.
+//! resulting filters after every 50 commands. `scripts/redisbloom` does the same with a real RedisBloom server.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::config::Settings;
@@ -32,7 +32,7 @@ fn what_redisbloom_accepted_makes_the_same_filters() {
     let recorded =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/redisbloom/commands.json"));
     let Json::Array(batches) = serde_json::from_slice(&recorded.unwrap()).unwrap() else { panic!() };
-    // A replica, and one that reads the first one's append-only file.
+    // A replica, and a server that reads the replica's append-only file.
     let (server, file) = (obeying(), obeying());
     file.settings.set(Settings { initial_size: 7, expansion: 0, cuckoo_bucket_size: 5, ..Settings::DEFAULT });
     let (mut commands, mut compared, mut lossy) = (0, 0, 0);
@@ -90,7 +90,7 @@ fn a_filter_that_redisbloom_creates_is_redisblooms() {
     }
 }
 
-/// A client's words are parsed strictly, and create filters of ours.
+/// A client's commands are parsed strictly, and create native filters.
 #[test]
 fn clients_are_not_redisbloom() {
     let server = FakeServer::default();

@@ -6,7 +6,7 @@ use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::{CommandError, Reply};
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
-/// The constructions.
+/// The layouts of static filters.
 const LAYOUTS: [&str; 2] = ["FUSE", "RIBBON"];
 const NO_ADDS: &str = "ERR a static filter takes no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and COMMIT";
 
@@ -20,7 +20,7 @@ fn backfill(server: &FakeServer, key: &str, prefix: &str, count: usize) {
     assert_eq!(server.line(&format!("BF.REBUILD {key} ADD {}", items.join(" "))), OK);
 }
 
-/// A static filter with the items `old0` to `old99` in `k`.
+/// Puts a static filter with the items `old0` to `old99` into `k`.
 fn built(pair: &Pair, layout: &str) {
     let server = &pair.primary;
     assert_eq!(server.line(&format!("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT {layout}")), OK);
@@ -109,13 +109,13 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
         (full(server, "k", "Kind"), full(server, "k", "Layout"), full(server, "k", "Error rate")),
         ("static".into(), "RIBBON".into(), Reply::Double(1e-9))
     );
-    // Rebuild it into one that counts.
+    // The static filter is rebuilt into a counting one.
     server.line("BF.REBUILD k BEGIN COUNTING CAPACITY 1000").unwrap();
     backfill(server, "k", "new", 50);
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
     assert_eq!(full(server, "k", "Kind"), "counting".into());
-    // And in the other direction: items added in the meantime go to both filters.
+    // The counting filter is rebuilt into a static one. Items added in the meantime go to both filters.
     server.line("BF.REBUILD k BEGIN LAYOUT FUSE").unwrap();
     add(server, "k", "old", 30);
     backfill(server, "k", "new", 50);
@@ -123,7 +123,7 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
     assert_eq!((found(server, "k", "new", 50), found(server, "k", "old", 100)), (50, 30));
-    // An abort keeps the filter, and CLEAR empties both.
+    // ABORT keeps the live filter, and BF.CLEAR empties both filters.
     server.line("BF.REBUILD k BEGIN").unwrap();
     backfill(server, "k", "x", 3);
     server.line("BF.REBUILD k ABORT").unwrap();
@@ -140,7 +140,8 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     pair.follow();
 }
 
-/// While a worker builds the filter, its key may get another filter, or its list may get more items.
+/// While a worker builds the filter, its key may get another filter, or its list may get more items. Then COMMIT is
+/// refused.
 #[test]
 fn a_commit_that_would_lose_items_is_refused() {
     for more in [false, true] {

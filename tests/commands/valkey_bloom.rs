@@ -15,7 +15,7 @@ const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 01000000
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
 
-/// Words separated by blanks. `SEED` stands for that word followed by these 32 bytes.
+/// Runs a line of words separated by blanks. `SEED` stands for that word followed by the bytes of `seed`.
 fn run(server: &FakeServer, line: &str, seed: &[u8]) -> Result<Reply, CommandError> {
     let words = line.split(' ').flat_map(|word| match word {
         "SEED" => vec![word.as_bytes(), seed],
@@ -33,7 +33,7 @@ fn info(server: &FakeServer, key: &str, field: &str) -> Result<Reply, String> {
     server.line(&format!("BF.INFO {key} {field}")).map_err(|why| why.to_string())
 }
 
-/// Both forms of the command: for a new filter with its items, and for an empty one.
+/// A valkey-bloom primary sends BF.INSERT in two forms: for a new filter with its items, and for an empty one.
 #[test]
 fn what_valkey_bloom_sends_makes_its_filters() {
     let server = FakeServer::default();
@@ -47,7 +47,7 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     server.run(&[b"BF.LOAD", b"loaded", &hex(PAYLOAD)]).unwrap();
     assert_eq!(server.dump("items"), server.dump("loaded"));
     assert_eq!(server.dump("empty"), server.dump("loaded"));
-    // Both continue to grow in the same way.
+    // All three continue to grow in the same way.
     for item in 0..200 {
         for key in ["items", "empty", "loaded"] {
             server.line(&format!("BF.ADD {key} {item}")).unwrap();
@@ -74,7 +74,7 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     assert_eq!(foreign(&server, "fixed").growth(), growth(0, 0.25, true));
     assert_eq!(foreign(&server, "large").growth(), growth(4_000_000_000, 0.5, true));
     assert_eq!(*foreign(&server, "fixed").scheme(), Scheme::ValkeyBloom { seed: other.try_into().unwrap() });
-    // What this server writes for its own replicas and file creates the same filter.
+    // What this server writes for its own replicas and into its append-only file creates the same filters.
     let file = FakeServer::default();
     file.obeys.set(true);
     for effect in server.replicated.take() {
@@ -120,7 +120,7 @@ fn a_clients_seed_makes_a_filter_of_valkey_blooms() {
     assert_eq!(info(&pair.primary, "e", "EXPANSION"), Ok(Reply::Entry(c"Expansion rate", None)));
 }
 
-/// Without valkey-bloom's seed the filter is ours, which can also have the tightening.
+/// Without valkey-bloom's SEED, the filter is a native one, which can have a tightening ratio, too.
 #[test]
 fn a_tightening_makes_a_filter_of_ours() {
     let pair = Pair::new();
@@ -132,7 +132,7 @@ fn a_tightening_makes_a_filter_of_ours() {
     pair.primary.line("BF.INSERT e VALIDATESCALETO 1000").unwrap();
     assert_eq!(pair.follow().len(), 1);
     assert_eq!(info(&pair.primary, "e", "TIGHTENING"), Ok(Reply::Null));
-    // It has no effect in a filter that doesn't grow.
+    // The tightening has no effect in a filter that doesn't grow.
     pair.primary.line("BF.INSERT fixed TIGHTENING 0.25 NONSCALING").unwrap();
     assert!(pair.follow()[0].starts_with("BF.RESERVE fixed 0.01 100 ONFULL ERROR SEED "));
 }
@@ -180,7 +180,7 @@ fn refusals_are_valkey_blooms() {
     assert!(server.keys.borrow().is_empty() && server.replicated.borrow().is_empty());
 }
 
-/// VALIDATESCALETO is checked for the kind of filter that is created, ours or valkey-bloom's.
+/// VALIDATESCALETO is checked for the kind of filter that is created, a native one or valkey-bloom's.
 #[test]
 fn a_filter_is_created_if_it_can_grow_so_far() {
     const MEMORY: &str = "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit";

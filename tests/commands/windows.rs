@@ -1,7 +1,7 @@
 //! Windows and their clock: merges in every relative state of two windows, and clocks that jump.
 //!
 //! The model has neither generation numbers nor schedules: a window consists of sets of items by age, and the time of
-//! its next rotation by the clock. At this error rate there are no false positives, so ages are compared exactly.
+//! its next rotation by the clock. At an error rate of 1e-9 there are no false positives, so ages are compared exactly.
 
 use super::pair::Pair;
 use crate::support::env;
@@ -26,7 +26,7 @@ const YEAR: u64 = 365 * DAY;
 const CLOCK_BEHIND: &str =
     "ERR the clock was set back, and another window of this merge has already dropped what";
 
-/// Items by age, newest first, and the time of the next rotation by the clock.
+/// A window: its items by age, newest first, the time of the next rotation by the clock, and the shadow of a rebuild.
 #[derive(Clone, Debug)]
 struct Model {
     sets: Vec<BTreeSet<u32>>,
@@ -57,14 +57,14 @@ impl Model {
         }
     }
 
-    /// What a write does first.
+    /// Performs the overdue rotations and corrects the schedule, as a write does first.
     fn catch_up(&mut self, now: u64) {
         let times = self.overdue(now);
         self.rotate(times);
         let Some(next) = &mut self.next else { return };
         *next += times * EVERY;
         if *next > now + 2 * EVERY {
-            // The newest generation lasts from the next boundary for a whole period.
+            // The newest generation ends one period after the next boundary.
             let phase = *next % EVERY;
             *next = (now..).find(|time| time % EVERY == phase).unwrap() + EVERY;
         }
@@ -75,14 +75,14 @@ impl Model {
         ages.map(|age| age as u64 + self.overdue(now)).find(|age| *age < self.span() as u64)
     }
 
-    /// The generations that a reader sees, with their age.
+    /// The generations that a reader sees, newest first.
     fn alive(&self, now: u64) -> Vec<BTreeSet<u32>> {
         let behind = (self.overdue(now) as usize).min(self.span());
         self.sets[..self.span() - behind].to_vec()
     }
 
-    /// The age here of one of the other window's generations, chosen so that it ends no earlier than there. The age may
-    /// exceed this window's span.
+    /// The age that the other window's items of age `age` get in this window, so that they stay at least as long as
+    /// there. It may exceed this window's span.
     fn age_here(&self, age: usize, other: &Model) -> u64 {
         let Some((mine, theirs)) = self.next.zip(other.next) else { return age as u64 };
         // A source whose clock was ahead by more than a period counts as if a write had corrected it.
@@ -119,7 +119,7 @@ struct World {
     /// Whether a window may be ahead of the clock.
     has_jumped: bool,
     items: u32,
-    /// Numbers of merges that were done, and that were refused because of the clock.
+    /// Numbers of merges that succeeded, and of those that were refused because of the clock.
     merges: [u32; 2],
 }
 
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Compares every age, and lets the replica follow.
+    /// Compares every age with the models, and the replica with the primary.
     fn check(&self) {
         for (key, model) in &self.models {
             for item in 1..=self.items {
@@ -341,8 +341,8 @@ fn windows_equal_a_model_of_sets() {
     assert!(done as u64 > 20 * count && refused as u64 > count / 8, "{merges:?}");
 }
 
-/// Time passes, and now and then the clock is set back. An added item stays for G−1 periods of real time, and the
-/// window continues to forget.
+/// Time passes, and now and then the clock is set back. In a window of G generations, an added item stays for at least
+/// G−1 periods of real time, and the window continues to forget.
 #[test]
 fn a_clock_that_is_set_back_takes_nothing_away_early() {
     for seed in 0..200 {
@@ -473,7 +473,7 @@ fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
             assert_eq!(corrected, usize::from(was_behind), "{ahead} {way} {sent:?}");
             assert!((1..=2 * EVERY as i64).contains(&next_rotation(world.server(), "a")));
             assert!(!advice(world.server(), "a").contains("clock behind"));
-            // It still rotates at the same time as the other windows, so that they can be merged.
+            // The window still rotates at the same time as the other windows, so that they can be merged.
             world.server().line("BF.ADD b now").unwrap();
             if way == "REBUILD" {
                 world.ok("BF.REBUILD a COMMIT");
@@ -497,7 +497,8 @@ fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
     }
 }
 
-/// A merge of windows that began at different times, were rotated by hand, or are out of step with the clock.
+/// Merged items keep their age even if one window was rotated manually more often than the other. Windows with
+/// different schedules can't be merged.
 #[test]
 fn merged_items_keep_their_age() {
     let pair = Pair::new();
@@ -510,7 +511,7 @@ fn merged_items_keep_their_age() {
     ok("BF.MERGE c d");
     let ages = |key: &str| ["x", "y", "z"].map(|item| server.text(&format!("BF.AGE {key} {item}")));
     assert_eq!(ages("c"), ["Integer(0)"; 3]);
-    // A new destination doesn't have a generation as old as these items yet.
+    // The destination was just created, so it doesn't have a generation as old as these items yet.
     ok("BF.ROTATE d");
     ok("BF.RESERVE young 1e-6 100 LIKE c");
     ok("BF.MERGE young d");

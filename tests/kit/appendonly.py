@@ -1,4 +1,4 @@
-"""The commands that a server sends to its replicas and its append-only file, read from the file: both get the same."""
+"""Reads what a server writes to its append-only file: the same commands that it sends to its replicas."""
 
 
 class Effects:
@@ -8,7 +8,7 @@ class Effects:
         client.execute_command("BF.ADD", "seen", "ada")
         effects.new()       # [[b"bf.reserve", b"seen", …], [b"BF.ADD", b"seen", b"ada"]]
 
-    Unless `whole` is true, SELECT is left out, and so are the MULTI and EXEC around the effects of one command.
+    Unless `whole` is true, `new` leaves out SELECT, MULTI and EXEC.
     """
 
     AROUND = (b"select", b"multi", b"exec")

@@ -1,10 +1,10 @@
 """Filters that other systems made, and the answers they must give. An `Arrival` is loaded by RESTORE, BF.IMPORT or
 BF.LOAD.
 
-These were recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces, go-zero's bitmap, and
-the files of bits-and-blooms, each with its members and the absent items that tested positive; see the manifests in
-tests/fixtures. For Guava, Redisson, valkey-bloom and old RedisBloom, `foreign` makes filters by rules that were checked
-against recorded positions. """
+The filters of RedisBloom, go-zero and bits-and-blooms were recorded from the originals, each with its members and the
+absent items that tested positive; see the manifests in tests/fixtures. For Guava, Parquet, Redisson, valkey-bloom and
+old versions of RedisBloom, `foreign` makes filters by rules that were checked against recorded positions.
+"""
 
 import dataclasses
 import functools
@@ -70,7 +70,7 @@ class Arrival:
         return b"".join(len(item).to_bytes(4, "little") + item for item in items)
 
     def answers_at_once(self, client, key: str) -> bytes:
-        """The same answers. For a Bloom filter they come from BF.BULKTEST, at a tenth of the cost."""
+        """Returns the same as `answers`. For a Bloom filter, it uses BF.BULKTEST, at a tenth of the cost."""
         if self.family == "CF":
             return self.answers(client, key)
         bitmap = client.execute_command("BF.BULKTEST", key, "PREFIXED", self.blob)
@@ -88,7 +88,7 @@ def restores(value: bytes):
 
 
 def imports(*words, **source):
-    """A move by BF.IMPORT. The keys that it reads are created first and deleted afterwards."""
+    """A `move_in` by BF.IMPORT. It first creates the keys that BF.IMPORT reads, and deletes them afterwards."""
 
     def move_in(client, key):
         for name, content in source.items():
@@ -151,7 +151,8 @@ def bits_and_blooms() -> dict[str, bytes]:
     return {"big-endian": blob, "little-endian": blob[:16] + swapped}
 
 
-# Made by RedisBloom 2.0.1 in Redis 7.0.15 on Linux, which cut seeds to 32 bits: BF.RESERVE 0.2 3, with user:42 added.
+# A filter made by RedisBloom 2.0.1 (in Redis 7.0.15 on Linux), which cut seeds to 32 bits: BF.RESERVE 0.2 3, with
+# user:42 added.
 CUT = "07813016e5a289bef8030201020102040204049a9999999999c93f020304906b7ed875cc0a40020002040502038002010005"
 CUT = bytes.fromhex(CUT[:-2] + "00")
 
@@ -165,8 +166,8 @@ def old_redisbloom():
     yield modelled("redisbloom/1.0", b"MBbloom--", model, members, restores(Value("MBbloom--", 1, fields).dump()))
     model = Bitmap(redisbloom_2017, 958, 7, map(str.encode, members))
     fields = [90, 1, 100, 0.01, 7, 9.585058378055, bytes(model.links[0].bits), 90]
-    # Once it has been saved again, it looks like a filter of a later version, which placed items by a different rule.
-    # So absent items may get the answer of either rule.
+    # Once this filter has been saved again, it looks like one from a later version, which placed items by a different
+    # rule. So absent items may get the answer of either rule.
     value = Value("MBbloom--", 0, fields)
     yield Arrival("redisbloom/2017", b"MBbloom--", restores(value.dump()), members, numbered("stranger", 0, 3000), None)
     table = bytearray(1024)
@@ -280,8 +281,8 @@ EDGES = {
 
 
 def damaged_value(value: Value, chance: random.Random) -> bytes:
-    """Damages a few fields: sets them to edge values, or drops, doubles, replaces or cuts them. Sometimes also changes
-    the encoding, or a few bytes."""
+    """Damages a few fields: sets them to edge values, or drops, duplicates, replaces or cuts them. Sometimes also
+    changes the encoding, or a few bytes."""
     fields = list(value.fields)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         at = chance.randrange(len(fields))

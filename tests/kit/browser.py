@@ -1,4 +1,4 @@
-"""A real browser without a window, controlled by the W3C's WebDriver protocol, and a web server for its pages."""
+"""A real browser without a window, controlled through the W3C's WebDriver protocol, and a web server for its pages."""
 
 import base64
 import contextlib

@@ -13,8 +13,8 @@ def refusal(client, *command) -> str:
 
 
 class Pings:
-    """The longest time for which the server delayed a PING on another connection while the block ran, in CPU time of
-    the server's main thread."""
+    """Sends PING on another connection while the block runs. `longest` is the most CPU time, in seconds, that the
+    server's main thread used until it replied to one of them."""
 
     def __init__(self, server):
         self.server, self.client = server, server.client()

@@ -9,7 +9,8 @@
         cluster.promote(replica)
 
 The nodes are `Server`s: everything that applies to a `Server` applies to them. `primary` means any node that currently
-has that role. """
+has that role.
+"""
 
 import contextlib
 import itertools
@@ -28,11 +29,11 @@ SLOTS = 16384
 PRIMARIES = 3
 
 # How long a node may be silent before the others declare it dead. The time is normally long, so that a short pause of
-# the machine doesn't cause a failover. It is short while nodes meet and when a node is about to be killed, because it
-# also makes them exchange messages more often.
+# the machine doesn't cause a failover. It is short while nodes meet, fail over or come back, because a short time also
+# makes them exchange messages more often.
 PATIENT_MS, IMPATIENT_MS = 60_000, 1500
 
-SETTLE_SECONDS = 60  # until all nodes agree on something that spreads by gossip
+SETTLE_SECONDS = 60  # within which all nodes must agree on something that spreads by gossip
 
 
 class Cluster:
@@ -120,13 +121,13 @@ class Cluster:
         return primaries[(primaries.index(self.owner(slot)) + 1) % len(primaries)]
 
     def wait_until_ok(self) -> None:
-        """Waits until every slot is served, every replica is in sync, and all nodes agree on roles and slots. Without
-        that, a primary that doesn't know its replica yet might not let it take over."""
+        """Waits until every slot is served, every replica is in sync, and all nodes agree on roles and slots.
+        Otherwise a primary that doesn't know its replica yet might not let it take over."""
 
         def is_ok(node: Server) -> bool:
             try:
                 info = cluster_info(node)
-            except redis.BusyLoadingError:  # a replica that loads its primary's data
+            except redis.BusyLoadingError:  # a replica that is loading its primary's data
                 return False
             if info["cluster_state"] != "ok" or int(info["cluster_slots_ok"]) != SLOTS:
                 return False
@@ -168,7 +169,7 @@ class Cluster:
         return RedisCluster(startup_nodes=nodes, **options)
 
     def reader(self, node: Server) -> redis.Redis:
-        """A client of one node that is allowed to read a replica's data."""
+        """A client of one node. It may read data even if the node is a replica."""
 
         def connect(connection) -> None:
             connection.on_connect()
@@ -197,7 +198,7 @@ class Cluster:
         set_slot(source, slot, "MIGRATING", self._ids[target])
 
     def finish_move(self, slot: int, source: Server, target: Server) -> None:
-        """Assigns the slot, at the target first: if the rest fails, the source still redirects its clients there."""
+        """Assigns the slot, first on the target: if the rest fails, the source still redirects clients to it."""
         others = [node for node in self.primaries() if node not in (source, target)]
         for node in (target, source, *others):
             set_slot(node, slot, "NODE", self._ids[target])
@@ -224,7 +225,7 @@ class Cluster:
             self.wait_until_ok()
 
     def lose(self, primary: Server, *, meanwhile=lambda: None) -> Server:
-        """Kills a primary by kill -9. Returns its replica, after the other nodes have noticed and elected it.
+        """Kills a primary by kill -9. Returns its replica, after the other nodes have noticed the loss and elected it.
         `meanwhile` runs right after the kill."""
         replica = self.replica_of(primary)
         primary.kill()
@@ -306,8 +307,8 @@ def last_migration(node: Server) -> dict:
 
 
 def set_slot(node: Server, slot: int, *words) -> None:
-    """Runs CLUSTER SETSLOT. Valkey first runs it on its replicas, and fails if they need more than two seconds; then
-    this retries."""
+    """Runs CLUSTER SETSLOT. A Valkey node first runs it on its replicas, and returns an error if they need more than
+    two seconds. In that case the function tries again."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
@@ -333,7 +334,7 @@ def tag_in(slots) -> str:
 
 def looks(client, keys) -> dict[str, tuple]:
     """For each key, its digest, which covers everything that its answers depend on, and the replies of INFO and DEBUG.
-    They don't include the time that is left until a window rotates."""
+    None of these includes the time that is left until a window rotates."""
     found = {}
     for some in batches(keys, 200):
         digests = client.execute_command("DEBUG", "DIGEST-VALUE", *some)
@@ -350,5 +351,5 @@ def looks(client, keys) -> dict[str, tuple]:
 
 
 def shown(reply):
-    """The reply, or its text if it is an error, which commands of the other family return for the key."""
+    """The reply, or its text if it is an error. Commands of the other family return an error for the key."""
     return str(reply) if isinstance(reply, Exception) else reply

@@ -1,4 +1,4 @@
-"""The module's commands, with what a server knows about each: a second opinion, written from the documentation."""
+"""The module's commands, and what a server knows about each: a second opinion, written from the documentation."""
 
 import dataclasses
 

@@ -11,7 +11,7 @@ its output, including stderr, and its exit status unless that is 0. The wildcard
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.console [--server NAME] [FILE...]
 
-writes the real output into the documents where it differs. Review the diff before you keep it. """
+writes the real output into the documents where it differs. Review the diff before you keep it."""
 
 import argparse
 import os

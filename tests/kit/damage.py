@@ -1,7 +1,7 @@
 """DUMP payloads of filters of every type, kind and state, and ways to damage them.
 
-The damage goes where a decoder sees it: pieces and head fields in our own encoding, fields in other systems' encodings,
-and bytes anywhere. One random generator decides everything, so the same seed causes the same damage.
+The damage is in places that a decoder reads: pieces and head fields in our own encoding, fields in other systems'
+encodings, and bytes anywhere. One random generator decides everything, so the same seed causes the same damage.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ ITEMS = [f"item:{number}" for number in range(20)]
 
 
 def sources(client) -> dict[str, bytes]:
-    """Payloads by name, made by a server that doesn't compress."""
+    """Payloads by name. The server that makes them must not compress them, and is empty afterwards."""
     made = make_all(client, [seeded(kind) for kind in SMALL])
     client.hset("config", mapping={"size": 958, "hashIterations": 7})
     for name, command in imports().items():
@@ -67,7 +67,7 @@ def seeded(kind):
 
 
 def imports() -> dict[str, list]:
-    """Commands that create a filter from each other system whose filters are stored in our own encoding."""
+    """Commands that import a filter from each system whose filters are stored in our own encoding."""
     items = [item.encode() for item in ITEMS]
     funnels = {"BYTES": items, "UTF16": items, "LONG": [struct.pack("<q", 42)], "INT": [struct.pack("<i", 42)]}
     return {
@@ -228,7 +228,7 @@ def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Writes cells that no adds would produce. A decoder can't tell the result from an intact filter."""
+    """Writes cells that no adds would produce. In most layouts, a decoder can't tell them from intact ones."""
     for index, chunk in enumerate(payload.pieces[1:], 1):
         size = len(chunk) - CHUNK_PREFIX
         payload.pieces[index] = chunk[:CHUNK_PREFIX] + chance.choice([chance.randbytes(size), b"\xff" * size])
@@ -236,7 +236,7 @@ def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def splice(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Drops, doubles, shuffles or cuts pieces, or takes one from another filter."""
+    """Drops, duplicates, shuffles or cuts pieces, or replaces one by a piece of another filter."""
     pieces, index = payload.pieces, chance.randrange(len(payload.pieces))
     match chance.randrange(5):
         case 0:

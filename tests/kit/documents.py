@@ -28,14 +28,14 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 WITH_EXAMPLES = (README, *sorted(COMMANDS.glob("*.md")), COMPATIBILITY, MEMORY, MOVING, *GUIDES)
 
-# Versions of Bloomery that brought commands of its own. RedisBloom has none with these numbers.
+# Versions of Bloomery that added commands of its own. No version of RedisBloom has one of these numbers.
 OUR_VERSIONS = {"0.1.0"}
 
 FENCE = re.compile(r"```(\S*) *(.*)")
 
 
 class Example(Transcript):
-    """One fenced block. Its line numbers, and the lines that `with_replies` returns, are those of the whole document."""
+    """One fenced block. Its line numbers refer to the whole document, which `with_replies` returns."""
 
     def __init__(self, path, first, last, arguments):
         self.path = path
@@ -67,7 +67,7 @@ def examples(path):
 
 
 def with_facts(client, name, text):
-    """The page of a command, with the rows of its first table that the server knows: flags, ACL categories, and the
+    """A command's page, with three rows of its first table filled in from the server: flags, ACL categories, and the
     first version that had the command."""
     _, _, flags, *_, categories = client.execute_command("COMMAND INFO", name)[0][:7]
     _, docs = client.execute_command("COMMAND DOCS", name)

@@ -37,10 +37,10 @@ class Lost(AssertionError):
 
 @dataclass
 class Command:
-    """A command, and its effect on the expected state. The server executes it between `sent` and `done`, in ms."""
+    """A command, and its effect on the expected state. The server executes it between `sent` and `done` (in ms)."""
 
     words: list
-    effect: Callable[["Command", list], None]  # the effect of the items it is given
+    effect: Callable[["Command", list], None]  # applies the effect that the command has with these items
     items: list = field(default_factory=list)
     adds: int = 0
     sent: float = 0
@@ -124,8 +124,8 @@ class Writer:
         return units
 
     def settle(self, client: redis.Redis) -> None:
-        """Compares the expected state with the server's, and adopts the pending writes that the server has. Raises
-        `Lost` if they differ."""
+        """Adopts the pending writes that the server has. Raises `Lost` if no number of pending writes makes the
+        expected state equal to the server's."""
         observed = {track.key: track.observe(client) for track in self.tracks}
         wrong = []
 
@@ -153,15 +153,15 @@ class Writer:
 
 
 class Track(abc.ABC):
-    """A key: the commands that create it, fill it, and delete it after its last item, and its expected content."""
+    """A key: the commands that create it, change it and delete it, and its expected content."""
 
     writer: Writer
 
     def __init__(self, key: str, creation: list, most: int = 1000, batch: int = 8):
-        """Expects at most `most` items, up to `batch` at a time."""
+        """The key gets new items, up to `batch` at a time. Once it has had `most` of them, it is deleted."""
         self.key, self.creation, self.most, self.batch = key, creation, most, batch
         self.exists = False
-        self.used: list[bytes] = []  # all items since it was created, in any state
+        self.used: list[bytes] = []  # all items since the key was created, acknowledged or not
         self.empty()
 
     @property
@@ -218,7 +218,7 @@ class Track(abc.ABC):
 
     @abc.abstractmethod
     def empty(self) -> None:
-        """The expected state of a key without items."""
+        """Sets the expected state to that of a key without items."""
 
     @abc.abstractmethod
     def change(self) -> Command:
@@ -242,7 +242,7 @@ def unequal(expected: dict, seen: dict) -> list[str]:
 
 
 class Members(Track):
-    """A set: any Bloom filter without counters and windows, ours or another system's."""
+    """A set: any Bloom filter that doesn't count and isn't a window, ours or another system's."""
 
     ours = True
 
@@ -308,7 +308,7 @@ class Foreign(Members):
 
 
 class Counting(Track):
-    """Adds and deletes, and the remaining count of each item."""
+    """A counting filter: adds and deletes, and the remaining count of each item."""
 
     def empty(self):
         self.counts: Counter[bytes] = Counter()
@@ -334,7 +334,7 @@ class Counting(Track):
 
 
 class Cuckoo(Counting):
-    """The same for a cuckoo filter: an item's count may be too high, but the total number of items is exact."""
+    """A cuckoo filter: an item's count may be too high, but the total number of items is exact."""
 
     def change(self):
         if len(self.counts) > 20 and self.chance.random() < 0.4:

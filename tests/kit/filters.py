@@ -23,14 +23,14 @@ NOT_ITS_OWN = {
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A way to reserve a filter. `states` names the `Grower` methods that bring it into a state worth saving."""
+    """A way to reserve a filter. `states` names the `Grower` methods that bring it into states worth saving."""
 
     name: str
     capacity: int
     options: str
     states: tuple[str, ...] = ("empty", "one", "full")
     error_rate: str = "0.01"
-    # The number of each client's latest items that are certain to be present, because a full window drops its oldest
+    # The number of each client's latest items that are certain to be present: a window that is full may drop its oldest
     # generation. None means all accepted items.
     latest: int | None = None
 
@@ -47,7 +47,7 @@ class Kind:
         return [command, key, *words]
 
     def creation(self, capacity: int, error_rate: str) -> list:
-        """The command that creates a filter of this kind in another size, without the key."""
+        """The command, without the key, that creates a filter of this kind with the given capacity and error rate."""
         promise = [error_rate] if self.family == "BF" else []
         options = self.options.format(since=mid_period()).split()
         return [f"{self.family}.RESERVE", *promise, capacity, *options]
@@ -161,7 +161,7 @@ class Grower:
         self.full()
 
     def deleted(self) -> None:
-        """Deletes items from a single table, which deletes don't compact, so the filter keeps their number."""
+        """Deletes items from a single table. Deletes don't compact it, so the filter's count of deletes isn't reset."""
         self.add(members(100) + ["back"] * 3)
         self.delete(members(20) + ["back"] * 2)
 
@@ -265,7 +265,7 @@ def pairs(flat: list) -> dict:
 
 
 def differences(before: dict[str, dict], after: dict[str, dict]) -> list[str]:
-    """The differences between two sets of snapshots, by key; ideally none."""
+    """A line for each difference between two sets of snapshots."""
     return [
         f"{key}: {part} was {_short(before[key][part])}, is {_short(after.get(key, {}).get(part))}"
         for key in before

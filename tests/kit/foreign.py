@@ -1,9 +1,9 @@
 """Other systems' filters, made and read without any of the module's code: a second opinion on imports.
 
-There are three parts. RDB values: parse and write the fields of a module's value in DUMP payloads and RDB files.
-Positions: where each system sets its bits; the hashes are those of wire_format.py. Models: a chain of links that grows
-as RedisBloom's and valkey-bloom's do, and the files of the systems whose filters don't grow. A model stands in for an
-original system that nothing was recorded from.
+- RDB values: reads and writes the fields of a module's value in DUMP payloads and RDB files.
+- Positions: where each system sets its bits. The hashes are those of wire_format.py.
+- Models: chains of links that grow as RedisBloom's and valkey-bloom's do, and the files of the systems whose filters
+  don't grow. A model stands in for an original system from which nothing was recorded.
 """
 
 import dataclasses
@@ -23,7 +23,6 @@ POSITIVE = WORD >> 1  # a Java long without its sign
 # ---- RDB values -----------------------------------------------------------------------------------------------------
 
 MODULE = 7  # type byte of a module's value
-FIRST_OPCODE = 0xF4  # in an RDB file, bytes from here on aren't types
 SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -74,7 +73,7 @@ def long_length(length: int) -> bytes:
 
 
 def read_string(data: bytes, at: int) -> tuple[bytes, int]:
-    """A string in an RDB file, which may be stored as is, as an integer, or compressed, and where it ends."""
+    """A string in an RDB file, and where it ends. It may be stored as is, as an integer, or compressed."""
     if data[at] < 0xC0:
         length, at = read_length(data, at)
         return data[at : at + length], at + length
@@ -87,7 +86,7 @@ def read_string(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def decompressed(data: bytes) -> bytes:
-    """LZF: runs of literal bytes, and references to earlier bytes."""
+    """Decompresses LZF, which consists of runs of literal bytes and references to earlier bytes."""
     out, at = bytearray(), 0
     while at < len(data):
         control, at = data[at], at + 1
@@ -143,7 +142,7 @@ def end_of_fields(rdb: bytes, at: int) -> int:
 
 
 def sealed(value: bytes, version: int) -> bytes:
-    """A DUMP payload: the value, the RDB version, a checksum."""
+    """A DUMP payload: the value, the RDB version, and a checksum."""
     data = value + struct.pack("<H", version)
     return data + struct.pack("<Q", crc64(data))
 
@@ -404,7 +403,7 @@ class ValkeyBloomChain(Chain):
 
 
 def power(base: float, exponent: int) -> float:
-    """A power by squaring, like Rust's `powi`, which rounds differently from Python's `**`."""
+    """Computes a power by squaring, as Rust's `powi` does. Python's `**` rounds differently."""
     result = 1.0
     while exponent:
         if exponent & 1:
@@ -415,7 +414,7 @@ def power(base: float, exponent: int) -> float:
 
 
 class Bitmap(Chain):
-    """One link that accepts everything."""
+    """One link, which never becomes full."""
 
     def __init__(self, positions: Positions, bits: int, probes: int, items: Iterable[bytes] = ()):
         self.positions = positions
@@ -424,7 +423,7 @@ class Bitmap(Chain):
             self.links[0].add(item, positions)
 
     def bitmap(self) -> bytes:
-        """The bits as a string made by SETBIT: highest bit first, and no longer than necessary."""
+        """The bits as in a string that SETBIT made: highest bit first, and no longer than necessary."""
         return reversed_bits(self.links[0].bits).rstrip(b"\0")
 
     def big_endian_words(self) -> bytes:
@@ -432,7 +431,7 @@ class Bitmap(Chain):
         return b"".join(bits[at : at + 8][::-1] for at in range(0, len(bits), 8))
 
     def sbbf(self) -> bytes:
-        """The bits after Parquet's header."""
+        """The bits, preceded by Parquet's header."""
         bits = bytes(self.links[0].bits)
         zigzag, varint = 2 * len(bits), b""
         while zigzag > 0x7F:

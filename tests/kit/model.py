@@ -3,11 +3,10 @@
 A `Model` gets commands and returns the reply that a server should send to each, byte for byte. It shares no code with
 the crate and knows nothing about bits:
 
-- A Bloom filter is the set of its items. That is exact as long as no item is a false positive, which is ensured by
-  error rates of 1e-9 or less, and because filters are never saturated. Values that depend on cells (sizes, fills,
-  dumps) are masked.
-- A cuckoo filter consists of fingerprints in buckets, by the rules of src/filter/cuckoo.rs, with an independent XXH3.
-  False positives, counts, growth, compaction and the bytes of a dump are exact. Only its size in memory is masked.
+- A Bloom filter is the set of its items. That is exact because there are no false positives: error rates are 1e-9 or
+  less, and filters are never saturated. Values that depend on cells (sizes, fills, dumps) are masked.
+- A cuckoo filter consists of fingerprints in buckets, by the rules of src/filter/cuckoo, with an independent XXH3.
+  False positives, counts, growth, compaction and the bytes of a dump are exact. In CF.INFO, only the size is masked.
 
 In replies, `<n>` matches a whole number, `<f>` any number, and `<...>` anything.
 """
@@ -51,7 +50,7 @@ class Double:
 
 @dataclass(frozen=True)
 class Placed:
-    """CF.INSERT's answer for an item: 1 or -1, a boolean in RESP3."""
+    """CF.INSERT's answer for an item: 1 or -1 in RESP2, a boolean in RESP3."""
 
     value: bool
 
@@ -249,7 +248,7 @@ class Fixed:
 
 
 class Chain(Fixed):
-    """Layers that grow. Each item is in only one layer, so the layers' sizes and a single set of items are enough."""
+    """A chain of layers. Each item is in only one layer, so the layers' sizes and a single set of items are enough."""
 
     def __init__(self, spec: BloomSpec):
         super().__init__(spec)
@@ -275,8 +274,8 @@ class Chain(Fixed):
 
 
 class Window:
-    """Generations by number. The clock determines which one is current. Generations that are too old don't count, even
-    if they haven't been dropped yet."""
+    """Generations by number. Rotations and the clock determine which one is current. Generations that are too old don't
+    count, even if they haven't been dropped yet."""
 
     def __init__(self, spec: BloomSpec, now: int):
         self.spec = spec
@@ -316,7 +315,7 @@ class Window:
         return absent
 
     def layers(self):
-        """In the order of the ring: generation n is in slot n mod generations."""
+        """The capacity and the number of items of each slot in the ring. Generation n is in slot n mod generations."""
         span = self.spec.generations
         sizes = {number % span: len(items) for number, items in self.sets.items()}
         return [(self.spec.capacity, sizes.get(slot, 0)) for slot in range(span)]
@@ -375,7 +374,7 @@ class Table:
         return range(index * self.bucket_size, (index + 1) * self.bucket_size)
 
     def find(self, pair, wanted: int) -> int:
-        """The first slot of both buckets with this fingerprint, or -1."""
+        """The first slot in the two buckets that has this fingerprint, or -1."""
         for index in pair:
             start = index * self.bucket_size
             slot = self.slots.find(wanted, start, start + self.bucket_size)
@@ -612,7 +611,7 @@ def takes(option: str, what: str) -> str:
 
 @dataclass
 class Settings:
-    """The options of CONFIG, without `bf-`."""
+    """The module's options in CONFIG, without the prefix `bf-`."""
 
     error_rate: float = 0.01
     initial_size: int = 100
@@ -626,11 +625,11 @@ class Settings:
 
 @dataclass
 class Model:
-    """An empty server with one client, and its replies so far."""
+    """A server, which is empty at first, and its only client."""
 
     settings: Settings = field(default_factory=Settings)
-    # Heads that CF.SCANDUMP key 0 returned, in order, by key. If the module chooses a filter's seed, the test dumps the
-    # filter before it does anything else with the key. So the model looks ahead for the seed.
+    # Heads that the server's CF.SCANDUMP key 0 returned, in order, by key. If the module chooses a filter's seed, the
+    # test dumps the filter before it does anything else with the key. So the model finds the seed in the next head.
     heads: defaultdict[bytes, deque] = field(default_factory=lambda: defaultdict(deque))
     keys: dict[bytes, object] = field(default_factory=dict)
     events: Counter = field(default_factory=Counter)
@@ -679,7 +678,7 @@ class Model:
         try:
             return getattr(self, NAMES.get(name, name.replace(".", "_").lower()))(*argv[1:])
         except Refused as refused:
-            # No text means the arity error, from a check that the module itself makes.
+            # A refusal without a text means the arity error, from a check that the module itself makes.
             error = Error(refused.args[0]) if refused.args else self.arity_error(argv)
             self.events[error] += 1
             return error

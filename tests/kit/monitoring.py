@@ -2,10 +2,10 @@
 
     with Exporter("--port", server.port) as exporter, Prometheus(exporter.port) as prometheus:
         assert exporter.value("bloomery_up", node=...) == 1
-        prometheus.wait_for_scrape()
+        prometheus.wait_for_scrapes()
         assert prometheus.query("sum(bloomery_filters)")
 
-Both processes end with the `with` block, or with the test process if that is killed. """
+Both processes end with the `with` block, or with the test process if that is killed."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ OPS = ROOT / "ops"
 
 STOP_SECONDS = 10
 
-# The essential headers of Prometheus's requests.
+# The essential part of the Accept header that Prometheus sends.
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"
 
 

@@ -20,7 +20,7 @@ from kit.wire_format import (
 
 MOST = 2048  # bytes of cells
 LEAST_RATE = 1e-20
-# The fields of a packed header, by their bits in its mask.
+# The fields of a packed header, in the order of their bits in its mask.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
     "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening",
     "moves")  # fmt: skip
@@ -53,7 +53,7 @@ def pieces(data):
 
 
 def unpack(data):
-    """The kind, the header in the form that a head has, and the body."""
+    """The filter's kind, its header in the form that a head contains, and its body."""
     need(len(data) >= 4 and crc32c(data[:-4]) == int.from_bytes(data[-4:], "little"), "checksum")
     need(len(data) > 6, "too short")
     kind, form = data[0], data[1]
@@ -112,7 +112,7 @@ def double(bits):
 
 
 def long_header(kind, header):
-    """A packed header in the form that a head has."""
+    """Converts a packed header to the form that a head contains."""
     f, at = fields(header, 0, FILTER_FIELDS)
     need(f["layers"] <= MOST // 8, "layers")
     try:

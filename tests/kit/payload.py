@@ -2,8 +2,8 @@
 
 A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
 version and checksum (which tests tell the server to skip). The pieces are those of the wire format: one head, then
-chunks, each with a CRC-32C of its own. A small filter is packed into one string; here it is split into the same pieces,
-which can be loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
+chunks, each with a CRC-32C of its own. A small filter is packed into one string; `Payload` splits it into pieces, which
+can be loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ class Payload:
         return struct.unpack_from("<" + code, self.pieces[0], at)[0]
 
     def seal(self) -> None:
-        """Corrects all checksums, and the stamps in the chunks that name their head."""
+        """Corrects all checksums, and the stamps by which the chunks name their head."""
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header

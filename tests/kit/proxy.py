@@ -34,8 +34,8 @@ class Proxy:
     """Forwards commands to the server at `port`, one at a time.
 
     It calls `before(words)` when a command has arrived, and `after(words)` when the server has replied. If `before`
-    returns True, the proxy cuts the connection and the server never sees the command. If `after` does, the program
-    never sees the reply.
+    returns True, the proxy cuts the connection and the server never sees the command. If `after` returns True, the
+    proxy cuts the connection and the program never sees the reply.
     """
 
     def __init__(self, port: int):

@@ -14,10 +14,11 @@ MODULE = ROOT / ".cache" / "redisbloom" / "redisbloom.so"
 # refuses every add.
 MODULE_ARGS = ["CF_MAX_EXPANSIONS", "65535"]
 
-# Some keys look like options of RESERVE. RedisBloom accepts them, and reads the capacity as MAXITERATIONS' value.
+# Some keys look like options of RESERVE. RedisBloom accepts them. After the key MAXITERATIONS, it reads the capacity as
+# that option's value.
 BLOOM_KEYS = [b"b:%d" % number for number in range(8)] + [b"nonscaling", b"NonScaling"]
 CUCKOO_KEYS = [b"c:%d" % number for number in range(5)] + [b"MAXITERATIONS"]
-# Filters that can't grow, so they refuse items: capacity, slots in a bucket, moves.
+# Filters that can't grow, so they refuse items: capacity, slots per bucket, maximum number of moves.
 FIXED = {b"full:1": (60, 1, 3), b"full:2": (100, 2, 20), b"full:4": (64, 4, 500)}
 
 ERROR_RATES = "0.01 .01 1.e-2 +0.05 0.1 0.5 0.999 1E-3 1e-13 2e-300 0x1p-7 0X.2 0x1.8P-4 0.0100000000000000000000001".split()
@@ -50,7 +51,7 @@ class Traffic:
         return self.random.choice([letter.upper(), letter.lower()])
 
     def begins(self, letters: str) -> str:
-        """A word that begins with these letters. INSERT looks at nothing else."""
+        """A word that begins with these letters. INSERT looks only at them."""
         return self.case(letters + "".join(self.random.choices("ACEINOPSTX_9", k=self.random.choice([0, 0, 1, 5]))))
 
     def items(self, most: int) -> list[str]:
@@ -95,7 +96,7 @@ class Traffic:
     # ---- cuckoo filters ---------------------------------------------------------------------------------------------
 
     def cuckoo_reserve(self) -> list:
-        # The capacity needs at least two buckets. RedisBloom refuses an even number of arguments.
+        # The capacity must fill at least two buckets. RedisBloom refuses an even number of words.
         bucket = self.random.choice([1, 1, 2, 2, 3, 4, 8])
         words = ["CF.RESERVE", self.random.choice(CUCKOO_KEYS), self.random.randint(2 * bucket, 120)]
         options = [

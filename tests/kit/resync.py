@@ -17,8 +17,8 @@ SYNC_OPTIONS = {
 
 
 def sync_in_some_way(server: Server, chance: random.Random) -> None:
-    """Randomly chooses how the next full resync works: how the primary sends the data, how the replica receives them,
-    and over how many connections."""
+    """Randomly chooses how the next full resync works: how the primary sends the data, how the replica receives it, and
+    over how many connections."""
     for name, values in SYNC_OPTIONS.items():
         with contextlib.suppress(redis.ResponseError):  # not every server has every option and value
             server.command("CONFIG", "SET", name, chance.choice(values))

@@ -65,7 +65,7 @@ class Spec:
 
 
 def matrix() -> list[Spec]:
-    """Every server that `scripts/servers` made, by product and version."""
+    """Every server that `scripts/servers` made, sorted by product and version."""
     specs = []
     for table in sorted(SERVERS.glob("*/servers.tsv")):
         for line in table.read_text().splitlines():
@@ -337,7 +337,7 @@ class Server:
 
 
 def option(spec, name: str) -> str:
-    """The name of a module option in CONFIG. On Redis 8 it is RedisBloom's; elsewhere the module's name precedes it."""
+    """The name of a module option in CONFIG. Redis 8 lets the module choose it; other servers put `bf.` first."""
     return f"bf-{name}" if spec.product == "redis" and spec.version >= (8,) else f"bf.{name}"
 
 
@@ -348,7 +348,7 @@ def io_threads(spec, count: int) -> dict:
 
 
 def saves_loads(spec) -> bool:
-    """Whether the server's RDB files contain waiting loads, and replicas and files get each piece when it arrives."""
+    """Whether RDB files contain waiting loads, and replicas and append-only files get each piece when it arrives."""
     return spec.product == "valkey" or spec.version >= (7, 2)
 
 
@@ -376,9 +376,9 @@ _reserved: dict[int, socket.socket] = {}
 def free_port() -> int:
     """A port on which nothing listens, and whose cluster bus port is free as well.
 
-    It stays reserved until `give_back` or the end of this process, because a server doesn't listen until some time
-    after it gets its port, or between `stop` and `start`. The reservation is a UDP socket on this port, which nothing
-    else uses, so it works for all processes on this machine that call `free_port`.
+    It stays reserved until `give_back` or the end of this process, because a server doesn't listen for a while after it
+    gets its port, nor between `stop` and `start`. The reservation is a UDP socket on this port, which nothing else
+    uses, so it works for all processes on this machine that call `free_port`.
     """
     for port in random.sample(PORTS, len(PORTS)):
         reservation = socket.socket(type=socket.SOCK_DGRAM)
@@ -420,7 +420,7 @@ def _destroy_all() -> None:
 
 def _die_with_parent():
     """Makes Linux kill the child if this process is killed, because `atexit` doesn't run then. Linux does so when the
-    parent's *thread* ends, so servers that are started by a test's own thread don't have this protection. """
+    parent's *thread* ends, so servers that are started by a test's own thread don't have this protection."""
     if threading.current_thread() is not threading.main_thread():
         return None
     prctl = ctypes.CDLL(None).prctl

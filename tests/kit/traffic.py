@@ -19,7 +19,7 @@ FIRST_ITEM, ITEMS_OF_A_CLIENT = 100_000_000, 20_000_000
 
 
 class Traffic(threading.Thread):
-    """One client with its own number. `keys` maps each key to the family of its filter. Use it in a `with`.
+    """One client with its own number. `keys` maps each key to the family of its filter. Use it in a `with` statement.
 
     `latest` maps the keys of filters that may drop items to the number of latest items that they must have
     (`Kind.latest`). With `safe`, an add counts only if WAIT says that the replica also has it, because the primary
@@ -122,7 +122,7 @@ class Traffic(threading.Thread):
         return replies if replicas else []
 
     def lost(self, client) -> list[str]:
-        """The acknowledged items that a client of the cluster doesn't find."""
+        """The acknowledged items that this thread didn't find, or that `client` doesn't find now."""
         return self.missed + [
             f"{key}: {item}"
             for key, added in self.acknowledged.items()

@@ -1,8 +1,8 @@
 """Servers under a tool that watches their memory: valgrind, or the preloaded runtime of a sanitizer.
 
 `put_under` runs every server that is started from then on under a tool. As a pytest plugin (`-p kit.under`), this
-module does so for the server tests, with the environment variable BLOOMERY_UNDER: the words to put before the server's
-command line.
+module does so for the server tests, if the environment variable BLOOMERY_UNDER contains words to put before the
+server's command line.
 
 `tour` goes through everything that the module does: each kind of filter, bulk commands with the pool, set algebra,
 valid and damaged dumps, copies, saves, loads, and an orderly shutdown.
@@ -38,7 +38,7 @@ def pytest_configure():
         put_under(shlex.split(words))
 
 
-# All small kinds, except one whose states need tens of thousands of commands.
+# All small kinds, except one whose states need tens of thousands of adds.
 KINDS = [kind for kind in filters.SMALL if kind.name != "counting-16"]
 
 
@@ -70,7 +70,7 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
 
 
 def bulk(client) -> None:
-    """Runs adds and tests that the pool divides among its threads, and tests that a client waits for."""
+    """Runs adds and tests that the pool divides among its threads, and tests whose client is blocked meanwhile."""
     blob = b"".join(number.to_bytes(4, "little") for number in range(20_000))
     client.execute_command("BF.RESERVE", "bulk", "0.01", 40_000, "NONSCALING", "SHARDS", 4)
     assert client.execute_command("BF.BULKADD", "bulk", "FIXED", 4, blob) > 19_000

@@ -2,7 +2,7 @@
 implementation, written from the format's description and not from the code, with only the standard library and an
 XXH3 that isn't ours.
 
-    python reader.py FILE [ITEM...]     prints what is in the file, and the answer for each item
+    python wire_format.py FILE [ITEM...]    prints what is in the file, and the answer for each item
 
 It is written for readability: slow, complete, and without tricks.
 """
@@ -120,7 +120,7 @@ def siphash64(key_low, key_high, data, compress=1, finish=3):
 
 
 def siphash128(key_low, key_high, data, compress=1, finish=3):
-    """SipHash with 128 bits of output: two words, the first one first."""
+    """SipHash with 128 bits of output, as two words in order."""
     v, rounds = siphash(key_low, key_high, data, 0xEE, compress, finish)
     first = v[0] ^ v[1] ^ v[2] ^ v[3]
     v[1] ^= 0xDD
@@ -164,7 +164,7 @@ def finish(h):
 
 
 def murmur3(data):
-    """MurmurHash3 (Appleby) for 64-bit machines, seed 0: two words, the first one first."""
+    """MurmurHash3 (Appleby) for 64-bit machines with seed 0, as two words in order."""
     c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
     h1 = h2 = 0
     whole = len(data) - len(data) % 16
@@ -186,7 +186,7 @@ def murmur3(data):
 
 
 def highwayhash128(key, data):
-    """HighwayHash (Alakuijala, Cox, Wassenberg) with 128 bits of output: two words, the first one first."""
+    """HighwayHash (Alakuijala, Cox, Wassenberg) with 128 bits of output, as two words in order."""
     mul0 = [0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3]
     mul1 = [0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377]
     v0 = [mul ^ lane for mul, lane in zip(mul0, key, strict=True)]
@@ -280,7 +280,7 @@ class Layer:
 
     @property
     def payload(self):
-        """The number of bits in a cell, besides the fingerprint, for a count or a generation number."""
+        """The number of bits in a cell for a count or a generation number."""
         if self.generations:
             return next(t for t in range(1, 17) if 2**t - self.generations >= max(1, 2**t // 16))
         return 0 if self.width == 1 else self.width
@@ -314,7 +314,8 @@ class Layer:
         need(self.cells == (self.cell_words - 1) * 64 // self.fingerprint_width, "cells that fill their words")
 
     def check_cells(self):
-        """Checks the cells alone: fingerprints must be in their windows, and unused bits must be 0."""
+        """Checks a fingerprint table's data: fingerprints must be in their windows, unused bits must be 0, and no
+        generation may be in the future."""
         for cell in range(self.cells):
             fingerprint, _, place, count = self.content(cell)
             if self.bits(cell) == 0:
@@ -348,8 +349,8 @@ class Layer:
 
     @property
     def description(self):
-        """For a static filter: the number of segments in which an item can begin, cells in a segment, rounds of mixing.
-        """
+        """For a fuse filter: the number of segments in which an item can begin, the number of cells in a segment, and
+        the number of rounds of mixing."""
         word = self.description_word
         return word >> 16, 1 << (word >> 8 & 0xFF), word & 0xFF
 
@@ -380,9 +381,6 @@ class Layer:
             if (bits & rows).bit_count() % 2 != fingerprint >> column & 1:
                 return 0
         return int(rounds > 0)
-
-    def word(self, number):
-        return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
 
     @property
     def description_word(self):
@@ -418,7 +416,7 @@ class Layer:
         return words >> bit % 64 & (1 << self.fingerprint_width) - 1
 
     def content(self, cell):
-        """A cell's fingerprint, window number, position in the window, and count."""
+        """A cell's fingerprint, window number, position in the window, and count or generation number."""
         bits = self.bits(cell)
         above = bits >> self.probes
         return bits & (1 << self.probes) - 1, above & 1, above >> 1 & 1, above >> 2
@@ -443,7 +441,7 @@ class Layer:
         return self.content(cell)[3] if self.payload else 1
 
     def age(self, low, high, current):
-        """An item's age, or None if it is absent, in a layer that generations share."""
+        """An item's age in a layer that generations share, or None if the item is absent."""
         cell = self.find(low, high)
         return max(0, current - self.generation(cell)) if cell is not None and self.alive(cell, current) else None
 
@@ -531,7 +529,7 @@ def nest(low):
 
 
 def old_nest(low):
-    """The same for RedisBloom before 2.2.0."""
+    """An item's fingerprint and two buckets in RedisBloom before 2.2.0, still to be reduced as well."""
     fingerprint = low >> 24 or 7
     return fingerprint, low, low ^ fingerprint * SPREAD & MASK32
 
@@ -550,8 +548,8 @@ class Table:
         return (self.buckets * self.slots + 7) // 8 * 8
 
     def count(self, fingerprint, pair):
-        """The number of slots in the two buckets with this fingerprint. If both buckets are the same, its slots count
-        twice."""
+        """The number of slots in the two buckets with this fingerprint. If both buckets are the same one, its slots
+        count twice."""
         buckets = [self.data[bucket % self.buckets * self.slots :][: self.slots] for bucket in pair]
         return sum(bucket.count(fingerprint) for bucket in buckets)
 
@@ -768,7 +766,7 @@ class Filter(Hashing):
         return any(layer.count(low, high) for layer in self.layers)
 
     def count(self, item):
-        """The number of times the item was added, at most; None for a filter of bits."""
+        """The item's count, which may be too high; None for a filter of bits."""
         if self.width == 1:
             return None
         low, high = self.hash_item(item)
@@ -814,7 +812,7 @@ class Cuckoo(Hashing):
     layers: list = field(default_factory=list)  # the sub-filters
 
     def count(self, item):
-        """The number of times the item was added, at most."""
+        """The item's count, which may be too high."""
         if self.hash == CUCKOO_REDISBLOOM:
             fingerprint, *pair = nest(murmur64a(item, 0))
         elif self.hash == CUCKOO_REDISBLOOM_1:

@@ -1,6 +1,6 @@
 """Random commands: every write command, commands that are refused, and the server's own commands on keys. The resulting
 data doesn't matter. What matters is that a replica, or a replayed append-only file, has the same data in the end.
-Refused commands are included and counted, because a run without them would prove little. """
+Refused commands are included and counted, because a run without them would prove little."""
 
 import collections
 import random
@@ -291,7 +291,7 @@ class Workload:
         client.execute_command("BF.MERGE", key, "BLOB", *dumps)
 
     def begin_anew(self, client) -> None:
-        """Creates a steady Bloom filter again, since it may have become an intersection or, by a rebuild, another kind.
+        """Creates a steady Bloom filter again, since BF.INTERSECT may have replaced it, or a rebuild changed its kind.
         """
         key = self.random.choice([key for key, command in STEADY.items() if command.startswith("BF")])
         client.delete(key)

@@ -76,7 +76,7 @@ const CUCKOO: CuckooSpec = CuckooSpec {
     seed: Seed { low: 7, high: 0 },
 };
 
-/// Three sub-filters, full except for the newest, with some items deleted.
+/// A filter of three sub-filters, full except for the newest, with some items deleted.
 fn nested(spec: CuckooSpec) -> Cuckoo {
     let mut filter = Cuckoo::new(spec).unwrap();
     let mut i = 0u32;
@@ -90,7 +90,7 @@ fn nested(spec: CuckooSpec) -> Cuckoo {
     filter
 }
 
-/// Checks what a constructor does if memory is refused.
+/// Checks that a constructor returns an error and leaks nothing if memory is refused.
 fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
     for granted in 0.. {
         let at_first = live();
@@ -119,7 +119,7 @@ fn creating() {
 fn growing() {
     for (name, kind) in kinds::ALL.iter().filter(|(name, _)| name.starts_with("scaling")) {
         refuse_each(name, || filled(kind()), |filter| filter.grow().map(drop));
-        // The add that finds the chain full.
+        // An add that makes a full chain grow.
         let full = || {
             let mut filter = filled(kind());
             let mut i = 0u32;
@@ -187,7 +187,7 @@ fn clearing_and_copying() {
     }
 }
 
-/// Set algebra: its working copy, the intersection, and layers that come from another chain.
+/// Set algebra: working copies, intersections, and layers that come from another chain.
 #[test]
 fn combining() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -301,7 +301,8 @@ fn decoding() {
     }
 }
 
-/// Checks what a reader does if memory is refused. `is_right` checks what it reads if nothing is refused.
+/// Checks that `read` returns an error and leaks nothing if memory is refused. `is_right` checks its result if nothing
+/// is refused.
 fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_right: impl Fn(&T) -> bool) {
     for granted in 0.. {
         let at_first = live();
@@ -402,7 +403,7 @@ fn a_chunk_that_found_no_memory_can_come_again() {
     assert!(decoder.finish().unwrap().into_bloom().unwrap().equal(&filter));
 }
 
-/// The same for RedisBloom's pieces, which may come in any order.
+/// If there is no memory for a piece in RedisBloom's format, it can be pushed again.
 #[test]
 fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
     let filter = golden::foreign("foreign-redisbloom");
@@ -420,7 +421,7 @@ fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
     assert!(wire::encode(&loader.finish().unwrap()) == wire::encode(&filter));
 }
 
-/// A head that declares the largest possible filter needs only its own memory.
+/// A head that declares the largest possible filter needs memory only for itself.
 #[test]
 fn a_head_alone_allocates_nothing() {
     let mut head = Encoder::new(&Bloom::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
@@ -450,7 +451,7 @@ fn a_head_of_many_sub_filters_allocates_their_list() {
     forget_largest_infallible();
     let decoder = Decoder::new(&head).unwrap();
     assert_eq!(decoder.body_len(), slots * u64::from(tables));
-    // Two numbers for each: its buckets and its bytes.
+    // Two numbers for each sub-filter: its buckets and its bytes.
     assert!(live() - at_first <= 2 * 8 * 65_536 + 1024, "{} bytes", live() - at_first);
     assert!(largest_infallible() <= 8 * 65_536, "{} bytes", largest_infallible());
     drop(decoder);
@@ -502,7 +503,7 @@ fn items_allocate_nothing() {
     }
 }
 
-/// The same for other systems' filters, which hash an item's bytes differently.
+/// Operations on one item of another system's filter, which hashes the item's bytes differently, allocate nothing.
 #[test]
 fn items_of_other_systems_allocate_nothing() {
     for (name, recipe) in golden::FOREIGN {

@@ -11,7 +11,7 @@ use std::thread;
 
 const THREADS: u32 = 4;
 
-/// Items that each thread adds.
+/// Number of items that a thread adds. Some tests use a fraction of it.
 fn items() -> u32 {
     env("BLOOMERY_SCALE", 1) as u32 * 100_000
 }
@@ -180,7 +180,7 @@ fn readers_never_miss_what_they_were_handed() {
     }
 }
 
-/// A copy or a dump that is taken while other threads add contains everything that was added before it began.
+/// A copy that is taken while another thread adds contains everything that was added before the copy began.
 #[test]
 fn copies_under_adds_hold_all_that_came_before() {
     for layer in layers() {
@@ -208,7 +208,8 @@ fn copies_under_adds_hold_all_that_came_before() {
     }
 }
 
-/// The same for a filter's layers and the wire format: a BGSAVE without a fork.
+/// A dump that is written while another thread adds contains everything that was added before the dump began, as a
+/// BGSAVE without a fork would need it.
 #[test]
 fn dumps_under_adds_hold_all_that_came_before() {
     let filter = Bloom::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
@@ -230,7 +231,8 @@ fn dumps_under_adds_hold_all_that_came_before() {
     });
 }
 
-/// Two threads that write to different filters through the single-writer path share nothing.
+/// Threads that each fill a layer of their own through the single-writer path share nothing. The union of their layers
+/// equals one layer that all of them have filled.
 #[test]
 fn union_of_layers_filled_apart_is_the_layer_filled_together() {
     for together in layers() {
@@ -249,16 +251,16 @@ fn union_of_layers_filled_apart_is_the_layer_filled_together() {
     }
 }
 
-/// Operations of each thread below. Under a race detector, use one million or ten million.
+/// Number of operations of each thread in the tests below. Under a race detector, use one million or ten million.
 fn operations() -> u32 {
     env("BLOOMERY_OPERATIONS", 10_000) as u32
 }
 
-/// Threads below. There are more than cores, so that they can be interrupted anywhere.
+/// Number of threads in the tests below. There are more threads than cores, so that they can be interrupted anywhere.
 const MANY: u32 = 8;
 
-/// Eight threads add, test, delete and count at random in each kind of layer, in any order. Everything that a thread
-/// added and didn't delete is present at the end, and the tallies match the cells.
+/// Eight threads add, test, delete and count in each kind of layer at the same time. At the end the tallies match the
+/// cells, and in layers of bits each thread's last item is present.
 #[test]
 fn eight_threads_do_anything_at_once() {
     const OWN: u32 = 500;
@@ -268,7 +270,8 @@ fn eight_threads_do_anything_at_once() {
             for thread in 0..MANY {
                 let (layer, hasher) = (&layer, &hasher);
                 scope.spawn(move || {
-                    // Each type of cell has four layers, which share its operations.
+                    // There are several layers for each type of cell, so each layer gets only a quarter of the
+                    // operations.
                     for i in 0..operations() / 4 {
                         // Four threads at a time have the same items.
                         let mine = item(hasher, thread % 2, i % OWN);

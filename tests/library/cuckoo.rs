@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// Default number of sequences. BLOOMERY_SEQUENCES sets another number, BLOOMERY_SEED repeats one sequence.
+/// Default number of sequences. BLOOMERY_SEQUENCES sets another number, and BLOOMERY_SEED the seed of the first one.
 const SEQUENCES: u64 = 2_000;
 
 const STEPS: u32 = 300;

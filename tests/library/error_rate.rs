@@ -21,7 +21,7 @@ const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
 const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
 
-/// Tests that determine a rate to 1–3% (3.2% at 1e-4).
+/// Number of tests that determine a rate to a few percent or better (3.2% at 1e-4).
 fn questions(rate: f64) -> u64 {
     let usual = match rate {
         r if r >= 0.1 => 500_000,
@@ -59,13 +59,13 @@ impl Measured {
         binomial.max(scatter * filters).sqrt()
     }
 
-    /// Prints the result, and returns whether it is too high or too low.
+    /// Prints the result, and returns whether it is neither too high nor too low.
     fn gate(&self, name: &str, promise: f64) -> bool {
         let hits = self.hits.iter().sum::<u64>() as f64;
         let asked = self.asked as f64;
         let over = (hits - asked * promise) / self.sigma(promise);
-        // If a filter is much too large for its items, with 512 bits for one item for example, its rate isn't worth
-        // measuring.
+        // The minimum of 1 is for filters that are much too large for their items, for example with 512 bits for one
+        // item: they have hardly any hits.
         let under = (hits - asked * self.predicted) / self.sigma(self.predicted).max(1.0);
         let passed = over <= 5.0 && under >= -5.0;
         println!(
@@ -78,7 +78,7 @@ impl Measured {
     }
 }
 
-/// Collects gates, so that a failing test shows all its numbers.
+/// Collects the gates that fail, so that a failing test still prints all of its numbers.
 #[derive(Default)]
 struct Gates {
     failed: Vec<String>,
@@ -252,7 +252,8 @@ fn the_other_kinds() {
     gates.verdict();
 }
 
-/// Half full, and with twice the capacity: the model must know these rates, because INFO reports them.
+/// Half full, and with two or four times as many items as the capacity: the model must know these rates, because INFO
+/// reports them.
 #[test]
 fn the_model_holds_at_every_fill() {
     let mut gates = Gates::default();
@@ -267,7 +268,7 @@ fn the_model_holds_at_every_fill() {
                 // Many filters, each small enough that every term of the model matters.
                 let measured =
                     measure(fixed(2000, rate, layout), Keys::Sequential, 300, questions(rate), fill);
-                // It isn't more than 1 % too high either.
+                // The measured rate isn't more than 1% above the prediction either.
                 gates.check(&format!("{layout:?} at {percent} %"), measured.predicted * 1.01, &measured);
             }
         }
@@ -290,7 +291,7 @@ fn to_growth(growths: usize) -> impl Fn(&mut Bloom, &mut Writer) -> u64 {
     }
 }
 
-/// The rate of the whole object after growth, not only that of its last layer.
+/// The rate of the whole filter after growth, not only that of its last layer.
 #[test]
 fn chains_after_ten_growths() {
     let mut gates = Gates::default();

@@ -68,7 +68,7 @@ fn a_full_table_goes_on_for_ever() {
                 live.push(next);
                 next += 1;
             }
-            // Some are added again, up to the highest count.
+            // Some items are added again, but no count reaches its maximum.
             let again = live[random.random_range(0..live.len())];
             if truth[&again] < 14 {
                 filter.add(again.to_le_bytes()).unwrap();
@@ -124,7 +124,7 @@ fn tables_with_the_same_history_are_equal_to_the_bit() {
 #[test]
 fn a_reader_never_misses_an_item_that_is_moved() {
     let mut filter = Bloom::new(seeded(&spec(300, 0.01, Cell::Counter4), 3)).unwrap();
-    // The first half stays. The others come and go, and each new one moves several.
+    // The first half stays. The others come and go, and each new one moves several fingerprints.
     let kept = fill(&mut filter, 0);
     let reader = filter.reader();
     std::thread::scope(|scope| {
@@ -302,9 +302,9 @@ fn a_reader_never_misses_an_item_of_a_window() {
     });
 }
 
-/// A filter that counts and grows, compared with a multiset, in which every tenth item shares a fingerprint with
-/// another: items that weren't deleted are never absent, and when all are deleted, all layers are empty. Items come and
-/// go in waves, so that fingerprints vanish from older layers while items that share them stay.
+/// A filter that counts and grows, compared with a multiset. About every tenth item shares a fingerprint with another
+/// one. Items that weren't deleted are never absent, and when all are deleted, all layers are empty. Items come and go
+/// in waves, so that fingerprints vanish from older layers while items that share them stay.
 #[test]
 fn a_chain_that_counts_loses_nothing() {
     for (capacity, expansion) in [(8, 1), (20, 2), (300, 1), (1000, 3)] {

@@ -1,5 +1,5 @@
-//! The memory of filters: bits per item at the promised rate, the overhead of a small one, the cost of growth, and the
-//! cost of supporting deletes, with counters or with fingerprints.
+//! The memory of filters: bits per item at the promised rate, the overhead of small filters, the cost of growth, and
+//! the cost of supporting deletes, with counters or with fingerprints.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec};
@@ -24,13 +24,13 @@ fn bits_per_item_at_the_promised_rate() {
             let bits = bits_per_item(capacity, error_rate, layout);
             println!("{layout:?} {capacity} at {error_rate}: {bits:.3} bits an item, at most {target}");
             assert!(bits <= target);
-            // If this were below the information limit, the computation would be wrong.
+            // If this were below the theoretical minimum of Bloom filters, the computation would be wrong.
             assert!(bits > -error_rate.log2() / std::f64::consts::LN_2);
         }
     }
 }
 
-/// Counters cost their width and nothing else.
+/// A filter of counters has as many cells as one of bits, each as wide as a counter.
 #[test]
 fn counters_cost_their_width() {
     for (cell, width) in [(Cell::Counter4, 4.0), (Cell::Counter8, 8.0), (Cell::Counter16, 16.0)] {
@@ -77,9 +77,9 @@ fn small_filters_beside_redisblooms() {
     }
 }
 
-/// The same for cuckoo filters with two and four slots per bucket. RedisBloom needs 56 bytes in addition to the slots,
-/// whose number is the same here. Only the smallest filter, with 4 slots, has 4 more bytes, which every allocator adds
-/// to RedisBloom's.
+/// MEMORY USAGE of cuckoo filters with two and four slots per bucket, compared with RedisBloom's. RedisBloom needs 56
+/// bytes in addition to the slots, whose number is the same here. Only the smallest filter, with 4 slots, has 4 more
+/// bytes, which every allocator adds in RedisBloom, too.
 #[test]
 fn small_cuckoo_filters_beside_redisblooms() {
     for bucket_size in [2, 4] {
@@ -142,7 +142,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
         let bits = filter.bytes() as f64 * 8.0 / f64::from(items);
         let rate = measured(|item| filter.contains(filter.hash(item)));
         row(format!("cuckoo, {bucket_size} slots, {:.0} % full", load * 100.0), bits, rate);
-        // A test of an absent item compares this number of fingerprints.
+        // The exponent is the number of fingerprints that a test of an absent item compares.
         let expected = 1.0 - (1.0 - 1.0 / 255.0f64).powf(2.0 * f64::from(bucket_size) * load);
         assert!((rate / expected - 1.0).abs() < 0.05, "{rate}, not {expected}");
         assert!(bits <= most, "{bits}");
@@ -174,8 +174,8 @@ fn large_filters_have_no_overhead_to_speak_of() {
     }
 }
 
-/// Growth from the default capacity of 100 to 10 million items at 1%, compared with 51.0 MiB if every layer halved its
-/// rate.
+/// The memory of a filter that grows from the default capacity of 100 to 10 million items at 1%. It would be 51.0 MiB
+/// if every layer halved its rate.
 #[test]
 fn growing_from_the_default_capacity() {
     let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();

@@ -1,4 +1,4 @@
-//! Everything that the library does with memory, once and on a small scale: for scripts/miri, which interprets the code
+//! Everything that the library does with memory, once and on a small scale: for scripts/miri, under which the code runs
 //! ten thousand times more slowly. Other tests check answers and numbers.
 
 use crate::support::internals::alone;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// Adds, tests, grows, rotates, copies, unites, encodes, decodes, clears: filters of every kind.
+/// Adds, tests, growth, rotations, copies, unions, encoding, decoding and clears, for filters of every kind.
 #[test]
 fn every_kind_of_filter() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -24,7 +24,7 @@ fn every_kind_of_filter() {
             filter.prefetch(item.into());
             filter.add(item).unwrap();
             if i == 3 {
-                // A window rotates by dropping its oldest generation.
+                // A window isn't grown here, because that would drop its oldest generation.
                 _ = filter.window().is_some() || filter.grow().is_ok();
                 _ = filter.advance(1);
             }
@@ -129,7 +129,7 @@ fn threads_on_a_layer() {
     }
 }
 
-/// Tasks that borrow from the caller's stack, one that panics, jobs, and no thread at the end.
+/// Tasks that borrow from the caller's stack, a task that panics, a job, and a shutdown that leaves no thread.
 #[test]
 fn the_pool() {
     let pool = Pool::new();

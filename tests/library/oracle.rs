@@ -14,10 +14,10 @@ use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Operations of one sequence.
+/// Number of operations in a sequence.
 const STEPS: u32 = 200;
 
-/// Items that a sequence draws from.
+/// Number of different items that a sequence draws from.
 const UNIVERSE: u16 = 240;
 
 /// What a filter must remember about an item: how many of its adds remain, and the generation of the last one.
@@ -102,7 +102,7 @@ impl Run {
         }
     }
 
-    /// Deletes an added item; deleting anything else is forbidden.
+    /// Deletes the item if it was added. Deleting any other item is forbidden.
     fn remove(&mut self, item: u16) {
         if !self.must_have(item) {
             return;
@@ -126,7 +126,7 @@ impl Run {
         identity(item) == identity(other)
     }
 
-    /// Continues with an equal copy of the filter, made in one of several ways.
+    /// Continues with an equal copy of the filter, made in one of two ways.
     fn replace(&mut self, how: u32) {
         let before = summary(&self.filter);
         let copy = match how {
@@ -138,7 +138,7 @@ impl Run {
         self.filter = copy;
     }
 
-    /// The number of items is at most the number of adds, and 0 for an empty filter.
+    /// Checks that the number of items is at most the number of adds, and 0 exactly if the filter is empty.
     fn count_items(&self) {
         if self.filter.window().is_some() || self.filter.saturated() > 0 {
             return;
@@ -153,7 +153,8 @@ impl Run {
             && is_estimated(&layer)
         {
             let (least, most) = layer.shape().items_between(layer.fill());
-            // A bit is counted when it is set, and never again. Only counting filters support deletes.
+            // A filter of bits counts an item when the item sets a bit, and never corrects the number. Deletes from a
+            // counting filter do correct it.
             assert!(
                 items <= most && (items >= least || !self.counts()),
                 "{items} of {least} to {most} in {:?}",

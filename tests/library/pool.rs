@@ -25,7 +25,7 @@ fn assert_each(counts: &[AtomicU32], times: u32) {
     }
 }
 
-/// Waits for something that other threads are about to do.
+/// Waits, at most 30 s, until other threads have made `holds` return true.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -77,14 +77,14 @@ fn a_static_pool_starts_at_first_use() {
     assert_eq!(POOL.figures().workers, 0);
 }
 
-/// Two tasks that wait for each other end only if a worker takes one of them.
+/// Tasks that all wait for each other end only if workers take some of them.
 #[test]
 fn workers_help() {
     let pool = pool(3);
     for _ in 0..1000 {
         let all = Barrier::new(4);
         pool.fork_join(4, &|_| _ = all.wait());
-        // Now and then the workers are asleep.
+        // Now and then, the workers have time to fall asleep.
         if rand::random_ratio(1, 20) {
             thread::sleep(Duration::from_micros(200));
         }
@@ -116,7 +116,7 @@ fn a_caller_does_not_wait_for_a_busy_worker() {
     drop(busy);
 }
 
-/// A caller waits for a fork-join, so the worker takes it before the job that was queued earlier.
+/// A caller waits for its fork-join, so the worker takes one of its tasks before the job that was queued earlier.
 #[test]
 fn forks_go_before_jobs() {
     let pool = pool(1);
@@ -272,7 +272,7 @@ fn many_forks_from_two_threads_at_once() {
     assert_eq!(pool.figures(), Figures { workers: 2, forks: 20_000, ..Figures::default() });
 }
 
-/// Jobs, forks and changes of the pool's size at the same time: no job is lost, or forgotten because workers sleep.
+/// Jobs, forks and changes of the pool's size at the same time: no job is lost, not even if all workers sleep.
 #[test]
 fn sizes_change_under_load() {
     let pool = pool(1);
@@ -298,7 +298,7 @@ fn sizes_change_under_load() {
     assert_eq!(pool.figures().jobs, 5000 - run_here.load(Relaxed) as u64);
 }
 
-/// A job whose tasks last a millisecond each.
+/// A job of tasks that last a millisecond each. At its end, it increments `ended`.
 fn long(tasks: usize, ended: &Arc<AtomicUsize>) -> Job {
     let ended = Arc::clone(ended);
     Box::new(move |seat| {
@@ -356,7 +356,7 @@ fn the_threads_of_paused_jobs_are_bounded() {
     }
 }
 
-/// If a caller waits for a job that has begun, other jobs no longer take turns with it.
+/// If a job is withdrawn after it has begun, its submitter waits for it, so other jobs no longer take turns with it.
 #[test]
 fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {
     let pool = pool(1);
@@ -373,7 +373,8 @@ fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {
     eventually("one worker is left", || pool.figures().workers == 1);
 }
 
-/// Short and long jobs, some of which are withdrawn, forks, and constant changes in the number of workers.
+/// Every job runs to its end, short or long, while others are withdrawn, forks run, and the number of workers keeps
+/// changing.
 #[test]
 fn turns_under_load() {
     let pool = pool(2);
@@ -492,7 +493,7 @@ fn the_last_workers_empty_the_queue() {
     assert_eq!(ran.load(Relaxed), 10);
 }
 
-/// Pools that come and go, each with some work: 10,000 of them under a race detector.
+/// Pools start and stop, each after some work. Under a race detector, there are 10,000 of them.
 #[test]
 fn pools_start_and_stop() {
     let rounds = std::env::var("BLOOMERY_POOLS").map_or(300, |rounds| rounds.parse().unwrap());
@@ -513,11 +514,12 @@ fn pools_start_and_stop() {
     }
 }
 
-/// The server's signal handlers run on its own threads. The server still reports a fault in a worker.
+/// Workers block signals, so that the server's signal handlers run on its own threads. They don't block faults, so the
+/// server still reports a fault in a worker.
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_are_named_block_signals_use_no_cpu_and_end() {
-    /// The bit mask in a thread's status, without the bits of `SIGKILL` and `SIGSTOP` and those that glibc uses.
+    /// The signals that a thread blocks, as a bit mask, without `SIGKILL`, `SIGSTOP` and those that glibc uses.
     fn blocked(status: &str) -> u64 {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap() & 0x7fff_ffff & !(1 << 8 | 1 << 18)
@@ -537,7 +539,7 @@ fn workers_are_named_block_signals_use_no_cpu_and_end() {
         "the caller's mask"
     );
 
-    // It spins only for microseconds; while it sleeps, it isn't even scheduled.
+    // A worker without work spins only for microseconds. Then it sleeps, and isn't even scheduled.
     eventually("it sleeps", || read("status").contains("State:\tS"));
     let before = read("schedstat");
     let spent: u64 = before.split(' ').next().unwrap().parse().unwrap();

@@ -5,7 +5,7 @@ use bloomery::internals::alone;
 use bloomery::{Bloom, Cell, Error, Family, Filter, LayoutChoice, Overflow, Spec, StaticBuilder};
 use std::collections::HashSet;
 
-/// The constructions.
+/// The layouts of static filters.
 const LAYOUTS: [LayoutChoice; 2] = [LayoutChoice::Fuse, LayoutChoice::Ribbon];
 
 fn spec(layout: LayoutChoice, error_rate: f64, seed: u64) -> Spec {
@@ -18,7 +18,7 @@ fn built<I: AsRef<[u8]>>(spec: Spec, items: impl IntoIterator<Item = I>) -> Bloo
     builder.build().unwrap()
 }
 
-/// How many of the numbers starting at `from` test positive.
+/// How many of `questions` numbers, starting at `from`, test positive.
 fn hits(filter: &Bloom, from: u64, questions: u64) -> u64 {
     (from..from + questions).filter(|item| filter.contains(item.to_le_bytes())).count() as u64
 }
@@ -30,7 +30,7 @@ fn every_item_of_a_set_of_any_size_is_found() {
     let large = [1000, 4095, 4096, 10_000, 65_537, 200_000, 1_000_000].map(|items| (items, items));
     for ((items, seed), layout) in small.chain(large).flat_map(|sizes| LAYOUTS.map(|layout| (sizes, layout)))
     {
-        // Whole numbers of bits, and for RIBBON also fractional ones.
+        // Error rates for whole numbers of bits, and others, for which RIBBON uses fractions of a bit.
         let bits = 4 + (seed + items) % 29;
         let rate =
             0.5f64.powi(bits as i32) * if seed % 2 == 0 { 1.0 } else { 1.0 + (items % 97) as f64 / 97.0 };
@@ -51,8 +51,8 @@ fn every_item_is_found_after_another_round_of_mixing() {
     }
 }
 
-/// Within 5 standard deviations of 2^-f, for each number of bits. At 32 bits, hits are so rare that a single one fails
-/// the test.
+/// The error rate is within 5 standard deviations of 2^-f for fingerprints of f bits. At 32 bits, hits are so rare that
+/// a few of them fail the test.
 #[test]
 fn the_error_rate_is_that_of_the_fingerprint() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);
@@ -72,9 +72,9 @@ fn the_error_rate_is_that_of_the_fingerprint() {
     }
 }
 
-/// A ribbon filter keeps any error rate, and with more than a few hundred items it isn't better than promised: within 5
-/// standard deviations, whatever share of its blocks has one more column, and as precisely as a million tests of each
-/// filter can tell.
+/// A ribbon filter keeps any error rate, and if it isn't small, it is hardly better than promised. In a million tests
+/// of each filter, the number of hits is within 5 standard deviations of what the filter computes, whatever share of
+/// its blocks has one more column.
 #[test]
 fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);

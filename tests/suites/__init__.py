@@ -1,1 +1,1 @@
-"""Suites that run for as long as you let them. Each is a module with a `main`, run by `scripts/suite NAME`."""
+"""Suites that run for as long as you want. Each is a module with a `main`, which `scripts/suite NAME` runs."""

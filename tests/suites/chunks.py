@@ -3,15 +3,15 @@
 The suite sends pieces of several filters to a few keys in turn: heads alone, and chunks that are out of order,
 repeated, overlapping, damaged, from another filter, sent by the other family's command, or under a wrong iterator.
 Clients are killed between two chunks and within one; keys appear and disappear. Between any two pieces the client might
-end the load, SET, RENAME or an add might give the key a value, all keys might be flushed, or the server might briefly
-have no memory. A model predicts whether each piece is accepted and whether each key exists. A key must not exist before
-its filter is complete; then the filter must equal the dumped one, and it can be copied, and restored from its own DUMP.
-The model also predicts how many loads wait, and for how many bytes, and checks that they hold no more than was sent.
+end the load or give the key a value (by SET, RENAME, COPY or an add), all keys might be flushed, or the server might
+briefly have no memory. A model predicts whether each piece is accepted and whether each key exists. A key must not
+exist before its filter is complete; then the filter must equal the dumped one, and it can be copied, and restored from
+its own DUMP. The model also predicts how many loads wait, and for how many bytes, and bounds the memory that they use.
 
 The server writes an append-only file, and so does its replica, which has a replica of its own. Every now and then a
-server restarts, does a full sync, or rewrites its file with or without an RDB part, or a new one joins, usually in the
-middle of loads. Afterwards all servers must have the same keys and the expected loads, and each load continues when its
-next piece arrives.
+server restarts, does a full sync, or rewrites its file with or without an RDB part, or a new replica joins, usually in
+the middle of loads. Afterwards all servers must have the same keys and the expected loads, and each load continues when
+its next piece arrives.
 """
 
 import dataclasses
@@ -107,7 +107,8 @@ class Sequences:
 
     def __init__(self, server, client, seed: int):
         self.server, self.chance = server, random.Random(seed)
-        # Not used on Valkey: its MOVE would leave the key in both databases.
+        # Whether a load ends when its key gets another value. On Valkey it doesn't: the module would have to listen to
+        # these events, and MOVE would then leave the key in both databases.
         self.overwriting_ends = server.spec.product != "valkey"
         dumps = sources(client)
         for name in SOURCES:
@@ -180,8 +181,8 @@ class Sequences:
         self.weigh()
 
     def weigh(self) -> None:
-        """The server counts the waiting loads, and they use no more memory than was sent. Heads need more in memory
-        than on the wire."""
+        """Checks that the server counts the waiting loads correctly, and that they use little more memory than was
+        sent: heads need more in memory than on the wire."""
         wait_for(lambda: figures(self.client)["freeing_bytes"] == 0, "what was dropped to be freed")
         seen = figures(self.client)
         loads = self.loads.values()
@@ -255,12 +256,12 @@ class Sequences:
             self.send(key, source.prefix, iterator, data, None)
 
     def stranger(self, key: str) -> None:
-        """Sends one of our chunks, but of another filter. RedisBloom's chunks don't say which filter they belong to."""
+        """Sends a chunk of another filter of ours. RedisBloom's chunks don't say which filter they belong to."""
         source = self.chance.choice([source for source in self.sources if source.stamp])
         self.chunk(key, source, 0, source.cut(self.chance, 0))
 
     def wrong_iterator(self, key: str) -> None:
-        """Sends a chunk under a wrong iterator. In our own formats it is the right chunk; in RedisBloom's, one that
+        """Sends a chunk under a wrong iterator. In our own format it is the right chunk; in RedisBloom's, one that
         would end beyond the filter, or begin before it."""
         source = self.source_of(key)
         if source.stamp:
@@ -317,7 +318,8 @@ class Sequences:
         self.batch.append((["EXISTS", key], 1))
 
     def without_memory(self, key: str) -> None:
-        """While the server is above its memory limit, it accepts no piece. The loads are small, so it keeps them."""
+        """Sends pieces while the server is above its memory limit. It refuses them, and keeps the loads, as they are
+        small."""
         source = self.source_of(key)
         refused = redis.exceptions.OutOfMemoryError
         iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
@@ -329,7 +331,7 @@ class Sequences:
         ]
 
     def flush_all(self) -> None:
-        """Ends all loads."""
+        """Flushes all keys, which ends all loads."""
         self.batch.append((["FLUSHALL"], True))
         self.ended += len(self.loads)
         self.loads.clear()
@@ -400,7 +402,7 @@ class Sequences:
                 assert len(expected) <= seen <= len(waiting), (replica, seen, expected, waiting)
 
     def restart(self) -> None:
-        """Restarts the server. Every object can be saved and loaded, and the loads in progress continue."""
+        """Restarts the server. All filters must be unchanged, and the loads in progress must continue."""
         self.restarts += 1
         client, there = self.client, [key for key, digest in self.complete.items() if digest]
         for key in there:

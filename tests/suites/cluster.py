@@ -1,10 +1,11 @@
-"""Clusters lose no acknowledged add while slots move and primaries fail over and are killed under traffic.
+"""Clusters under traffic lose no acknowledged add while slots move, and primaries fail over or are killed.
 
-A cluster of three primaries and three replicas on loopback contains filters of every kind and of every system. Under
-traffic, every slot that has keys moves to another primary and back, by MIGRATE and, where the server supports it, by
-atomic slot migration; every primary swaps roles with its replica; primaries are killed. No acknowledged add is lost
-(after a kill, none that WAIT acknowledged), replicas stay equal to their primaries, and a filter that nobody wrote to
-is unchanged. """
+A cluster of three primaries and three replicas on loopback contains filters of every kind and from every system. While
+clients write, every slot that has keys moves to another primary and back, by MIGRATE and, where the server supports it,
+by atomic slot migration. Then every primary swaps roles with its replica, and finally primaries are killed. No
+acknowledged add is lost (after a kill, none that WAIT acknowledged), replicas stay equal to their primaries, and a
+filter that nobody wrote to is unchanged.
+"""
 
 import contextlib
 import dataclasses
@@ -30,7 +31,7 @@ class Herd:
     cluster: Cluster
     originals: dict[str, str]  # the filter on the workbench that each key was made from
     looks: dict[str, tuple]  # each workbench filter's look
-    written_to: dict[str, str]  # each key's family
+    written_to: dict[str, str]  # the family of each key that clients write to
     seed: int
     numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)  # client numbers
 
@@ -55,7 +56,7 @@ def workbench(spec) -> tuple[dict[str, bytes], dict[str, tuple], dict[str, str]]
 
 
 def selection(names: list[str], count: int, chosen: random.Random) -> list[str]:
-    """One state of every kind, then the filters of other systems, then all of them again and again."""
+    """`count` names: one state of every kind, then the filters of other systems, then all names again and again."""
     states = {kind.name: [name for name in names if name.startswith(f"{kind.name}/")] for kind in KINDS}
     first = [chosen.choice(states[kind]) for kind in states if states[kind]]
     second = [name for name in names if name in arrivals()]

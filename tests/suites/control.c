@@ -1,5 +1,5 @@
-/* A module with two errors in memory, which what watches for them must report: a byte is written behind a block, and
- * the block is lost. It then refuses to load, so nothing else happens. */
+/* A module with two memory errors that the tools must report: it writes a byte after the end of a block, and loses the
+ * block. It then refuses to load, so nothing else happens. */
 #include <stdlib.h>
 
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {

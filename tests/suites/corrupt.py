@@ -1,4 +1,4 @@
-"""Sends bytes that no server wrote, in every way there is: they must be refused, or load as a filter that works.
+"""Sends bytes that no server wrote, in every possible way: they must be refused, or load as a filter that works.
 
 Most go to RESTORE: filters of every type, kind and state, in every supported encoding, with all kinds of damage
 (kit/damage.py). Checksums detect some of it. In the other payloads the checksums are corrected, so that only validation
@@ -82,7 +82,7 @@ class Suite:
             self.attempt(["RESTORE", "hostile", 0, dump], where, "Bad data format")
 
     def attempt(self, command: list, where: str, refusal: str = "") -> None:
-        """Runs a command that creates the key `hostile`, or is refused and creates no key."""
+        """Runs a command, which must either create the key `hostile`, or be refused and create no key."""
         try:
             self.client.execute_command(*command)
         except redis.ResponseError as error:
@@ -136,7 +136,7 @@ class Suite:
         )(number)
 
     def bulk(self, number: int) -> None:
-        """Checks that a blob without whole items is refused and changes nothing."""
+        """Checks that a blob is accepted if it consists of whole items, and otherwise refused without changes."""
         client, chance = self.client, self.chance
         items = [chance.randbytes(chance.choice([0, 1, 8, 8, 300])) for _ in range(chance.randint(0, 200))]
         blob = b"".join(struct.pack("<I", len(item)) + item for item in items)
@@ -192,7 +192,7 @@ class Suite:
             self.attempt(["BF.MERGE", "hostile", "BLOB", data], where)
 
     def bitmap(self, number: int) -> None:
-        """Imports a string as a go-zero or Redisson filter with wrong parameters."""
+        """Imports a string as a go-zero or Redisson filter with random, mostly wrong parameters."""
         chance = self.chance
         source = chance.randbytes(chance.choice([0, 1, 100, 1000]))
         numbers = [0, 1, 63, 64, 800, 8000, 8001, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, -1, "x", ""]
@@ -233,7 +233,7 @@ class Suite:
         self.client.flushall()
 
     def tail(self, number: int, server, written: dict) -> None:
-        """Cuts off the end of the append-only file, which the server must repair, or damages it."""
+        """Cuts off the end of the append-only file, which the server must repair, or damages the end."""
         chance = self.chance
         server.kill()
         folder = server.directory / "appendonlydir"
@@ -297,8 +297,8 @@ class Suite:
 
 
 def random_commands(prefix: str, like: list, chance: random.Random, count: int = 50) -> list[list]:
-    """Random commands, mostly of `hostile`'s family, sometimes of the other. The key `copy` has the same kind as
-    `hostile`; `other` might not."""
+    """Random commands on `hostile`, mostly of its family. The key `copy` holds a filter of the same kind; the filter in
+    `other` might be of another kind."""
     key = "hostile"
 
     def items(most):

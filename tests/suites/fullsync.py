@@ -54,7 +54,7 @@ class Syncs:
         self.primary.destroy()
 
     def fill(self, megabytes: int) -> None:
-        """Adds small filters of every kind, and large ones, each about two hundred pieces in an RDB file."""
+        """Adds small filters of most kinds, and large ones, which make up about `megabytes` pieces in an RDB file."""
         with self.primary.client() as client:
             make_all(client, [kind for kind in SMALL if "saturated" not in kind.states])
             items = megabytes * MB * 8 // 10  # at ten bits each
@@ -122,8 +122,7 @@ class Syncs:
         return True
 
     def leave(self) -> bool:
-        """Disconnects the replica. Returns False while it loads without its old data set, when it accepts no commands.
-        """
+        """Disconnects the replica. Returns False if it is loading without its old data set, and accepts no commands."""
         try:
             self.replica.command("REPLICAOF", "NO", "ONE")
         except (redis.BusyLoadingError, redis.ResponseError):
@@ -164,7 +163,7 @@ class Syncs:
         return {server: server.info("memory")["used_memory"] for server in (self.primary, self.replica)}
 
     def must_use(self, expected: dict[Server, int]) -> None:
-        """Checks the memory, after a while: other threads free large filters in the background."""
+        """Checks the memory. Waits for it, because other threads free large filters in the background."""
         for server in (self.primary, self.replica):
             with contextlib.suppress(AssertionError):
                 wait_for(lambda: self.memory()[server] <= expected[server] + SLACK, "the memory to come back", 10)

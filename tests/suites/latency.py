@@ -1,8 +1,9 @@
-"""How long each command blocks the main thread, and thus all other clients: every command × every kind of filter.
+"""Measures how long each command, on each kind of filter, blocks the main thread, and thus all other clients.
 
 A round uses a filter of one kind and of the given size, with new pages or with all pages in use, while the worker is
-idle or busy. Every command in the table runs with its example's arguments, made as large as possible: 20,000 items,
-pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; REASONS lists the exceptions.
+idle or busy. Every command in kit/commands.py runs with its example's arguments, made as large as possible: 20,000
+items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms, plus the step of the clock
+and the time for freeing the arguments. REASONS lists the exceptions.
 
 The time of a command is the CPU time of its longest hold of the main thread. A command that is executed in pieces holds
 that thread many times (kit/holds.py). --short tries each kind in one of the four states. --table prints the longest
@@ -35,8 +36,8 @@ MANY = 20_000  # items in a command
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
 # Additional seconds that commands may need on some kinds of filters, and why.
 REASONS = {
-    # 65,535 moves, and as many back. Each waits for the previous one, and for memory: RedisBloom's walk can't be split.
-    # If the measuring client has to wait for the CPU, it sees two items as one hold.
+    # An add makes 65,535 moves, and undoes as many. Each waits for the previous one, and for memory. RedisBloom's walk
+    # can't be split. If the measuring client has to wait for the CPU, it sees the holds of two items as one.
     (command, kind): 0.06
     for command in ("CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX")
     for kind in ("cuckoo of RedisBloom without room", "cuckoo of RedisBloom without room, 255 slots")
@@ -135,7 +136,7 @@ def cuckoo_without_room(slots: int) -> Make:
     return make
 
 
-# The KINDS that differ in more than their capacity.
+# One of KINDS for each set of options.
 NATIVE = {kind.options: kind for kind in reversed(KINDS)}.values()
 FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) for kind in NATIVE} | {
     "many layers": ("BF", layers),
@@ -196,7 +197,7 @@ class Round:
             else:
                 self.quietly("CF.INSERT", key, "ITEMS", *items)
 
-    # The largest values for the placeholders in kit.commands.
+    # The largest arguments in place of the examples in kit/commands.py.
 
     def one(self, _) -> Words:
         yield from ([item] for item in [*self.held[:4], *self.strange[:4]])
@@ -265,8 +266,8 @@ class Round:
         if command.name.endswith("INFO"):
             yield ["FULL"]
 
-    # Keyed by the example in the table. A new command must use one of these examples, or add an entry that makes its
-    # arguments as large as possible.
+    # Keyed by the example in kit/commands.py. A new command must use one of these examples, or add an entry that makes
+    # its arguments as large as possible.
     ARGUMENTS = {
         "item": one,
         "item item": many,
@@ -285,7 +286,7 @@ class Round:
         "COUNT 1048576": lambda self, _: iter([["COUNT", MIB]]),
         "": nothing,
     }
-    # Examples whose first word is a key of its own.
+    # Examples whose arguments above include the key.
     OTHER_KEY = ("1 data", "{key}", "{key} {key}", "data", "BLOOMV3 data", "0.01 100", "100")
     # Examples of commands that only create a filter, regardless of the existing ones.
     NEW = ("data", "BLOOMV3 data", "0.01 100", "100")
@@ -365,8 +366,8 @@ class Bench:
         return [(name, *state) for name in names for state in states]
 
     def run(self, number: int, name: str, age: str, is_busy: bool) -> None:
-        """Runs a round. If a hold was too long, the round is repeated up to twice, and the shortest of three counts: it
-        is closest to the true hold."""
+        """Runs a round. If a hold was too long, the round is repeated up to twice, and each command's shortest hold
+        counts: it is closest to the true one."""
         found: dict[int, tuple[str, Hold]] = {}
         for _ in range(3):
             for place, hold in enumerate(self.measure(name, age, is_busy, number % 8 == 0)):

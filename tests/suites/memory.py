@@ -22,7 +22,7 @@ HELD = 0.1  # seconds: nothing may block the main thread for this long
 POLICIES = [
     f"{keys}-{order}" for keys in ["allkeys", "volatile"] for order in ["lru", "lfu", "random", *["ttl"][keys != "volatile" :]]
 ]
-# The server itself doesn't refuse these commands, because some of their forms free memory.
+# The module itself refuses these commands, instead of the server, because some of their forms free memory.
 CHECK_THEMSELVES = {"BF.LOADCHUNK", "CF.LOADCHUNK"}
 VALKEY = ValkeyBloomChain(100, 0.01, 0.5, 2, bytes(32)).payload()
 
@@ -113,7 +113,7 @@ WAYS = ["DEL", "UNLINK", "FLUSHALL ASYNC", "expiry", "SET", "RENAME", "BF.CLEAR"
 
 
 def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
-    """Creates and deletes the largest allowed filter in every way. Returns the longest hold, and the largest relative
+    """Creates the largest allowed filter and frees it, in every way. Returns the longest hold, and the largest relative
     difference in memory."""
     name, random_bytes = option(spec, "max-filter-bytes"), random.Random(seed).randbytes
     with Server(spec) as server:

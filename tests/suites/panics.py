@@ -62,7 +62,7 @@ class Panics:
         self.hits.append(place)
 
     def refused(self, place: str, *command, says: str = "internal error") -> None:
-        """Checks that the client gets an error, and that nothing changes."""
+        """Checks that a command with a panic in `place` returns an error and changes nothing."""
         before = self.state()
         with self.panic(place):
             try:

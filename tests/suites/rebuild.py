@@ -4,12 +4,12 @@ Three clients add items to a filter, after adding each to the source of truth, w
 backfills from the source of truth, and commits or aborts. The rounds kill the server by kill -9 in every phase in turn.
 A server that writes an append-only file with `appendfsync always` is restarted. If there is a replica, it takes over,
 and an item counts as acknowledged after WAIT has confirmed that the replica has it. Then the rebuild must still be in
-its previous state. It continues with the items that were not acknowledged, not from the beginning, so the shadow must
-still have its items. Finally the rebuild is committed, and the filter must have every item. At the end of each round a
-replica, or the server after another restart, must have the same data, bit for bit.
+its previous state. It continues with the batches that were not acknowledged, not from the beginning, so the shadow
+must still have its items. Finally the rebuild is committed, and the filter must have every item. At the end of each
+round a replica, or the server after another restart, must have the same data, bit for bit.
 
 Some filters become static during the rebuild, and some already are. A static filter accepts no adds, so the clients
-test its items instead, and must always get a yes. """
+test its items instead, and must always get a yes."""
 
 import contextlib
 import functools

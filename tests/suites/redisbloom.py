@@ -1,17 +1,17 @@
-"""Compares with a real RedisBloom: its replication stream and files make the same filters here, byte for byte.
+"""A real RedisBloom's replication stream and files must make the same filters in our module, byte for byte.
 
 A server with RedisBloom is the primary of two replicas: one with RedisBloom, and one with our module. `Traffic` sends
 random commands in every spelling that RedisBloom accepts; they fill, grow, empty and compact filters, and some are
 refused. After every batch, both replicas must have the primary's DUMP of every key. Then a server with our module loads
 the primary's append-only file, both as it is and rewritten with and without an RDB part, and another one loads our
-replica's file. Finally our replica is promoted, and the RedisBloom replica follows it: the filters are in RedisBloom's
-format, so it must stay equal too.
+replica's file. Finally our replica is promoted, and the RedisBloom replica follows it. The filters are in RedisBloom's
+format, so the RedisBloom replica must stay equal too.
 
 Cuckoo filters with many sub-filters, which take long to compact, are compacted by CF.COMPACT and by CF.DEL, first with
 RedisBloom and then with our module as the primary.
 
 scripts/redisbloom fetches RedisBloom. 10,000 commands take about a minute. With --record FILE, the suite instead writes
-RedisBloom's results for random commands to a file such as tests/fixtures/redisbloom/commands.json. """
+RedisBloom's results for random commands to a file such as tests/fixtures/redisbloom/commands.json."""
 
 import collections
 import itertools
@@ -61,7 +61,7 @@ def compare(what: str, expected: dict, found: dict) -> int:
 
 
 class Round:
-    """A primary and its two replicas, all empty."""
+    """A primary and its two replicas, all empty at first."""
 
     def __init__(self, spec: Spec, seed: int):
         self.traffic = Traffic(seed)
@@ -110,7 +110,7 @@ class Round:
         self.promote()
 
     def copy(self, client) -> None:
-        """Copies a filter to another key: as a whole, or, if it is a Bloom filter, maybe in pieces. RedisBloom 2.8
+        """Copies a filter to another key: as a whole, or, if it is a Bloom filter, usually in pieces. RedisBloom 2.8
         replicates only the head sent by CF.LOADCHUNK, so a cuckoo filter would be empty on its own replicas."""
         keys = sorted(client.keys())
         if not keys:
@@ -149,7 +149,7 @@ class Round:
         self.primary.command("CF.INSERT", "grown", "ITEMS", *range(GROWN))
 
     def compact(self, primary: Server) -> None:
-        """Compacts two copies of that filter, one by CF.COMPACT and one by CF.DEL."""
+        """Compacts two copies of the filter `grown`, one by CF.COMPACT and one by CF.DEL."""
         with primary.client() as client:
             whole = client.dump("grown")
             for key, most in COMPACTED.items():
@@ -169,7 +169,7 @@ class Round:
             self.totals["compacted"] += len(COMPACTED)
 
     def load(self, what: str, expected: dict, source: Server | None = None) -> None:
-        """Starts a server with our module on a copy of the file, which no server is writing to at the moment."""
+        """Starts a server with our module on a copy of the append-only file. No server may be writing to the file."""
         with Server(self.primary.spec, config={**CONFIG, "appendonly": "no"}) as server:
             server.stop()
             shutil.copytree((source or self.primary).directory / "appendonlydir", server.directory / "appendonlydir")
@@ -178,7 +178,7 @@ class Round:
             self.totals["loaded"] += compare(what, expected, dumps(server))
 
     def promote(self) -> None:
-        """Makes our server the primary, and RedisBloom its replica. No filter is created, since it would have
+        """Makes our server the primary, and RedisBloom its replica. No filter is created, because it would have
         Bloomery's own type."""
         self.ours.command("REPLICAOF", "NO", "ONE")
         self.theirs.command("REPLICAOF", "127.0.0.1", self.ours.port)
@@ -205,7 +205,7 @@ class Round:
 
 def record(spec: Spec, arguments) -> str:
     """Records RedisBloom's results for random commands: all commands that it accepted, and after every batch, for each
-    filter that changed, the length and the CRC-32C of all its SCANDUMP pieces together. """
+    filter that changed, the length and the CRC-32C of all its SCANDUMP pieces together."""
     batches: list[dict] = []
     pieces: dict[str, list] = {}
     traffic = Traffic(arguments.seed)

@@ -6,8 +6,8 @@ paused replica, a backlog that is too small, a killed replica, an orderly promot
 Promotions rotate the chain, so every server gets to be in every position. After each round all three must be equal and
 have every acknowledged item (`Ledger`). No replica may have replied to its primary with an error.
 
---replica NAME uses another server of the matrix for the replicas. It must be newer than the primary: the primary never
-becomes their replica, and in the end they take over. 100,000 commands take about three minutes. A failure prints the
+--replica NAME uses another server of the matrix for the replicas. It must be newer than the primary, which never
+becomes their replica; in the end, they take over. 100,000 commands take about three minutes. A failure prints the
 command that repeats it; only the timing differs from run to run.
 """
 
@@ -40,7 +40,7 @@ PERSONALITIES = [
        CF_EXPANSION_FACTOR 4 CF_MAX_EXPANSIONS 65536 THREADS 1""",
 ]
 
-# With these limits, a replica couldn't create any of the filters itself. As the primary, a server refuses some of them.
+# With these limits, a replica couldn't create any of the filters itself. The primary's limits refuse only some filters.
 REPLICA_LIMITS = ["MAX_FILTER_BYTES", "1"], {"maxmemory": "1mb", "maxmemory-policy": "noeviction"}
 LIMITS = {True: {"max-filter-bytes": "128kb", "maxmemory": "0"}, False: {"max-filter-bytes": "1", "maxmemory": "1mb"}}
 
@@ -56,8 +56,9 @@ WINDOW, GENERATIONS, EVERY = "ledger:window", 8, 400
 
 
 class Ledger:
-    """Items whose adds were acknowledged. No server may say no to any of them: nothing here is deleted or rotated
-    away. Items that only the primary has acknowledged are pending; they become certain once a replica has them.
+    """Items whose adds were acknowledged. No server may say no to any of them: they are never deleted, and those in the
+    window are checked only until they rotate away. Items that only the primary has acknowledged are pending. They
+    become certain once a replica has them.
     """
 
     KEYS = ["chain", "fixed", "counting", "fingerprints", "cuckoo", "default", "default-cuckoo"]
@@ -74,7 +75,7 @@ class Ledger:
         self.pending: list[tuple[float, str, bytes]] = []  # the time just before the add, the key, the item
 
     def add(self, client) -> None:
-        """A step of the workload."""
+        """Adds a few items to a filter: a step of the workload."""
         name = self.random.choice(self.KEYS)
         key = f"ledger:{name}:{next(self.numbers) // self.ITEMS_OF_A_KEY}"
         self.reserve(client, name, key)
@@ -372,7 +373,7 @@ class Chain:
 TROUBLES = [Chain.nothing, Chain.cut_links, Chain.pause_a_replica, Chain.outrun_a_replica, Chain.kill_a_replica]
 PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
 
-# The numbers in INFO commandstats that add up to the executed calls.
+# The numbers in INFO commandstats, with the signs with which they add up to the calls that succeeded.
 CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
 
 

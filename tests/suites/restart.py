@@ -1,15 +1,15 @@
 """Restarts after interrupted work: killed snapshots, rewrites and syncs, and files cut at every byte.
 
-Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, of BGREWRITEAOF, and of a full sync,
-where the killed server may also be the replica. Keys are saved and loaded slowly, so that there is time to interrupt;
-clients write at the same time. After an interrupted snapshot, the server must have either the previous snapshot or all
-of this one; after a rewrite, everything that was acknowledged; after a sync, the replica must become equal to its
-primary.
+Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, BGREWRITEAOF or a full sync. In a full
+sync, the killed server may also be the replica. Keys are saved and loaded slowly, so that there is time to interrupt,
+and clients write at the same time. After an interrupted snapshot, the server must have either the previous snapshot or
+all of this one. After a rewrite, it must have everything that was acknowledged. After a sync, the replica must become
+equal to its primary.
 
 Cuts: the append-only file is cut at every byte of its last commands in turn, including commands within transactions. A
 server without the module gets a file of its own commands with the same lengths. With `aof-load-truncated yes` both
-servers must start, with the same number of commands, and leave a file of the same length. With `no`, both must refuse,
-and start after `check-aof --fix`.
+servers must start, execute all whole commands and transactions, and leave a file of the same length. With `no`, both
+must refuse to start if a command or transaction is incomplete, and start after `check-aof --fix`.
 """
 
 import contextlib
@@ -138,7 +138,8 @@ def full_sync(spec, seed: str, chance: random.Random) -> bool:
 
 
 def kill(server, chance: random.Random, busy) -> bool:
-    """Kills the server, its children, or all of them. Returns whether the work was still in progress."""
+    """Kills the server, its children, or all of them. If only the children are killed, the server must survive, and is
+    killed a moment later. Returns whether the work was still in progress."""
     was_busy, victim = bool(busy()), chance.choice(["server", "children", "all"])
     pid = server.process.pid
     processes = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -227,14 +228,14 @@ def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
 
 
 def base(spec) -> dict:
-    """The format of the base file. From version 9 on, Valkey's check-aof can't read its own server's RDB files, with or
-    without the module."""
+    """The configuration of the base file's format. Since Valkey 9, check-aof can't read its own server's RDB files,
+    with or without the module."""
     return {"aof-use-rdb-preamble": "no" if spec.product == "valkey" and spec.version >= (9,) else "yes"}
 
 
 def last_commands(client) -> list[list[list]]:
-    """Groups of commands. A group of several commands is sent as a transaction. The server itself makes a transaction
-    of a command that creates a filter and adds an item."""
+    """The file's last commands, in groups. A group of several commands is sent as a transaction. The server itself
+    makes a transaction of a command that creates a filter and adds an item."""
     client.execute_command("BF.RESERVE", "window", 0.1, 10, "WINDOW", 2)
     client.execute_command("BF.RESERVE", "counting", 0.1, 10, "COUNTING")
     client.execute_command("BF.RESERVE", "away", 0.1, 4)
@@ -251,8 +252,8 @@ def last_commands(client) -> list[list[list]]:
 
 
 def imitate(spec, ours: Path, folder: Path) -> dict[int, int]:
-    """Writes a file that has a SET of the same length in place of each of our commands. Returns the number of keys by
-    offset, after each command."""
+    """Writes a file that has a SET of the same length in place of each of our commands. Returns the number of keys
+    after each command, by the offset of its end."""
     with Server(spec, config=APPEND_ONLY | base(spec), module=None) as server:
         file = rewritten(server)
         server.kill()
@@ -276,8 +277,8 @@ def encoded(*words: bytes) -> bytes:
 
 
 def as_long(number: int, length: int) -> bytes:
-    """A SET of a new key, of exactly this length."""
-    for digits in (2, 3):  # some lengths can't be reached: the value's length gains a digit, so one is skipped
+    """A SET of a new key, encoded in exactly `length` bytes."""
+    for digits in (2, 3):  # neither gives all lengths: one is skipped where the value's length gains a digit
         for size in range(length):
             command = encoded(b"SET", b"%0*d" % (digits, number), bytes(size))
             if len(command) == length:
@@ -286,7 +287,7 @@ def as_long(number: int, length: int) -> bytes:
 
 
 def rewritten(server) -> Path:
-    """The incremental file that follows a rewrite."""
+    """Rewrites the append-only file. Returns the incremental file that follows."""
     with server.client() as client:
         client.bgrewriteaof()
         wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the rewrite")
@@ -315,8 +316,8 @@ def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tupl
 
 
 def repair(server) -> None:
-    """Repairs the file as an operator would, by redis-check-aof --fix or valkey-check-aof --fix. The tool is the same
-    executable as the server."""
+    """Repairs the file as an operator would, by redis-check-aof --fix or valkey-check-aof --fix. The server and its
+    tools are the same executable, which goes by its name."""
     tree, product = server.spec.program.parent, server.spec.product
     (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
     line = [loader, "--argv0", f"{product}-check-aof", "--library-path", loader.parent]

@@ -2,7 +2,7 @@
 
 The sanitizer's runtime is loaded first, and replaces the server's jemalloc, which is a shared library. So it watches
 both the module's blocks, which the server allocates, and the server's own. To show that this works, the suite first
-loads a module that writes one byte too many. scripts/san builds everything that the suite needs. """
+loads a module that writes one byte too many. scripts/san builds everything that the suite needs."""
 
 import os
 import re

@@ -193,7 +193,7 @@ def soak(spec, arguments) -> str:
         replica = server.replica(module_args=module_args, config={"latency-tracking": "no"})
         traffic = Traffic(server, arguments.seed)
         # Warm the server up, then empty it. The first loss of its replica costs a server some memory, and in the first
-        # 36,000 commands rare events cost up to 13 kB. The next 110,000 needed 8 bytes (valkey-9.1) and 2 kB
+        # 36,000 commands rare events cost up to 13 kB. The next 110,000 commands cost 8 bytes (valkey-9.1) and 2 kB
         # (redis-7.0).
         traffic.every_step()
         traffic.used(replica)

@@ -1,7 +1,7 @@
 """Runs a server with the module under valgrind's memcheck.
 
 Debian's servers allocate from a jemalloc that is a shared library. valgrind replaces it, so it sees all of the module's
-blocks. To show that this works, the suite first loads a module that writes one byte too many and leaks a block. """
+blocks. To show that this works, the suite first loads a module that writes one byte too many and leaks a block."""
 
 import os
 import re

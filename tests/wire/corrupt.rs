@@ -54,7 +54,7 @@ fn survives(mut filter: Bloom, name: &str) {
     assert_eq!((filter.ones(), filter.items()), (0, 0), "{name}");
 }
 
-/// The same for a cuckoo filter.
+/// Performs every operation on a cuckoo filter. It must not panic, hang, lose an item or become unwritable.
 fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
@@ -64,7 +64,7 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
     for hash in &hashes {
         let (items, count) = (filter.items(), filter.count(*hash));
         assert_eq!(filter.contains(*hash), count > 0, "{name}");
-        // Tables of many megabytes are skipped.
+        // Sub-filters of more than 1 MiB aren't created.
         let may_grow = filter.next_bytes().is_some_and(|bytes| bytes <= 1 << 20);
         if filter.try_insert(*hash).is_ok()
             || (may_grow && filter.grow().is_ok() && filter.try_insert(*hash).is_ok())
@@ -92,14 +92,14 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
         assert!(wire::encode(&read) == written, "{name}");
     };
     rereads(&filter);
-    // This needs two steps, because the first ends at a sub-filter that can't be emptied.
+    // There are two calls, because the first stops at a sub-filter that can't be emptied.
     filter.compact(false);
     filter.compact(true);
     assert_eq!((filter.items(), filter.deletes()), (items, 0), "{name}");
     rereads(&filter);
 }
 
-/// The same for another system's filter.
+/// Performs every operation on another system's filter. It must not panic, lose an item or become unwritable.
 fn foreign_survives(mut filter: Foreign, name: &str) {
     for i in 0..50 {
         let item = item(i);
@@ -120,7 +120,7 @@ fn foreign_survives(mut filter: Foreign, name: &str) {
     assert!(wire::encode(&read) == written, "{name}");
 }
 
-/// The same for a filter that is being rebuilt: both of its filters, and both ways to end the rebuild.
+/// Performs every operation on both filters of a rebuild, and ends the rebuild in both ways.
 fn rebuild_survives(value: Filter, name: &str) {
     let Some(rebuild) = value.rebuild() else { panic!("{name}: it is being rebuilt") };
     // A list only exists as a shadow.
@@ -147,7 +147,7 @@ fn rebuild_survives(value: Filter, name: &str) {
     }
 }
 
-/// The same for any kind.
+/// Performs every operation on a filter of any kind.
 pub(crate) fn any_survives(value: Filter, name: &str) {
     match value {
         Filter::Bloom(filter) => survives(filter, name),
@@ -157,8 +157,8 @@ pub(crate) fn any_survives(value: Filter, name: &str) {
     }
 }
 
-/// A loaded filter is written as it was read, because each filter has only one encoding, apart from the number that it
-/// had in a dump.
+/// Returns whether the bytes load. A filter that loads survives every operation, and is written as it was read, apart
+/// from the number that it had in a dump, because each filter has only one encoding.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
         Ok(value) => {
@@ -176,7 +176,8 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     }
 }
 
-/// This is the control, without which the rest proves nothing.
+/// The control, without which the other tests prove nothing: a golden file that is sealed again is unchanged, and
+/// loads.
 #[test]
 fn a_resealed_golden_loads() {
     for name in names() {
@@ -250,7 +251,7 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// As above, but a changed chunk's stamp isn't corrected, so it belongs to no head.
+/// A chunk whose stamp is changed, under a correct checksum, belongs to no head.
 #[test]
 fn chunks_of_another_head_are_refused() {
     for name in names() {
@@ -315,8 +316,8 @@ fn overhead(head: &[u8]) -> u64 {
     (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
 }
 
-/// Every field of the head, with values at which programs break. Refused heads request no more memory than they
-/// declare, and a filter that loads has that memory.
+/// Every field of the head, with values at which programs break. Whether the bytes load or not, reading them needs no
+/// more memory than the head declares.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {
     let floats =
@@ -352,8 +353,7 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
                     "{what} takes {taken} bytes"
                 );
                 refused_or_survives(&edge, &what);
-                // The body has the length that the head now declares, so the head alone must be either refused or
-                // valid.
+                // The head alone needs little memory, and is either refused or valid, but isn't a filter.
                 let (decoder, taken) = weighed(|| Decoder::new(&edge[pieces[0].clone()]));
                 assert!(taken as u64 <= overhead(&edge), "{what}: the head alone takes {taken} bytes");
                 if let Ok(decoder) = decoder {
@@ -440,7 +440,7 @@ fn generations_of_impossible_numbers_are_refused() {
     }
 }
 
-/// Fingerprint cells cross word boundaries, so whether a word is possible depends on the cells.
+/// Fingerprint cells cross word boundaries, so a decoder has to check cells, not words.
 #[test]
 fn fingerprints_in_impossible_cells_are_refused() {
     let word =
@@ -497,7 +497,7 @@ fn fingerprints_in_impossible_cells_are_refused() {
     }
 }
 
-/// Geometry whose size in bytes overflows, or exceeds any machine's memory, with a matching body length.
+/// Numbers of cells whose size in bytes overflows, or exceeds any machine's memory, with a matching body length.
 #[test]
 fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     let golden = bytes("bits-classic");
@@ -592,8 +592,7 @@ fn chunks_that_lie_about_their_place_are_refused() {
     assert_eq!(filter.layers()[0].ones(), filter.layers()[0].cells());
 }
 
-/// A dump in several commands, during which items are added: the chunks still fit the head, and contain at least the
-/// items that the filter had at the head. After growth they don't fit.
+/// If items are added between the commands of a dump, its chunks still belong to the head. After growth they don't.
 #[test]
 fn a_dump_notices_growth_and_not_adds() {
     let golden = wire::decode(&bytes("chain-by-2")).unwrap();
@@ -611,7 +610,7 @@ fn a_dump_notices_growth_and_not_adds() {
     assert!(golden.layers().len() > 2);
 }
 
-/// Random bytes after a valid beginning are always refused without harm.
+/// Random bytes in a golden file, under correct checksums, are refused or harmless.
 #[test]
 fn noise_is_refused() {
     use rand::{Rng, SeedableRng, rngs::StdRng};

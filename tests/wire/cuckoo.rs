@@ -36,7 +36,7 @@ fn padding_that_is_set_is_refused() {
     }
 }
 
-/// The number of items equals the number of slots in use.
+/// The number of items isn't written, because it equals the number of slots in use.
 #[test]
 fn items_are_counted_and_not_written() {
     let golden = bytes("cuckoo-siphash");
@@ -106,7 +106,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
         for bucket_size in [0, 1, 2, 3, 4, 7, 128, 255] {
             for expansion in [0, 1, 2, 3, 4, 1 << 14, 1 << 15, (1 << 15) + 1, u16::MAX] {
                 for tables in [0, 1, 2, 3, 47, 48, 65_536, 65_537, u32::MAX] {
-                    // This number takes a moment.
+                    // Checking this number of sub-filters takes a moment.
                     if tables >= 65_536 && index % 16 != 1 {
                         continue;
                     }
@@ -129,7 +129,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     assert!(taken > 500 && refused > 500, "{taken} {refused}");
 }
 
-/// Such a filter would work, but is refused because it would have a second encoding.
+/// Fields that no command writes are refused, even if the filter would work, because it would have a second encoding.
 #[test]
 fn what_no_command_could_have_made_is_refused() {
     let golden = bytes("cuckoo-full");

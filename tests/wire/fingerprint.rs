@@ -4,7 +4,7 @@ use crate::support::wire;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Seed, Spec};
 
-/// A counting filter of several chunks, and the number of items in it.
+/// A counting filter of several chunks, filled to this percentage, and the number of items in it.
 fn of_three_chunks(percent: u64) -> (Bloom, u64) {
     let capacity = 1_600_000;
     let spec =
@@ -20,7 +20,7 @@ fn dump(filter: &mut Bloom, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, De
     dump_with(filter, 1, change)
 }
 
-/// The same with a change that comes after this many chunks.
+/// Requests a dump's pieces one by one, and loads them. `change` happens after this many chunks.
 fn dump_with(filter: &mut Bloom, after: u64, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
     let mut decoder = Decoder::new(Encoder::dump(&*filter).head()).unwrap();
     let (mut piece, mut offset, mut change) = (Vec::new(), 0, Some(change));
@@ -78,7 +78,8 @@ fn bits_before(filter: &Bloom, mib: u64) -> u64 {
     (mib << 23) % width(filter)
 }
 
-/// Counts at which an add carries into the bits after the end of a MiB: half of each would be a higher count.
+/// An add carries from the bits of a count before the end of a MiB into those after it. A copy with the old bits before
+/// the end and the new ones after it would have a higher count.
 #[test]
 fn a_count_that_changes_between_two_pieces_is_whole() {
     let made = |error_rate| {
@@ -118,8 +119,8 @@ fn is_used(filter: &Bloom, mib: u64) -> bool {
     (first..first + width(filter)).any(|bit| body[bit as usize / 8] >> (bit % 8) & 1 == 1)
 }
 
-/// An item from generation 1 that is added again in generation 2: half of each number would be 3, or 0, which isn't
-/// alive.
+/// An item of generation 1 is added again in generation 2. A copy with one bit of each number would have 3 or 0, and
+/// neither generation is alive.
 #[test]
 fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
     let family = Family::Window { generations: 2, every_ms: 0, overflow: Overflow::Error };

@@ -81,7 +81,7 @@ fn the_golden_filters_are_in_interesting_states() {
     assert!(padded.moves() > 0);
     assert!(padded.tables().len() >= 8 && padded.tables().iter().all(|table| table.bytes() == 16));
     assert_eq!(counts(&cuckoo("cuckoo-siphash")).0, 3);
-    // Added 202 times, in two buckets that happen to be the same one.
+    // Item 0 was added 202 times. Its two buckets happen to be the same one, so each add counts twice.
     let wide = cuckoo("cuckoo-wide");
     assert_eq!(wide.count(wide.hash(&item(0))), 404);
     assert_eq!((item(8).len(), item(0).len(), item(1)), (296, 1, b"1".to_vec()));
@@ -96,7 +96,8 @@ fn of_version(version: u8) -> Vec<u8> {
     golden
 }
 
-/// A newer format is refused, with its name and number, before anything is read that it may have changed.
+/// A newer format is refused, with an error that names its version, before anything is read that the format may have
+/// changed.
 #[test]
 fn a_newer_version_is_refused_with_a_clear_error() {
     for version in [VERSION + 1, 2, 100, 255] {

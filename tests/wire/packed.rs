@@ -1,4 +1,5 @@
-//! Small filters as values of an RDB file: one string each, the same in every version, and bytes that aren't filters.
+//! Small filters as values of an RDB file: each is one string, the same in every version. Bytes that aren't a filter
+//! are refused.
 
 use super::corrupt::any_survives;
 use crate::support::alloc_counter::weighed;
@@ -10,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs;
 
-/// The small golden filters, packed.
+/// The names and the packed bytes of the small golden filters.
 fn packed() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     all().into_iter().filter(|(_, filter)| filter.bytes() <= wire::MOST_PACKED).map(|(name, _)| {
         let packed = fs::read(path(name, "packed")).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -24,7 +25,8 @@ fn seal(packed: &mut [u8]) {
     *crc = crc32c::crc32c(sealed).to_le_bytes();
 }
 
-/// A loaded filter is packed as it was read, because each filter has only one encoding.
+/// Returns whether the bytes load. A filter that loads survives every operation, and is packed as it was read, because
+/// each filter has only one encoding.
 fn refused_or_survives(packed: &[u8], name: &str) -> bool {
     match wire::unpack(packed) {
         Ok(filter) => {
@@ -55,7 +57,7 @@ fn small_filters_are_packed_as_ever_and_large_ones_are_in_pieces() {
         let read = value::load(&mut saved, VERSION.into()).unwrap();
         assert_eq!(describe(&read), describe(&filter), "{name}");
         assert!(saved.0.is_empty() && wire::encode(&read) == bytes(name), "{name}");
-        // Whether small or not.
+        // Every filter can also be read from pieces, whether small or not.
         let pieces = bytes(name);
         let strings = wire::pieces(&pieces).into_iter().map(|at| pieces[at].to_vec()).collect();
         let read = value::load(&mut wire::Strings(strings), VERSION.into()).unwrap();
@@ -64,8 +66,8 @@ fn small_filters_are_packed_as_ever_and_large_ones_are_in_pieces() {
     assert!(small >= names().count() - 2 && large > 0, "{small} of {}", names().count());
 }
 
-/// A server may have a million small filters. RedisBloom's has 45 bytes and 144 bytes of cells, which the server
-/// compresses.
+/// A server may have a million small filters. RedisBloom writes 45 bytes for such a filter, and 144 bytes of cells,
+/// which the server compresses.
 #[test]
 fn a_default_filter_is_short() {
     let spec = Spec { seed: Seed::from(u128::from(u64::MAX)), ..Spec::scaling(100, 0.01) };
@@ -134,8 +136,8 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// Random, truncated, repeated and spliced bytes are always refused without harm, and need no more memory than a small
-/// filter.
+/// Bytes that are changed, inserted, removed or cut off under a correct checksum are refused or harmless, and need no
+/// more memory than a small filter.
 #[test]
 fn noise_is_refused_and_takes_little() {
     let mut random = StdRng::seed_from_u64(11);
@@ -163,7 +165,7 @@ fn noise_is_refused_and_takes_little() {
     assert!(loaded > 100, "{loaded}");
 }
 
-/// Otherwise a filter would have two encodings.
+/// An encoding that could be shorter is refused. Otherwise a filter would have two encodings.
 #[test]
 fn what_can_be_shorter_is_refused() {
     let empty = Bloom::new(Spec { seed: Seed::from(7u128), ..Spec::fixed(8, 0.5) }).unwrap();

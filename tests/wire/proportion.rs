@@ -35,7 +35,7 @@ fn watch<L>(
         came += chunk.len() as u64 + COMMAND;
         let taken = (live() - before) as u64;
         assert!(taken <= HEAD * head + 3 * came + CONSTANT, "{name}: {taken} bytes for {came}");
-        // The number in INFO, which is compared with the limits, is correct.
+        // The number in INFO, which is compared with the limits, isn't too low.
         assert!(
             taken <= HEAD * head + held(&loader) + CONSTANT,
             "{name}: {taken} bytes, and {} told",
@@ -60,7 +60,7 @@ fn large() -> Vec<(&'static str, Filter)> {
 fn heads_and_chunks_take_what_they_bring() {
     for (name, filter) in large() {
         for size in [8, 1 << 10, 1 << 16, 1 << 20] {
-            // In our format. Its chunks are cut further, so that only a few bytes come at a time.
+            // In Bloomery's format. The chunks are cut further, so that only a few bytes come at a time.
             let encoder = Encoder::native(&filter);
             let (stamp, mut chunks) = (std::cell::Cell::new([0; 4]), Vec::new());
             encoder.chunks(|end, chunk| {
@@ -71,7 +71,7 @@ fn heads_and_chunks_take_what_they_bring() {
                     chunks.push((offset + data.len() as u64, sealed(offset, stamp.get(), data)));
                 }
             });
-            // A gap would be refused.
+            // Only chunks without a gap before them, because the others would be refused.
             let in_order = chunks.iter().scan(0, |at, (end, chunk)| {
                 let fits = *end - (chunk.len() as u64 - 20) == *at;
                 *at = *end;
@@ -133,13 +133,13 @@ fn scattered_bytes_take_no_more_than_the_filter_justifies() {
                     assert!(taken <= bound && loader.held() <= bound, "{name}: {taken}, {}", loader.held());
                 }
             }
-            // One entry for each byte would be too many, but a few for each block are possible.
+            // An entry for each byte or pair is refused, but one for each block of 4096 bytes isn't.
             assert_eq!(refused, run < 4096 && step < 4096, "{name}");
         }
     }
 }
 
-/// A chunk in our own format.
+/// A chunk in Bloomery's format.
 fn sealed(offset: u64, stamp: [u8; 4], data: &[u8]) -> Vec<u8> {
     let mut chunk = offset.to_le_bytes().to_vec();
     chunk.extend_from_slice(&(data.len() as u32).to_le_bytes());

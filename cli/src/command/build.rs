@@ -21,7 +21,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 ///
 /// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is
 /// complete. With --spread, each part gets a file of its own: FILTER.0-of-64, and so on. With --static, building needs
-/// 33 bytes an item, and 39 with --static=ribbon.
+/// 33 bytes per item, and 39 with --static=ribbon.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     pace: Pace,
 }
 
-/// Items between two progress reports and checks for an interruption.
+/// Size of a batch. After each batch, progress is reported, and an interruption takes effect.
 const BATCH: Limits = Limits { items: 65_536, bytes: 1 << 20 };
 
 #[derive(Serialize)]
@@ -90,7 +90,7 @@ impl Builder {
             Wanted::Bloom(spec) if spec.layout.is_static() => {
                 Builder::Static(StaticBuilder::with_spec(*spec)?)
             }
-            // The first generation of a window starts now, as in a server.
+            // The first generation of a window starts now, as on a server.
             Wanted::Bloom(spec) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Builder::Bloom(Bloom::new_since(*spec, u64::try_from(now.as_millis()).unwrap_or(0))?)
@@ -99,12 +99,12 @@ impl Builder {
         })
     }
 
-    /// Whether the item was absent before.
+    /// Adds an item. Returns whether it was absent before; for a static filter, always false.
     fn add(&mut self, item: &[u8]) -> Result<bool, Error> {
         match self {
             Builder::Bloom(filter) => filter.insert(item),
             Builder::Cuckoo(filter) => filter.insert(item).map(|()| true),
-            // Whether it is a repetition is only known at the end.
+            // Repetitions are found only at the end.
             Builder::Static(builder) => builder.insert(item).map(|()| false),
         }
     }
@@ -134,8 +134,8 @@ impl Part {
             None => (whole, options.output.clone()),
             Some(parts) => (part_wanted(whole, parts)?, part_file(&options.output, number, parts)),
         };
-        // This is refused now rather than after hours. The file isn't kept open: 1024 files would be more than a
-        // process may have open.
+        // A path that can't be written is refused now rather than after hours. The file isn't kept open: 1024 files
+        // would be more than a process may have open.
         drop(temporary(&path, options.replace)?);
         Ok(Part { builder: Builder::new(&wanted).map_err(refused)?, path })
     }
@@ -212,7 +212,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes the filter, and gives the file its name; returns the bytes written.
+/// Writes the filter, and gives the file its name; returns the number of bytes written.
 fn write(path: &Path, replace: bool, filter: &Filter) -> anyhow::Result<u64> {
     let file = temporary(path, replace)?;
     let written = file::write(filter, BufWriter::with_capacity(1 << 16, file.as_file()))

@@ -11,7 +11,7 @@ pub(crate) struct Options {
     folder: PathBuf,
 }
 
-/// Writes the manual of the command line of `program`: `bloomery.1`, `bloomery-plan.1`, and so on.
+/// Writes the manual pages of `program`: `bloomery.1`, `bloomery-plan.1`, and so on.
 pub(crate) fn run(options: &Options, program: clap::Command) -> anyhow::Result<Outcome> {
     clap_mangen::generate_to(program, &options.folder)
         .with_context(|| format!("cannot write to {}", options.folder.display()))?;

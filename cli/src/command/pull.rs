@@ -137,7 +137,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes the filter to the file, in several attempts if needed; `None` if the user interrupted.
+/// Downloads the filter into the file, in several attempts if needed. Returns the number of bytes written, or `None` if
+/// the user interrupted.
 fn pull(
     options: &Options,
     connection: &mut Connection,
@@ -251,12 +252,12 @@ fn once(
     }
 }
 
-/// Assembles the pieces, which also verifies them.
+/// Assembles the pieces of a download, and verifies them.
 enum Receiver {
-    /// Bloomery's format: the pieces make up the file, if the file is to have it.
+    /// Bloomery's format. A file in this format consists of the pieces. A file in another format is written at the end.
     Native(Box<Decoder>, Format),
-    /// RedisBloom's format. Its pieces can't be separated in a file, so the filter is written in Bloomery's format at
-    /// the end.
+    /// RedisBloom's format. In a file, nothing would show where one of its pieces ends. So the filter is written in
+    /// Bloomery's format at the end.
     RedisBloom(Box<Loader>),
 }
 

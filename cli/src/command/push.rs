@@ -75,11 +75,12 @@ fn parse_ttl(text: &str) -> Result<u64, String> {
     if seconds <= MAX_TTL { Ok(seconds) } else { Err(format!("servers take up to {MAX_TTL} seconds")) }
 }
 
-/// Renames the temporary key to the key, if that is allowed. The time to live is set before, and moves along: if the
-/// server refuses it, the key is unchanged.
+/// Renames the temporary key to the filter's key, if this is allowed, and returns the type that the key had. The time
+/// to live is set on the temporary key first, and the rename keeps it. So if the server refuses the time, the filter's
+/// key is unchanged.
 ///
-/// KEYS: from, to. ARGV: 1 to replace an existing key, the time to live in ms (-1 to keep it), the types that may be
-/// replaced.
+/// KEYS: from, to. ARGV: 1 to replace an existing key, the time to live in ms (-1 to keep it, 0 for none), the types
+/// that may be replaced.
 const SWAP: &str = "\
 local held = redis.call('TYPE', KEYS[2]).ok
 if held ~= 'none' then
@@ -98,7 +99,8 @@ end
 redis.call('RENAME', KEYS[1], KEYS[2])
 return held";
 
-/// Milliseconds until the server drops a complete temporary key that nobody ends: longer than any merge.
+/// Milliseconds until a complete temporary key expires, in case the program ends before it renames or merges the key.
+/// This is longer than any merge takes.
 const ABANDONED_MS: u64 = 3_600_000;
 
 #[derive(Serialize)]
@@ -117,7 +119,7 @@ struct Report {
 struct Upload {
     path: PathBuf,
     key: String,
-    /// The command that loads it.
+    /// The command that loads the file.
     load: &'static str,
 }
 
@@ -131,7 +133,7 @@ impl Upload {
         Ok(Upload { path, key, load: if is_cuckoo { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" } })
     }
 
-    /// The file, or the files of all parts.
+    /// The uploads of all parts, or the only one.
     fn all(options: &Options) -> anyhow::Result<Vec<Upload>> {
         let Some(parts) = options.spread else {
             return Ok(vec![Upload::new(options, options.file.clone(), options.key.clone())?]);
@@ -141,8 +143,8 @@ impl Upload {
         keys.map(|(part, key)| Upload::new(options, file(part), key)).collect()
     }
 
-    /// Uploads the file, and renames it to the key; returns the type that was there, or `None` if interrupted. `sent`
-    /// counts the bytes.
+    /// Uploads the file, and replaces the key or merges the file into it. Returns the type that the key had, or `None`
+    /// if interrupted. `sent` counts the bytes.
     fn run(
         &self,
         options: &Options,
@@ -178,7 +180,7 @@ impl Upload {
                 *sent += piece.bytes.len() as u64;
                 progress.at(*sent, 0);
             }
-            // If this process ended now, nobody else would know about the key.
+            // If this process ended now, nobody else would delete the key.
             redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(connection)?;
             if !options.merge {
                 return swap(connection, options, &self.key, &temporary).map(Some);
@@ -196,7 +198,7 @@ impl Upload {
     }
 }
 
-/// Checks the files, uploads them, and renames them to their keys.
+/// Checks all files, then uploads each of them to its key.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let uploads = Upload::all(options)?;
@@ -256,15 +258,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Removes what was uploaded: the load, or the temporary key if it was complete. The server drops a load that nobody
-/// ends after five minutes, and the key after an hour.
+/// Removes what was uploaded: the load or, if it was complete, the temporary key. If this fails, the server drops the
+/// load after five minutes, and the key after an hour.
 fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
     // Nothing can be done about an error: probably the connection failed.
     let _ = redis::cmd(load).arg(temporary).arg(0).arg("").query::<()>(connection);
     let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
 }
 
-/// Refuses before anything is sent. The end of the upload checks again.
+/// Fails if the key exists and may not be changed. This happens before anything is sent; the server checks again at the
+/// end.
 fn refuse_early(connection: &mut Connection, name: &[u8], may_exist: bool) -> anyhow::Result<()> {
     let held: String = redis::cmd("TYPE").arg(name).query(connection)?;
     let text = if held == "none" || may_exist && is_filter(&held) {
@@ -281,7 +284,8 @@ fn is_filter(held: &str) -> bool {
     KeyType::ALL.iter().any(|known| known.name() == held)
 }
 
-/// What an error of the last command says about the key. If there was no answer, the server may have executed it.
+/// Says whether the key has changed after an error of the last command. If there was no answer, the server may have
+/// executed the command.
 fn state_after(error: &RedisError, name: &str) -> String {
     let is_known = !error.is_io_error();
     if is_known {
@@ -291,8 +295,8 @@ fn state_after(error: &RedisError, name: &str) -> String {
     }
 }
 
-/// Merges a source, as the arguments of BF.MERGE name it, into the key; returns the type that was there. If the server
-/// refuses, the key is unchanged.
+/// Merges a source into the key, and returns the type that the key had. `source` has the arguments of BF.MERGE that
+/// name the source. If the server refuses, the key is unchanged.
 fn merge(connection: &mut Connection, key: &str, source: &[&[u8]]) -> anyhow::Result<String> {
     let held = redis::cmd("TYPE").arg(key).query(connection)?;
     redis::cmd("BF.MERGE").arg(key).arg(source).query::<()>(connection).map_err(|error| {
@@ -302,7 +306,7 @@ fn merge(connection: &mut Connection, key: &str, source: &[&[u8]]) -> anyhow::Re
     Ok(held)
 }
 
-/// Ends the upload by renaming the temporary key; returns the type that was there.
+/// Ends the upload by renaming the temporary key; returns the type that the key had.
 fn swap(
     connection: &mut Connection,
     options: &Options,

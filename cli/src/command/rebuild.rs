@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         .collect();
     // A file that can't be read is reported before anything is sent.
     let items: Vec<Items> = inputs.iter().map(Input::open).collect::<anyhow::Result<_>>()?;
-    // The COMMIT of a static filter of 100 million items takes 10 s and more.
+    // The COMMIT of a static filter of 100 million items takes 10 s or more.
     let server = options.server.clone().patient();
     check(options, info::describe(&mut server.connect()?, name)?.as_ref())?;
     let rebuild = Rebuild::begin(&server, name, &words)?;
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     if committed.is_err() || !matches!(filled, Ok(Some(_))) {
         let outcome = match rebuild.end("ABORT") {
             Ok(()) => Some(format!("the rebuild was aborted, and {} serves as before", key(name))),
-            // The server has executed the command, but its reply was lost.
+            // COMMIT took effect, but its reply was lost.
             Err(_) if committed.is_err() && rebuild.is_in_place().unwrap_or(false) => None,
             Err(error) => {
                 Some(format!("the rebuild of {} could not be aborted ({})", key(name), error::text(&error)))
@@ -139,7 +139,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Refuses what cannot be rebuilt.
+/// Fails if the filter cannot be rebuilt.
 fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
     let name = key(options.key.as_bytes());
     let text = match filter {
@@ -183,8 +183,8 @@ fn fill<'i>(
     Ok(Some((read, blank)))
 }
 
-/// A rebuild that was begun. Each command has a connection of its own: the server may close one while nothing is sent
-/// over it.
+/// A rebuild that has begun. Each command has a connection of its own, because the server may close a connection that
+/// is idle.
 struct Rebuild<'a> {
     server: &'a Server,
     key: &'a [u8],
@@ -193,7 +193,7 @@ struct Rebuild<'a> {
 }
 
 impl<'a> Rebuild<'a> {
-    /// Begins a rebuild. No rebuild was running before.
+    /// Begins a rebuild. The caller has checked that no other one is running.
     fn begin(server: &'a Server, key: &'a [u8], words: &[String]) -> anyhow::Result<Rebuild<'a>> {
         let mut begin = redis::cmd("BF.REBUILD");
         let lost = match begin.arg(key).arg("BEGIN").arg(words).query::<()>(&mut server.connect()?) {
@@ -202,7 +202,7 @@ impl<'a> Rebuild<'a> {
             Err(error) => return Err(error.into()),
         };
         let rebuild = Rebuild { server, key, identity: None };
-        // This is queried twice, because nobody would end a rebuild that we don't know about.
+        // This is tried twice, because nobody would end a rebuild whose identity isn't known.
         let identity = rebuild.running().or_else(|_| rebuild.running()).with_context(|| {
             format!(
                 "it isn't known whether a rebuild of {} has begun; BF.REBUILD ABORT ends it",
@@ -211,7 +211,7 @@ impl<'a> Rebuild<'a> {
         })?;
         match lost {
             Some(error) if identity.is_none() => Err(error.into()),
-            // If the reply was lost, the rebuild that is running now is ours.
+            // Even if the reply to BEGIN was lost, the rebuild that is running now is this one.
             _ => Ok(Rebuild { identity, ..rebuild }),
         }
     }
@@ -228,7 +228,8 @@ impl<'a> Rebuild<'a> {
         Ok(self.identity.is_some() && filter.and_then(|filter| filter.identity) == self.identity)
     }
 
-    /// Sends COMMIT or ABORT, unless another rebuild of the key is running. If none is running, the server says why.
+    /// Sends COMMIT or ABORT, unless another rebuild of the key is running. If none is running, the server's error says
+    /// so.
     fn end(&self, word: &str) -> anyhow::Result<()> {
         let running = self.running()?;
         if running.is_some() && running != self.identity {

@@ -102,10 +102,10 @@ enum Only {
     No,
 }
 
-/// Items per command. From 16384 on, a server tests them on worker threads.
+/// Maximum size of a command. A server tests 16384 items or more on worker threads.
 const BATCH: Limits = Limits { items: 16_384, bytes: 1 << 20 };
 
-/// Maximum items of a command with one argument per item.
+/// Maximum number of items in a command with one argument per item.
 const MOST_ARGUMENTS: usize = 1024;
 
 #[derive(Serialize)]
@@ -115,8 +115,8 @@ struct Counts {
     no: u64,
 }
 
-/// The item as text, or as the hexadecimal digits of its bytes if these aren't UTF-8, so that no two items look the
-/// same.
+/// An item and its answer. The item is text, or the hexadecimal digits of its bytes if these aren't UTF-8, so that no
+/// two items look the same.
 #[derive(Serialize)]
 struct Answer<'i> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,7 +195,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         (false, false) => {}
     }
     out.flush()?;
-    // With several items, the answers decide the exit code only if the user asked for that.
+    // The answers decide the exit code with --quiet, or if there is one item and neither --only nor --count.
     let asked = options.quiet || counts.items == 1 && options.only.is_none() && !options.count;
     Ok(if asked && counts.no > 0 { Outcome::No } else { Outcome::Done })
 }
@@ -301,7 +301,7 @@ impl Tester {
     }
 }
 
-/// Returns an answer of a Bloom filter for each item of the blob.
+/// Asks a Bloom filter about the items of the blob. Returns an answer for each item.
 fn bulk_test(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Result<Vec<bool>> {
     let count = items_of(blob).count();
     let mut command = redis::cmd("BF.BULKTEST");
@@ -320,7 +320,7 @@ fn holds(filter: &Filter, item: &[u8], now_ms: u64) -> bool {
         (Some(LiveRef::Bloom(filter)), _) => {
             filter.contains_at(filter.hash(item), filter.generation_at(now_ms))
         }
-        // Filters of other systems may hold items of one form only, such as integers: others are absent.
+        // Some filters of other systems hold only items of one form, such as integers. Other items are absent.
         (Some(LiveRef::Foreign(filter)), _) => filter.contains(item),
         (None, cuckoo) => cuckoo.is_some_and(|filter| filter.contains(filter.hash(item))),
     }

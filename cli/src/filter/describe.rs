@@ -4,7 +4,7 @@ use super::info::{FilterInfo, LayerInfo, Rebuild};
 use bloomery::Filter;
 use bloomery::filter::{LayerSummary, RebuildSummary, Summary};
 
-/// Describes the filter, a window as of its newest generation. `size` counts the bytes of the cells.
+/// Describes the filter. A window is described as of its newest generation. `size` is the number of bytes of the cells.
 pub(crate) fn describe(filter: &Filter) -> FilterInfo {
     let summary: Summary = filter.summary(0);
     let word = |word: &str| word.to_owned();

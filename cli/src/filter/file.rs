@@ -8,26 +8,27 @@ use bloomery::wire::{DecodeError, Decoder, Encoder, Export, MAGIC, MAX_CHUNK};
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
-/// Bytes before the fields of a head, and before the data of a chunk.
+/// Number of bytes before the fields of a head, and before the data of a chunk ([`PREFIX`]).
 const ENVELOPE: usize = 24;
 const PREFIX: usize = 20;
 
-/// Offset of the length of the bytes that follow, in a head and in a chunk.
+/// Position of the field with the length of the bytes that follow, in a head and in a chunk.
 const LENGTH: std::ops::Range<usize> = 8..12;
 
-/// More than the bytes of the largest head: a filter that is being rebuilt may have twice 4096 layers, of 64 bytes
-/// each.
+/// Maximum length of the fields of a head, in bytes. This is more than enough: a filter that is being rebuilt may have
+/// twice 4096 layers, of 64 bytes each.
 const MAX_HEAD: usize = 1 << 20;
 
-/// The head or a chunk, complete.
+/// The complete head, or a complete chunk.
 pub(crate) struct Piece {
-    /// Where it starts in the file.
+    /// Offset of the piece in the file.
     pub(crate) at: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Piece {
-    /// The iterator that LOADCHUNK expects with it: 1 for the head, 1 + the offset after the chunk for a chunk.
+    /// The iterator that LOADCHUNK expects with the piece. It is 1 for the head, and 1 plus the offset after the cells
+    /// for a chunk.
     pub(crate) fn iterator(&self) -> u64 {
         let offset = self.bytes.first_chunk().map_or(0, |offset| u64::from_le_bytes(*offset));
         if self.at == 0 {
@@ -114,7 +115,7 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<Filter> {
         .with_context(|| format!("{} is not a complete filter", path.display()))
 }
 
-/// Writes a filter in Bloomery's format; returns the bytes written.
+/// Writes a filter in Bloomery's format; returns the number of bytes written.
 pub(crate) fn write(filter: &Filter, mut out: impl Write) -> std::io::Result<u64> {
     let (mut written, mut failed) = (0, None);
     Encoder::native(filter).pieces(|piece| {
@@ -127,7 +128,7 @@ pub(crate) fn write(filter: &Filter, mut out: impl Write) -> std::io::Result<u64
     Ok(written)
 }
 
-/// Writes another system's filter as its original does; returns the bytes written.
+/// Writes a filter from another system in that system's format; returns the number of bytes written.
 pub(crate) fn write_original(filter: &Filter, mut out: impl Write) -> std::io::Result<u64> {
     let export = match filter {
         Filter::Foreign(filter) => Export::new(filter),

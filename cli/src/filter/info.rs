@@ -1,23 +1,23 @@
-//! What is known about a filter, whether it is on a server, in a file, or in a plan.
+//! What is known about a filter, whether it is on a server or in a file.
 
 use serde::Serialize;
 
 /// All that is known about a filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct FilterInfo {
-    /// `fixed`, `counting`, `scaling`, `window`, or `cuckoo`.
+    /// `fixed`, `counting`, `scaling`, `window`, `static` or `cuckoo`.
     pub(crate) kind: String,
-    /// The system that created it: `bloomery`, `redisbloom`, ….
+    /// The system that created the filter: `bloomery`, `redisbloom`, ….
     pub(crate) origin: String,
-    /// `AUTO`, `BLOCKED`, `CLASSIC`, `FINGERPRINT`, `PARTITIONED`.
+    /// The requested layout: `AUTO`, `BLOCKED`, ….
     pub(crate) layout: Option<String>,
     /// `XXH3`, `SIPHASH`.
     pub(crate) hash: Option<String>,
     /// Number of independent arrays per layer.
     pub(crate) shards: Option<u64>,
-    /// 1, or the width of counters.
+    /// 1 for bits, more for counters and fingerprints.
     pub(crate) bits_per_cell: Option<u64>,
-    /// `ERROR`, `SATURATE`, `SCALE`.
+    /// `ERROR`, `SATURATE`, `SCALE` or `ROTATE`.
     pub(crate) on_full: Option<String>,
     /// The promised error rate. For cuckoo filters: the rate when full.
     pub(crate) error_rate: Option<f64>,
@@ -37,15 +37,15 @@ pub(crate) struct FilterInfo {
     pub(crate) cells_set: Option<u64>,
     /// Fraction of cells that aren't 0. For cuckoo filters: items per slot.
     pub(crate) fill: Option<f64>,
-    /// Fill of a cuckoo filter from which it refuses adds or grows.
+    /// Fill at which a cuckoo filter starts to refuse adds, or grows.
     pub(crate) fill_when_full: Option<f64>,
-    /// Bytes of memory, without the key.
+    /// Bytes of memory without the key, the usage counters and a rebuild. For a filter in a file: bytes of its cells.
     pub(crate) size: u64,
-    /// Bytes of memory, as MEMORY USAGE reports them.
+    /// Bytes of memory as MEMORY USAGE reports them, without the key.
     pub(crate) memory: Option<u64>,
-    /// Growth per layer.
+    /// Capacity of a new layer relative to the previous one.
     pub(crate) expansion_rate: Option<u64>,
-    /// `None` for inverse squares.
+    /// Error rate of a new layer relative to the previous one; `None` for inverse squares.
     pub(crate) tightening_ratio: Option<f64>,
     /// Number of generations that a window keeps.
     pub(crate) generations: Option<u64>,
@@ -61,13 +61,13 @@ pub(crate) struct FilterInfo {
     pub(crate) saturated_counters: Option<u64>,
     /// Tests that the server answered with yes since it loaded the filter.
     pub(crate) tests_yes: Option<u64>,
-    /// Tests that it answered with no.
+    /// Tests that the server answered with no since it loaded the filter.
     pub(crate) tests_no: Option<u64>,
-    /// Items added since then.
+    /// Items added since the server loaded the filter.
     pub(crate) adds: Option<u64>,
-    /// Items deleted since then.
+    /// Items deleted since the server loaded the filter.
     pub(crate) deletes: Option<u64>,
-    /// What BF.FEEDBACK reported.
+    /// What the application reported with BF.FEEDBACK.
     pub(crate) feedback: Option<Feedback>,
     /// A rebuild in progress.
     pub(crate) rebuild: Option<Rebuild>,
@@ -75,11 +75,11 @@ pub(crate) struct FilterInfo {
     pub(crate) identity: Option<String>,
     /// What the user should do about the filter, in words.
     pub(crate) advice: Vec<String>,
-    /// Its layers.
+    /// The layers of a chain, or the generations of a window.
     pub(crate) layers: Vec<LayerInfo>,
 }
 
-/// What BF.FEEDBACK reported over three spans of time.
+/// What the application reported with BF.FEEDBACK, over three spans of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Feedback {
     /// The last 60 seconds.
@@ -103,12 +103,12 @@ pub(crate) struct Observed {
     pub(crate) observed_error_rate: Option<f64>,
 }
 
-/// A rebuild in progress.
+/// A rebuild in progress. All fields but `status` describe the new filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Rebuild {
     /// `running`.
     pub(crate) status: String,
-    /// Kind of the new filter.
+    /// Its kind.
     pub(crate) kind: Option<String>,
     /// Items it is sized for.
     pub(crate) capacity: Option<u64>,
@@ -118,7 +118,7 @@ pub(crate) struct Rebuild {
     pub(crate) items: Option<u64>,
     /// Fraction of its cells that are set.
     pub(crate) fill: Option<f64>,
-    /// Bytes.
+    /// Its size in bytes.
     pub(crate) size: Option<u64>,
     /// Its error rate at the present fill.
     pub(crate) error_rate_now: Option<f64>,
@@ -133,7 +133,7 @@ pub(crate) struct Rebuild {
 pub(crate) struct LayerInfo {
     /// Age of a window's generation; 0 is the current one.
     pub(crate) age: Option<u64>,
-    /// `BLOCKED`, `CLASSIC`, `FINGERPRINT`, `PARTITIONED`.
+    /// `BLOCKED`, `CLASSIC`, `FINGERPRINT`, ….
     pub(crate) layout: Option<String>,
     /// Items it is sized for.
     pub(crate) capacity: Option<u64>,
@@ -143,7 +143,7 @@ pub(crate) struct LayerInfo {
     pub(crate) error_rate: Option<f64>,
     /// The error rate at the present fill.
     pub(crate) error_rate_now: Option<f64>,
-    /// Cells.
+    /// Number of cells.
     pub(crate) cells: Option<u64>,
     /// Probes per item.
     pub(crate) probes: Option<u64>,
@@ -162,7 +162,7 @@ impl FilterInfo {
         Some(self.tests_yes?.saturating_add(self.tests_no?))
     }
 
-    /// Bytes as MEMORY USAGE reports them, or without the key if unknown.
+    /// Bytes of memory: [`memory`](FilterInfo::memory) if known, else [`size`](FilterInfo::size).
     pub(crate) fn bytes(&self) -> u64 {
         self.memory.unwrap_or(self.size)
     }

@@ -1,9 +1,9 @@
-//! What is known about a filter, in a form for people.
+//! Shows what is known about a filter, as text for people.
 
 use super::info::FilterInfo;
 use crate::output::{Table, bytes, count, percent};
 
-/// Everything that is known about a filter, one line per field.
+/// Everything that is known about a filter: the advice, a line per field, and a table of the layers.
 pub(crate) fn lines(info: &FilterInfo) -> Vec<String> {
     let mut lines: Vec<String> = info.advice.iter().map(|advice| format!("! {advice}")).collect();
     let mut line = |name: &str, value: Option<String>| {

@@ -1,6 +1,6 @@
 //! One logical Bloom filter in parts, which lie on the nodes of a cluster. Each part is a filter under its own key, and
 //! every item belongs to one part. docs/CLUSTER.md has the rules, with vectors; the Python package's `SpreadBloom`
-//! follows the same.
+//! follows the same rules.
 
 use crate::error::Failure;
 use bloomery::Spec;
@@ -9,7 +9,7 @@ use crc::{CRC_16_XMODEM, Crc};
 use ring::digest::{SHA256, digest};
 use std::path::{Path, PathBuf};
 
-/// Slots of a cluster.
+/// Number of slots in a cluster.
 const SLOTS: usize = 16_384;
 
 /// The chance that any part gets more items than it is sized for when the whole filter is full.
@@ -56,7 +56,7 @@ pub(crate) fn part_keys(name: &str, parts: u16) -> anyhow::Result<Vec<String>> {
     Ok((0..parts).map(|part| part_key(name, part, parts)).collect())
 }
 
-/// The filter that each part has to be.
+/// The parameters that the filter of each part must have, given those of the whole filter.
 pub(crate) fn part_wanted(whole: Wanted, parts: usize) -> anyhow::Result<Wanted> {
     match whole {
         Wanted::Bloom(spec) if !spec.cell.counts() => {

@@ -19,17 +19,17 @@ pub(super) struct Item<'f> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Span {
-    /// Offset of its first byte.
+    /// Offset of the batch's first byte.
     pub(crate) start: u64,
-    /// Offset after its last byte.
+    /// Offset after the batch's last byte.
     pub(crate) end: u64,
     /// XXH3-64 of the input's bytes before `end`.
     pub(crate) digest: u64,
-    /// XXH3-64 of its last item, if the input ends without a line end: such an item is open, and may grow.
+    /// XXH3-64 of the batch's last item, if the input ends without a line end. Such an item is open: it may grow.
     pub(crate) open: Option<u64>,
 }
 
-/// `start:end:digest:open`, where the last may be empty.
+/// `start:end:digest:open`, where `open` may be empty.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{:016x}:", self.start, self.end, self.digest)?;
@@ -74,26 +74,26 @@ impl From<Span> for String {
 pub(crate) struct Batch {
     /// The items, each after its length (u32, little-endian): the argument of BF.BULKADD PREFIXED.
     pub(crate) blob: Vec<u8>,
-    /// Items in the blob.
+    /// Number of items in the blob.
     pub(crate) items: u64,
-    /// Empty lines that were skipped.
+    /// Number of empty lines that were skipped.
     pub(crate) blank: u64,
     pub(crate) span: Span,
-    /// The state of the input before its last item, or empty line.
+    /// What the batch contains before its last item or empty line.
     pub(crate) before_last: Count,
 }
 
-/// The first part of a batch.
+/// What the first part of a batch contains, and where it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Offset where it ends.
+    /// Offset of the part's end.
     pub(crate) offset: u64,
     pub(crate) items: u64,
-    /// Empty lines.
+    /// Number of empty lines.
     pub(crate) blank: u64,
 }
 
-/// Maximum size of a batch. One item always fits.
+/// Size at which a batch is full. The item that reaches a limit is the last one of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Number of items.
@@ -130,7 +130,7 @@ impl Batch {
         self.span.end == self.span.start
     }
 
-    /// XXH3-64 of the last item, or of nothing if the last line is empty.
+    /// XXH3-64 of the last item, or of an empty string if the last line is empty.
     pub(crate) fn digest_of_last(&self) -> u64 {
         let is_item = self.items > self.before_last.items;
         xxh3_64(items_of(&self.blob).last().filter(|_| is_item).unwrap_or_default())
@@ -145,7 +145,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Drops the items that an earlier run loaded. They are those of the first items whose flag is set.
+    /// Drops the items that an earlier run loaded: item i if `taken[i]` is true. Items after the end of `taken` stay.
     pub(crate) fn drop_taken(&mut self, taken: &[bool]) {
         if !taken.contains(&true) {
             return;

@@ -11,7 +11,7 @@ pub(super) struct Csv<'o> {
     /// A name, or a number from 1.
     pub(super) column: &'o str,
     pub(super) delimiter: u8,
-    /// Whether the first line is a header; a column that is named implies it.
+    /// Whether the first line is a header. A name in `column` implies it.
     pub(super) header: bool,
 }
 
@@ -60,13 +60,14 @@ impl Column {
         self.csv.get_mut()
     }
 
-    /// The next field, which ends with its record.
+    /// Returns the column's field in the next record. The item ends where the record ends.
     pub(super) fn next(&mut self, name: &str) -> anyhow::Result<Option<Item<'_>>> {
         if !self.csv.read_byte_record(&mut self.record).map_err(|error| bad_csv(name, &error))? {
             return Ok(None);
         }
         let end = self.csv.position().byte();
-        // A record that has its line end is returned before the reader looks for more.
+        // The reader returns a record with a line end before it reads on. So if it has seen the end of the input, this
+        // record has no line end.
         let is_open = self.csv.get_ref().ended();
         match self.record.get(self.index) {
             Some(bytes) => Ok(Some(Item { bytes, end, is_open })),

@@ -16,7 +16,7 @@ pub(crate) struct Items {
     name: String,
 }
 
-/// Where items start and end.
+/// The form of the input.
 pub(super) enum Form {
     Lines(Box<Lines>),
     Column(Box<Column>),
@@ -46,11 +46,11 @@ impl Items {
         Ok(Some(batch))
     }
 
-    /// Reads the last batch of an earlier run again, and refuses an input that differs before its end. Its open item
-    /// may have grown.
+    /// Reads the last batch of an earlier run again. Refuses an input that differs before the end of that batch. If the
+    /// batch ends with an open item, the item may have grown.
     pub(crate) fn again(&mut self, before: &Span) -> anyhow::Result<Batch> {
         while self.offset < before.start {
-            // In parts, because a long input may precede the batch.
+            // This is read in parts, because a long input may precede the batch.
             let is_whole = |part: &Batch| {
                 part.span.end >= before.start || part.blob.len() + part.blank as usize >= BUFFER
             };
@@ -77,7 +77,8 @@ impl Items {
         Ok(batch)
     }
 
-    /// Reads a batch, which has no digest yet.
+    /// Reads items until `is_whole` returns true, or to the end of the input. The digest of the batch's span isn't
+    /// computed yet.
     fn read_until(&mut self, is_whole: impl Fn(&Batch) -> bool, bytes: usize) -> anyhow::Result<Batch> {
         let mut batch = Batch::at(self.offset);
         // Most batches are as large as the limits allow.

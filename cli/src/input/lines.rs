@@ -4,12 +4,13 @@ use super::batch::Item;
 use super::source::{BUFFER, Source};
 use std::io::{self, Read};
 
-/// Reads lines of any length, without their ends: a NUL byte, or a newline with or without a carriage return before it.
+/// Reads lines of any length, without their ends. A line ends with a NUL byte, or with a newline that may follow a
+/// carriage return.
 pub(super) struct Lines {
     source: Source,
     terminator: u8,
     buffer: Vec<u8>,
-    /// The part of the buffer that was read and not returned yet.
+    /// Start of the part of the buffer that was read but not returned yet. `to` is its end.
     from: usize,
     to: usize,
     /// Bytes after `from` that are known to contain no terminator.

@@ -18,7 +18,7 @@ pub(crate) struct Input {
     pub(crate) format: Format,
 }
 
-/// The options that say what in a file is an item.
+/// The options that say what counts as an item.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Items")]
 pub(crate) struct Format {
@@ -44,17 +44,17 @@ pub(crate) struct Format {
 }
 
 impl Input {
-    /// Its name in messages.
+    /// The input's name in messages.
     pub(crate) fn name(&self) -> String {
         name(&self.file)
     }
 
-    /// Bytes of the input, if known.
+    /// Length of the input in bytes, if known.
     pub(crate) fn len(&self) -> Option<u64> {
         length(&self.file)
     }
 
-    /// The options that decide what the items are. A resumed load must have the same.
+    /// The options that determine the items, as text. A resumed load must have the same text.
     pub(crate) fn form(&self) -> String {
         let Format { column, delimiter, header, null, keep_blank } = &self.format;
         let form = match column {
@@ -113,7 +113,7 @@ mod tests {
         std::iter::from_fn(|| items.next_batch(SMALL).unwrap()).collect()
     }
 
-    /// Reads all items, and checks that reading can continue at every batch.
+    /// Reads all items, and checks that reading can continue after every batch.
     fn all(content: &[u8], options: &[&str]) -> Vec<String> {
         let (_file, input) = input(content, options);
         let batches = rest(&mut input.open().unwrap());
@@ -172,7 +172,7 @@ mod tests {
         );
     }
 
-    /// The last batch of this content, and the same batch as it is read from that content.
+    /// Returns the last batch of the content `before`, and the result of reading it again from the content `now`.
     fn again(before: &[u8], now: &[u8], options: &[&str]) -> (Batch, anyhow::Result<Batch>) {
         let (_file, earlier) = input(before, options);
         let last = rest(&mut earlier.open().unwrap()).pop().unwrap();
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Wherever the input ended the first time, its last item is read again, and is the same or longer.
+    /// Wherever the input ended the first time, its last item is read again. The item is then the same or longer.
     #[test]
     fn an_open_item_may_grow() {
         let of = |batch: &Batch| items_of(&batch.blob).map(<[u8]>::to_vec).collect::<Vec<_>>();
@@ -218,7 +218,7 @@ mod tests {
                 let mut items = part.open().unwrap();
                 let read: Result<Vec<_>, _> =
                     std::iter::from_fn(|| items.next_batch(SMALL).transpose()).collect();
-                // A record may end before the column.
+                // The last record may end before the column.
                 let Ok(read) = read else { continue };
                 let Some((last, first)) = read.split_last() else { continue };
                 let mut found: Vec<_> = first.iter().flat_map(of).collect();

@@ -20,7 +20,7 @@ pub(super) fn name(path: &Path) -> String {
     if is_stdin(path) { "stdin".into() } else { path.display().to_string() }
 }
 
-/// Bytes of the input, if known.
+/// Length of the input in bytes, if known.
 pub(super) fn length(path: &Path) -> Option<u64> {
     if is_stdin(path) {
         return None;
@@ -40,7 +40,7 @@ pub(super) struct Source {
     /// The hash of all bytes before `hashed`.
     hash: Xxh3,
     hashed: u64,
-    /// The bytes that were read from `hashed` on.
+    /// Bytes that were read but not hashed yet.
     held: Vec<u8>,
     used: u64,
     ended: bool,
@@ -72,7 +72,8 @@ impl Source {
         self.used = offset;
     }
 
-    /// The XXH3-64 of the bytes before this offset. They must have been read, and offsets must not decrease.
+    /// The XXH3-64 of the bytes before this offset. These bytes must have been read, and the offset must not be smaller
+    /// than in an earlier call.
     pub(super) fn digest(&mut self, offset: u64) -> u64 {
         self.hash_until(offset);
         self.hash.digest()
@@ -90,7 +91,7 @@ impl Source {
 impl Read for Source {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.hash_until(self.used);
-        // A terminal may continue after its end.
+        // A terminal can deliver more data after an end of file.
         if self.ended {
             return Ok(0);
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Creates the file that [`keep`] later renames to `path`, so it is in the same folder. If the program ends before
+/// Creates a file that [`keep`] later renames to `path`. Both are in the same folder. If the result is dropped before
 /// that, the file is removed.
 pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempFile> {
     if !replace && path.exists() {

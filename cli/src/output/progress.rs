@@ -20,7 +20,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Reports the progress, unless it is too early for another report.
+    /// Prints a message to stderr, unless the user asked for quiet.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             crate::error::note(text);
@@ -33,7 +33,7 @@ pub(crate) struct Progress {
     how: How,
     /// Bytes of the whole task, if known.
     length: Option<u64>,
-    /// Bytes that an earlier run of the task already did.
+    /// Number of bytes that an earlier run of the task has done.
     from: u64,
     started: Instant,
     position: u64,
@@ -47,7 +47,7 @@ enum How {
 }
 
 impl Progress {
-    /// Starts a task of `length` bytes, of which an earlier run did `from`.
+    /// Starts to report on a task of `length` bytes, of which an earlier run has done `from`.
     pub(crate) fn new(pace: &Pace, length: Option<u64>, from: u64) -> Progress {
         let started = Instant::now();
         let how = if pace.quiet {
@@ -83,11 +83,11 @@ impl Progress {
         }
     }
 
-    /// `1,234,567 items, 12%, 456,789/s, 20 s left`
+    /// Formats a line, such as `1,234,567 items, 12%, 456,789/s, 20 s left`.
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64().max(0.001);
         let (mut text, rate) = match self.items {
-            // Transfers count bytes only.
+            // Transfers report only bytes, no items.
             0 => (
                 bytes(self.position),
                 bytes((self.position.saturating_sub(self.from) as f64 / seconds) as u64),

@@ -1,10 +1,10 @@
-//! Keys and other text as people read them.
+//! Formats keys and other text for people.
 
 use crate::printable::{escape, is_unprintable};
 use std::borrow::Cow;
 use unicode_width::UnicodeWidthChar;
 
-/// At most `columns` of a terminal: what is longer ends in `…`.
+/// Cuts text to at most `columns` columns of a terminal. Text that was cut ends in `…`.
 pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
     let mut width = 0;
     // Where to cut if the text turns out to be too wide, leaving a column for the ellipsis.
@@ -21,7 +21,7 @@ pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// A key as text: characters that aren't [printable], and bytes that aren't UTF-8, are written as `\x..`, as in
+/// A key as text. Characters that aren't printable, and bytes that aren't UTF-8, are written as `\x..`, as in
 /// redis-cli.
 pub(crate) fn key(name: &[u8]) -> String {
     let mut text = String::new();

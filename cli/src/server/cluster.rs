@@ -32,7 +32,7 @@ enum Elsewhere {
 }
 
 impl Follower {
-    /// Connects to one node. The first command might redirect to another one.
+    /// Connects to one node. The first command might be redirected to another one.
     pub(super) fn connect(server: Server, node: ConnectionInfo) -> anyhow::Result<Follower> {
         let connection = server.open(node.clone())?;
         Ok(Follower { server, node, connection })

@@ -5,7 +5,8 @@ use super::reply::filter_info;
 use crate::filter::info::FilterInfo;
 use redis::{Cmd, ConnectionLike, Pipeline, RedisResult, Value};
 
-/// Asks about each key, with one round trip per [`BATCH`] keys. A key that is gone or not readable yields an error.
+/// Fetches information about the filter of each key, [`BATCH`] keys at a time. A key that is gone or not readable
+/// yields an error.
 pub(crate) fn fetch(
     server: &mut impl ConnectionLike,
     keys: &[FilterKey],
@@ -28,7 +29,7 @@ pub(crate) fn fetch(
     Ok(all)
 }
 
-/// Asks about one key with any kind of filter. Returns `None` if the key doesn't exist.
+/// Fetches information about the filter of one key, whatever its kind. Returns `None` if the key doesn't exist.
 pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisResult<Option<FilterInfo>> {
     let refused = match named("BF.STATS", key).query::<Value>(server) {
         Ok(reply) => return filter_info(&reply).map(Some),

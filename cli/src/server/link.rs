@@ -1,6 +1,6 @@
 //! A connection to one server: TCP, TLS or a Unix socket.
 //!
-//! The timeout applies to the whole reply, so a server that trickles single bytes can't block the program.
+//! The timeout applies to the whole reply, so a server that sends one byte at a time can't block the program.
 
 use super::prefix::renamed;
 use super::resp::{MAX_FILTER, MAX_REPLY, read_reply};
@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection. A connection error closes it.
+/// A connection. After a connection error, it stays closed.
 pub(crate) struct Link {
     stream: BufReader<Timed>,
     timeout: Duration,

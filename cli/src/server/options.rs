@@ -1,6 +1,6 @@
-//! Options that specify a server or a cluster, and connections to single servers.
+//! Options that specify a server or a cluster, and connections to individual servers.
 //!
-//! Connections use RESP2, so that a user with minimal permissions doesn't need HELLO.
+//! Connections use RESP2, so that the user doesn't need permission for HELLO.
 
 use super::link::{Link, Stream};
 use super::prefix;
@@ -148,7 +148,7 @@ impl Server {
         Some(known.clone().set_addr(self.at(known, host, port)))
     }
 
-    /// The address of another node that is reached by the same kind of connection.
+    /// The address of another node, which is reached by the same kind of connection as `info`.
     fn at(&self, info: &ConnectionInfo, host: String, port: u16) -> ConnectionAddr {
         match info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -195,7 +195,7 @@ impl Server {
         Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
     }
 
-    /// These options for replies that contain a whole filter: allows their size, and has a longer default timeout.
+    /// These options for replies that contain a whole filter, with a higher size limit and a longer default timeout.
     pub(crate) fn patient(self) -> Server {
         Server { timeout: self.timeout.or(Some(FILTER_TIMEOUT)), takes_filters: true, ..self }
     }
@@ -228,13 +228,14 @@ impl Server {
         CONNECT_TIMEOUT.min(self.reply_timeout())
     }
 
-    /// The URL and the options that override it. Also checks that the certificate files are readable.
+    /// Computes what to connect to from the URL and the options that override its parts. Also checks that the
+    /// certificate files are usable.
     pub(crate) fn address(&self) -> anyhow::Result<ConnectionInfo> {
         self.certificates()?;
         self.info()
     }
 
-    /// The URL and the options that override it.
+    /// Computes what to connect to from the URL and the options that override its parts.
     pub(super) fn info(&self) -> anyhow::Result<ConnectionInfo> {
         let (url, from) = match &self.url {
             Some(url) => (Some(url.clone()), "--url"),
@@ -338,7 +339,7 @@ fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
 }
 
 /// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address leaves it
-/// empty; it is the node that was asked.
+/// empty. Then `asked` is used, the host of the node that replied.
 fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for range in slots.as_sequence().unwrap_or_default() {
@@ -396,7 +397,8 @@ mod tests {
         assert!(info(&["--cert", "x"]).is_err());
     }
 
-    /// An empty bundle would trust nobody, and say so only at the first connection, as a failure of the server.
+    /// With an empty bundle, no server would be trusted. The user would learn this only at the first connection, from
+    /// an error that blames the server.
     #[test]
     fn a_file_without_certificates_is_an_error_of_use() {
         let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! Reads `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
+//! Converts replies to `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
 //!
 //! A field that the server left out is `None`, 0 or empty, because filters of other systems and older versions of the
 //! module have fewer fields. RESP2 (where maps are flat arrays and doubles are text) and RESP3 give the same result.
@@ -9,7 +9,7 @@ use bloomery_plan::cuckoo_rate;
 use redis::{RedisError, RedisResult, Value};
 use std::io;
 
-/// Reads the reply to either command.
+/// Converts a reply to BF.STATS or CF.STATS.
 pub(super) fn filter_info(reply: &Value) -> RedisResult<FilterInfo> {
     if !matches!(reply, Value::Map(_) | Value::Array(_)) {
         return Err(unexpected("BF.STATS or CF.STATS", reply));
@@ -88,7 +88,7 @@ fn observed(spans: Fields<'_>, name: &str) -> Observed {
     }
 }
 
-/// Reads the fields of `BF.REBUILD key STATUS`.
+/// Converts the field `Rebuild`, which has the fields of `BF.REBUILD key STATUS`.
 fn rebuild(fields: Fields<'_>) -> Rebuild {
     Rebuild {
         status: fields.text("Status").unwrap_or_default(),
@@ -118,7 +118,8 @@ fn layer(fields: Fields<'_>) -> LayerInfo {
     }
 }
 
-/// Reads CF.STATS, which reports the bucket count of the first sub-filter. Sub-filter i has expansion^i times as many.
+/// Converts a reply to CF.STATS. It has the number of buckets of the first sub-filter; sub-filter i has expansion^i
+/// times as many buckets.
 fn cuckoo(fields: Fields<'_>) -> FilterInfo {
     let filters = fields.number("Number of filters").unwrap_or(1);
     let buckets = fields.number("Number of buckets").unwrap_or_default();
@@ -171,7 +172,7 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// A whole number.
+    /// The value of a field, as a whole number.
     pub(crate) fn number(self, name: &str) -> Option<u64> {
         match self.get(name)? {
             Value::Int(number) => u64::try_from(*number).ok(),
@@ -179,7 +180,7 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// A real number.
+    /// The value of a field, as a real number.
     pub(crate) fn double(self, name: &str) -> Option<f64> {
         match self.get(name)? {
             Value::Double(number) => Some(*number),
@@ -188,23 +189,23 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// Text.
+    /// The value of a field, as text.
     pub(crate) fn text(self, name: &str) -> Option<String> {
         text(self.get(name)?)
     }
 
-    /// A nested map.
+    /// The value of a field, as a nested map.
     pub(crate) fn map(self, name: &str) -> Option<Fields<'r>> {
         self.get(name).filter(|value| matches!(value, Value::Map(_) | Value::Array(_))).map(Fields)
     }
 
-    /// A list; empty if there is none.
+    /// The value of a field, as a list; empty if there is none.
     pub(crate) fn list(self, name: &str) -> &'r [Value] {
         self.get(name).and_then(Value::as_sequence).unwrap_or_default()
     }
 }
 
-/// Text that is safe to print.
+/// The text in a value, made safe to print; `None` if the value isn't text.
 fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::BulkString(bytes) => &String::from_utf8_lossy(bytes),
@@ -293,7 +294,7 @@ mod tests {
         ]);
         let info = filter_info(&map).unwrap();
         assert_eq!((info.kind.as_str(), info.capacity, info.fill), ("cuckoo", Some(1024 * 7), Some(0.5)));
-        // Two buckets of two slots in three sub-filters, half full: six fingerprints.
+        // A test compares six fingerprints: those in two buckets of two slots in three sub-filters, half full.
         assert!((info.error_rate_now.unwrap() - 6.0 / 255.0).abs() < 0.001);
     }
 }

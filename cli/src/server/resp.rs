@@ -13,7 +13,7 @@ pub(super) const MAX_FILTER: u64 = 1 << 30;
 /// with many elements can't use more memory than a long reply.
 const ELEMENT: u64 = size_of::<Value>() as u64;
 
-/// Maximum nesting depth of arrays. The reply to BF.STATS has 4 levels.
+/// Maximum nesting depth of arrays. The deepest reply that this program expects has 4 levels (CLUSTER SLOTS).
 const MAX_DEPTH: u32 = 16;
 
 /// Maximum length in bytes of a line, which holds an error, a status or a number.

@@ -9,7 +9,7 @@ use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A rate that needs 20 bits. At 10%, the smallest table that works already has a rate of 1.5%.
+/// A rate that needs 20 bits. The others test less: for 10%, the smallest table that works already has a rate of 1.5%.
 const LOWEST: f64 = 1e-6;
 
 /// The number of times that the content is replaced.
@@ -38,7 +38,7 @@ fn full(filter: &mut Bloom) -> u64 {
     generations * capacity
 }
 
-/// Grows six times, until the newest layer is full.
+/// Adds items until the filter has grown six times and its newest layer is full.
 fn grown(filter: &mut Bloom) -> u64 {
     let mut next = 0;
     while filter.layers().len() <= 6 || filter.layers().last().is_some_and(|newest| !newest.is_full()) {
@@ -48,7 +48,7 @@ fn grown(filter: &mut Bloom) -> u64 {
     next
 }
 
-/// Replaces items a hundred times, one by one, in random order.
+/// Replaces the content a hundred times, one item at a time, in random order.
 fn replace(filter: &mut Bloom, items: u64) -> u64 {
     let mut live: Vec<u64> = (0..items).collect();
     let mut random = SmallRng::seed_from_u64(items);
@@ -70,8 +70,8 @@ fn grown_and_replaced(filter: &mut Bloom) -> u64 {
     replace(filter, items)
 }
 
-/// Rotates, alternately by hand and by the clock, until each generation has been dropped a hundred times, and fills
-/// each generation. A tenth of the items are deleted and replaced by others.
+/// Fills each generation and rotates, manually or by the clock, until the whole content has been dropped a hundred
+/// times. A tenth of the items are deleted and replaced by others.
 fn rotated(filter: &mut Bloom) -> u64 {
     let (Spec { capacity, .. }, window) = (filter.spec(), filter.window().unwrap());
     let (generations, every_ms) = (window.span(), window.schedule().every_ms);
@@ -85,7 +85,7 @@ fn rotated(filter: &mut Bloom) -> u64 {
         }
         let begin = next;
         for item in begin..begin + capacity + capacity / 10 {
-            // An item with the same fingerprint may have been deleted with it, or instead of it.
+            // The item may be gone already, if an item with the same fingerprint was deleted.
             if item >= begin + capacity {
                 filter.remove((item - capacity).to_le_bytes()).unwrap();
             }
@@ -96,8 +96,8 @@ fn rotated(filter: &mut Bloom) -> u64 {
     next
 }
 
-/// Adds a hundred times as many items as there is room for, and drops the oldest generation whenever the filter is
-/// full.
+/// Adds a hundred times as many items as there is room for, so that the filter drops its oldest generation whenever it
+/// is full.
 fn pushed(filter: &mut Bloom) -> u64 {
     let items = filter.capacity() * TURNOVERS;
     (0..items).for_each(|item| add(filter, item));
@@ -152,8 +152,8 @@ fn every_use_keeps_its_rate_whatever_its_past() {
                 let predicted = filter.rate_now();
                 let measured = Measured { asked, hits: vec![hits as u64], predicted };
                 gates.check(&format!("{name}, {past}"), error_rate, &measured);
-                // The promise alone would be kept even if tables were larger than the rate requires because adds need
-                // room.
+                // Tables may be larger than the rate requires, because adds need room. Such a table would keep the
+                // promise even if its rate were higher than predicted.
                 let most = asked as f64 * predicted;
                 let bound = 1.05 * most + 5.0 * most.sqrt() + 5.0;
                 assert!(
@@ -166,7 +166,7 @@ fn every_use_keeps_its_rate_whatever_its_past() {
     gates.verdict();
 }
 
-/// All table sizes and sources of items.
+/// Tables for one item to a million, with items from several sources.
 #[test]
 fn tables_of_all_sizes() {
     let mut gates = Gates::default();
@@ -190,7 +190,7 @@ fn tables_of_all_sizes() {
     gates.verdict();
 }
 
-/// Enough for 10 hits at the lowest rate, and 60 or more at the others.
+/// Number of tests: enough for 10 hits at the lowest rate, and for 60 or more at the others.
 fn questions_at(rate: f64) -> u64 {
     if rate < 1e-4 { 10_000_000 * env("BLOOMERY_SCALE", 1) } else { questions(rate) / 8 }
 }

@@ -20,7 +20,7 @@ fn tally(items: &[u16]) -> HashMap<u16, u64> {
     })
 }
 
-/// The first items of a case, as many as a filter of these kinds accepts.
+/// The first of these items, as many as a filter of this spec accepts.
 fn taken(spec: &Spec, items: &[u16]) -> Vec<u16> {
     let room = if refuses(spec) { spec.capacity as usize } else { usize::MAX };
     items.iter().take(room).copied().collect()
@@ -79,7 +79,7 @@ pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &C
     Ok(())
 }
 
-/// Deleting what was added never hides what was added and not deleted.
+/// Deletes of added items never lower a count below the number of adds that remain.
 pub(crate) fn removing_what_was_added_keeps_the_rest(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let mut filter = filled(spec, &items);
@@ -97,7 +97,7 @@ pub(crate) fn removing_what_was_added_keeps_the_rest(spec: &Spec, case: &Case) -
     Ok(())
 }
 
-/// A counter that has saturated is never trusted again.
+/// A counter that has saturated never changes again.
 pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> TestCaseResult {
     let Some(first) = case.a.first() else { return Ok(()) };
     // 65,535 adds in every case would take all day, so only one in 64 cases has them.
@@ -114,7 +114,7 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
         prop_assert!(filter.count(item).unwrap() >= n.min(max));
     }
     prop_assert!(!filter.add(item).unwrap().changed);
-    // Every counter of this item is saturated: whatever happens, it stays.
+    // Every counter of this item is saturated, and stays so whatever happens.
     let pinned = |filter: &Bloom| -> Vec<(usize, u64, u64)> {
         wire::cells(filter).into_iter().filter(|(_, _, count)| *count == max).collect()
     };
@@ -132,7 +132,7 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
     Ok(())
 }
 
-/// Deleting a certainly absent item does nothing.
+/// Deleting an item that tests negative changes nothing.
 pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &taken(spec, &case.a));
     let before = wire::encode(&filter);
@@ -150,7 +150,7 @@ pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCase
 /// A count in the union of two multisets is at least the sum of the counts, up to saturation, and the union equals a
 /// filter with both lists of items.
 pub(crate) fn the_union_adds_counts_up(spec: &Spec, case: &Case) -> TestCaseResult {
-    // An item that occurs so often in both multisets that its counters saturate, but only in the sum.
+    // One item occurs in both multisets. Its 4-bit and 8-bit counters saturate, but only in the union.
     let often = if maximum(spec) > 255 { 1 } else { maximum(spec) as usize * 2 / 3 };
     let with_often = |items: &[u16]| {
         let repeated = std::iter::repeat_n(7, often);

@@ -8,7 +8,7 @@ use bloomery::{Added, Bloom, Cell, Error, Hits, ItemHash, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Adds all items that the filter accepts: a full filter refuses new ones.
+/// Adds all items that the filter accepts, and returns these. A full filter refuses new items.
 fn add_what_fits(filter: &mut Bloom, items: &[u16]) -> Vec<u16> {
     let taken = |item: &&u16| filter.add(hash(filter, **item)).is_ok();
     items.iter().filter(taken).copied().collect()
@@ -71,7 +71,7 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     prop_assert_eq!(summary(&filter), summary(&fresh));
     prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
     prop_assert!(case.a.iter().all(|item| !filter.contains(hash(&filter, *item))));
-    // It also continues to behave like one.
+    // Afterwards, it also behaves like a new filter.
     let (mut filter, mut fresh) = (filter, fresh);
     add_what_fits(&mut filter, &case.b);
     add_what_fits(&mut fresh, &case.b);
@@ -196,7 +196,8 @@ pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// A reader answers as the filter does, for items added before it was made and items added to those layers later.
+/// A reader answers as the filter does, for items that were added before it was created, and for items that are added
+/// to the same layers later.
 pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -211,7 +212,7 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
     if filter.layers().len() == layers {
         prop_assert!(added.iter().all(|item| reader.contains(hash(&filter, *item))));
     }
-    // The key is deleted, but the reader continues to read.
+    // The filter is dropped, as if its key were deleted, but the reader continues to read.
     let (hashes, answers): (Vec<_>, Vec<_>) =
         (0..240).map(|item| hash(&filter, item)).map(|item| (item, reader.contains(item))).unzip();
     drop(filter);
@@ -219,9 +220,9 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
     Ok(())
 }
 
-/// Tests in groups give the same answers as single tests: for the filter, for its reader, and for some of the items in
-/// each layer; in a window also as of any generation, including those in which some or all other generations have
-/// expired.
+/// Tests in groups give the same answers as tests of one item: for the filter, for its reader, and for some of the
+/// items in each layer. In a window, this holds as of any generation, even if some or all generations have expired by
+/// then.
 pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     // In a window the halves of the list are in different generations.
@@ -237,7 +238,7 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
     let mask = |test: &dyn Fn(ItemHash) -> bool, items: &[ItemHash]| {
         items.iter().enumerate().fold(Hits(0), |hits, (index, item)| hits.with(index, test(*item)))
     };
-    // The items of the case, up to a full group; the seed chooses some of them.
+    // Groups of up to 64 items. In the tests of each layer, the seed chooses some of them.
     for len in [0, 1, case.b.len() % 64, 63, 64] {
         let items = &hashes[case.b.len()..case.b.len() + len];
         items.iter().for_each(|item| filter.prefetch(*item));
@@ -349,7 +350,7 @@ pub(crate) fn add_if_absent_adds_what_is_absent(spec: &Spec, case: &Case) -> Tes
     Ok(())
 }
 
-/// A hint is only a hint.
+/// A prefetch is only a hint, and changes nothing.
 pub(crate) fn prefetch_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -359,7 +360,7 @@ pub(crate) fn prefetch_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResu
     Ok(())
 }
 
-/// A filter of bits refuses what it can't do, and stays unchanged.
+/// A filter of bits refuses to count and to delete, and stays unchanged.
 pub(crate) fn bits_neither_count_nor_delete(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a);
     let before = wire::encode(&filter);
@@ -383,7 +384,7 @@ pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseRe
     Ok(())
 }
 
-/// New items are refused only if adding them would break the error rate.
+/// A filter refuses an item only if it is full and the item is new. Then nothing changes.
 pub(crate) fn a_full_filter_refuses_new_items_only(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in case.a.iter().chain(&case.b) {

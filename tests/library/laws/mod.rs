@@ -1,6 +1,6 @@
 //! Every law for every kind of filter: a table of kinds, and the groups of laws that each has to satisfy.
 //!
-//! PROPTEST_CASES sets the number of cases per law (1000), PROPTEST_RNG_SEED repeats a run.
+//! PROPTEST_CASES sets the number of cases per law (1000 by default), and PROPTEST_RNG_SEED repeats a run.
 
 mod counting;
 mod every;
@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 
-/// What a law is tried on: two lists of items, which overlap, and a seed that places them.
+/// What a law is tried on: two lists of items, which overlap, and the seed of the filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) a: Vec<u16>,
@@ -33,13 +33,14 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 1000 };
     let config = Config { cases, failure_persistence: None, ..default };
     // About one in 100,000 small fingerprint tables becomes full early, for example because of ten items whose windows
-    // have nine cells in total. So their cases are the same each time.
+    // have nine cells in total. So the cases for such tables are the same each time.
     let mut runner = if spec.layout == LayoutChoice::Fingerprint {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     } else {
         TestRunner::new(config)
     };
-    // So few different items that lists overlap and repeat, but enough to fill a filter for 60 items twice.
+    // Items are few enough that lists overlap and have repetitions, and lists are long enough to fill a filter for 60
+    // items twice.
     let items = || vec(0u16..240, 0..120);
     let case = (items(), items(), any::<u64>()).prop_map(|(a, b, seed)| Case { a, b, seed });
     if let Err(why) = runner.run(&case, |case| law(&seeded(spec, case.seed), &case)) {
@@ -185,8 +186,8 @@ laws! {
     fingerprint_counting_chain: each, counts;
 }
 
-/// Items come and go, the oldest first, for any length of time: the number of items is correct, nothing is refused
-/// below the capacity, and when all are deleted there is as much room as at the start.
+/// Items come and go for a long time, and the oldest go first: the number of items stays nearly correct, nothing is
+/// refused below the capacity, and when all are deleted there is as much room as at the start.
 #[test]
 fn the_number_of_items_does_not_drift() {
     for (capacity, layout, cell, shards) in [
@@ -225,7 +226,7 @@ fn the_number_of_items_does_not_drift() {
 }
 
 /// Common numbers of probes have code of their own, for one item and for many. A count uses the plain loop over all
-/// cells of an item. For bits it is 0 or 1.
+/// cells of an item. For bits, the count is 0 or 1.
 #[test]
 fn every_number_of_probes_gives_the_plain_answers() {
     let hasher = HashKind::Xxh3.hasher(Seed::from(5));

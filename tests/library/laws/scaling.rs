@@ -6,8 +6,9 @@ use bloomery::{Added, Bloom, Error, Family, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Every layer has the shape that follows from the spec and the layers before it. Capacities grow by the expansion
-/// factor, and at least by an eighth of the total. The error rates of all layers together keep the promise.
+/// Every layer has the shape that follows from the spec and the layers before it. Its capacity is that of the layer
+/// before it times the expansion factor, or an eighth of the total so far if that is more. The error rates of all
+/// layers together keep the promise.
 pub(crate) fn layers_follow_the_spec(spec: &Spec, case: &Case) -> TestCaseResult {
     let filter = filled(spec, &case.a);
     let Family::Scaling { expansion, .. } = spec.family else { unreachable!("a scaling spec") };
@@ -43,7 +44,8 @@ pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case
     Ok(())
 }
 
-/// This is for callers that have to ask for memory before the filter grows.
+/// When the chain is full, `try_add` refuses a new item instead of growing, for callers that have to ask for memory
+/// before the filter grows.
 pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     let mut growing = Bloom::new(*spec).unwrap();

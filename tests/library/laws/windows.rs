@@ -17,17 +17,19 @@ fn ring(filter: &Bloom) -> &Window {
     filter.window().expect("a window")
 }
 
-/// The generations that a case skips at each of its rotations: usually 1, sometimes many.
+/// The number of generations by which each rotation of a case advances: usually 1, sometimes up to 9.
 fn skips(case: &Case) -> impl Iterator<Item = u64> {
     case.b.iter().map(|step| if step % 3 == 0 { u64::from(step % 9) + 1 } else { 1 })
 }
 
-/// So few items per generation that none are refused.
+/// Batches of items, each with the number of generations to advance after it. A batch is so small that no item is
+/// refused.
 fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
 
-/// Whether an item tests positive although the filter shouldn't have it. If so, laws about absence don't apply.
+/// Whether an item tests positive in another generation than that of its last add. If so, its age isn't exact, and it
+/// may be present for too long.
 fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
@@ -165,7 +167,7 @@ pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) 
     let every = ring(&filter).schedule().every_ms;
     let mut latest = 0;
     for step in case.a.iter().chain(&case.b) {
-        // Back and forth by up to two minutes.
+        // The clock jumps back and forth by up to two minutes.
         let now = (since + u64::from(*step) * 500).saturating_sub(60_000);
         let number = filter.generation_at(now);
         let by_clock = now.saturating_sub(since).checked_div(every).unwrap_or(0);
@@ -223,7 +225,8 @@ pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCa
     Ok(())
 }
 
-/// A delete removes the item from every generation, and changes nothing for other items.
+/// A delete removes the item from every generation. Only a few other items, which have the same fingerprint, go with
+/// it.
 pub(crate) fn a_deleted_item_leaves_all_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {

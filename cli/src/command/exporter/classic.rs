@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-/// The page, from one in the format of OpenMetrics.
+/// Converts a page from the format of OpenMetrics.
 ///
-/// In the older format a family and its samples have the same name, so a counter's family ends in `_total`. It has no
-/// type for infos, which become gauges, and no end marker.
+/// In the older format, a family and its samples have the same name, so a counter's family ends in `_total`. The format
+/// has no type for infos, which become gauges, and no end marker.
 pub(super) fn page(openmetrics: &str) -> String {
     let mut page = String::with_capacity(openmetrics.len());
     let mut help = "";
     for line in openmetrics.lines() {
         if let Some(text) = line.strip_prefix("# HELP ") {
-            help = text; // its name depends on the type, which follows
+            help = text; // the family's name depends on the type, which follows
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
             let (suffix, kind) = match kind {

@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinError};
 
-/// Maximum number of connections. Prometheus keeps one or two. If there are more, the oldest one that is
-/// idle makes room.
+/// Maximum number of connections. Prometheus keeps one or two. At the maximum, a new connection replaces the oldest
+/// idle one.
 const CONNECTIONS: usize = 64;
 
 /// How long a client may take to send a request, or stay idle.
@@ -31,7 +31,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Prometheus has accepted this format since 2.5.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The format that everything that collects metrics can read.
+/// The format that all programs that collect metrics can read.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PAGE: &str = concat!(
@@ -96,7 +96,7 @@ struct Connection {
     requests: Arc<AtomicUsize>,
 }
 
-/// Counts a request for as long as it lives.
+/// Counts a request until it is answered, when this value is dropped.
 struct Busy(Arc<AtomicUsize>);
 
 impl Busy {
@@ -112,7 +112,7 @@ impl Drop for Busy {
     }
 }
 
-/// Makes room for a connection, at the cost of the oldest one without a request. `false` if there is none.
+/// Makes room for a connection. If there are too many, closes the oldest idle one; returns false if none is idle.
 fn make_room(connections: &mut VecDeque<Connection>) -> bool {
     connections.retain(|connection| !connection.task.is_finished());
     if connections.len() < CONNECTIONS {
@@ -150,7 +150,7 @@ async fn answer(
     })
 }
 
-/// Whether the client names the format; a client that accepts anything (curl) gets the older one.
+/// Whether the client asks for OpenMetrics by name. A client that accepts anything (curl) gets the older format.
 fn takes_openmetrics(request: &Request<Incoming>) -> bool {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|kind| {
@@ -160,8 +160,8 @@ fn takes_openmetrics(request: &Request<Incoming>) -> bool {
     })
 }
 
-/// The page. Once a scrape has begun, it runs to its end, and the next one waits for it, whether or not its client has
-/// disconnected.
+/// Returns the page. A scrape that has begun runs to its end, even if its client disconnects, and the next one waits
+/// for it.
 async fn scrape(scraper: Arc<Scraper>) -> Result<Arc<String>, JoinError> {
     let mut state = scraper.turn().await;
     tokio::task::spawn_blocking(move || scraper.text(&mut state)).await

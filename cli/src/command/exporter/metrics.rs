@@ -1,7 +1,7 @@
-//! Formats what the servers replied as metrics, in the text format of OpenMetrics.
+//! Formats the servers' replies as metrics, in the text format of OpenMetrics.
 //!
-//! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names, which a
-//! test compares. A value that a filter doesn't have yields no sample, because a 0 would be a false statement.
+//! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names; a test
+//! compares them. A value that a filter doesn't have yields no sample, because 0 would be wrong.
 
 use super::process;
 use super::snapshot::{NodeReading, Snapshot};
@@ -47,8 +47,8 @@ fn life(info: &FilterInfo, count: fn(&Observed) -> u64) -> Vec<(Extra, f64)> {
     number(info.feedback.as_ref().map(|feedback| count(&feedback.life)))
 }
 
-/// The cell of a cuckoo filter is a slot of one byte. Filters of other systems don't report the width: their cells are
-/// bits.
+/// Bytes of all cells. A cuckoo filter's cell is a slot of one byte. Bloom filters of other systems don't report the
+/// width of a cell, which is one bit.
 fn cell_bytes(info: &FilterInfo) -> Option<f64> {
     let default = if info.kind == "cuckoo" { 8 } else { 1 };
     Some(info.cells?.saturating_mul(info.bits_per_cell.unwrap_or(default)) as f64 / 8.0)
@@ -88,7 +88,7 @@ const OF_FILTERS: [OfFilter; 25] = [
     OfFilter {
         name: "bloomery_full_fill_ratio",
         metric_type: Gauge,
-        help: "Fill of a cuckoo filter from which adds are refused, or the filter grows.",
+        help: "Fill at which a cuckoo filter grows or refuses adds.",
         samples: |info| one(info.fill_when_full),
     },
     OfFilter {
@@ -179,7 +179,7 @@ const OF_FILTERS: [OfFilter; 25] = [
     OfFilter {
         name: "bloomery_early_rotations",
         metric_type: Counter,
-        help: "Times that a full window dropped its oldest items before their time, to make room.",
+        help: "Number of times that a full window dropped its oldest items early, to make room.",
         samples: |info| number(info.early_rotations),
     },
     OfFilter {
@@ -220,7 +220,7 @@ const OF_FILTERS: [OfFilter; 25] = [
     },
 ];
 
-/// A metric of each server: the field of `INFO bf` that it comes from, and a label if several fields make one metric.
+/// A metric of each server. Its samples come from `fields` of `INFO bf`, each with a label if there are several.
 struct OfServer {
     name: &'static str,
     metric_type: MetricType,
@@ -257,7 +257,7 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_loads",
         metric_type: Gauge,
-        help: "Loads by LOADCHUNK that wait for their next piece.",
+        help: "LOADCHUNK loads that are waiting for their next piece.",
         fields: &[("loads", None)],
     },
     OfServer {
@@ -275,19 +275,19 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_loads_max",
         metric_type: Gauge,
-        help: "Loads that may wait.",
+        help: "Maximum number of loads that can wait.",
         fields: &[("loads_max", None)],
     },
     OfServer {
         name: "bloomery_server_load_idle_seconds_max",
         metric_type: Gauge,
-        help: "Seconds that a load may wait for its next piece.",
+        help: "Maximum time that a load can wait for its next piece, in seconds.",
         fields: &[("load_idle_seconds_max", None)],
     },
     OfServer {
         name: "bloomery_server_loads_dropped",
         metric_type: Counter,
-        help: "Loads given up because they did not move, or because memory was short.",
+        help: "Loads dropped because they made no progress, or because memory was short.",
         fields: &[("loads_dropped", None)],
     },
     OfServer {
@@ -317,13 +317,13 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_pool_jobs_queued",
         metric_type: Gauge,
-        help: "Jobs that wait for a worker.",
+        help: "Jobs that are waiting for a worker.",
         fields: &[("pool_jobs_queued", None)],
     },
     OfServer {
         name: "bloomery_server_pool_jobs_paused",
         metric_type: Gauge,
-        help: "Jobs that wait for their next turn, each with a thread.",
+        help: "Jobs that have begun and are waiting for their next turn, each with a thread.",
         fields: &[("pool_jobs_paused", None)],
     },
     OfServer {
@@ -335,37 +335,37 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_clients_waiting",
         metric_type: Gauge,
-        help: "Clients that wait for a BF.BULKTEST on workers.",
+        help: "Clients that are waiting for workers: for a BF.BULKTEST, or for a command that works in the background.",
         fields: &[("clients_waiting", None)],
     },
     OfServer {
         name: "bloomery_server_clients_waiting_max",
         metric_type: Gauge,
-        help: "Clients that may wait for workers.",
+        help: "Maximum number of clients that can wait for workers.",
         fields: &[("clients_waiting_max", None)],
     },
     OfServer {
         name: "bloomery_server_waiting_bytes",
         metric_type: Gauge,
-        help: "Bytes of the items of clients that wait for workers.",
+        help: "Bytes of the arguments of clients that are waiting for workers.",
         fields: &[("waiting_bytes", None)],
     },
     OfServer {
         name: "bloomery_server_waiting_bytes_max",
         metric_type: Gauge,
-        help: "Bytes of items that may wait for workers.",
+        help: "Maximum number of bytes of these arguments.",
         fields: &[("waiting_bytes_max", None)],
     },
     OfServer {
         name: "bloomery_server_clients_in_pieces",
         metric_type: Gauge,
-        help: "Clients whose command goes on in pieces.",
+        help: "Clients whose command continues in pieces.",
         fields: &[("clients_in_pieces", None)],
     },
     OfServer {
         name: "bloomery_server_promised_bytes",
         metric_type: Gauge,
-        help: "Bytes of memory that work in the background will take.",
+        help: "Bytes of memory that are reserved for commands that work in the background.",
         fields: &[("promised_bytes", None)],
     },
     OfServer {
@@ -377,19 +377,19 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_waiting_dropped",
         metric_type: Counter,
-        help: "Commands given up because their client had gone.",
+        help: "Commands abandoned because their client had disconnected.",
         fields: &[("waiting_dropped", None)],
     },
     OfServer {
         name: "bloomery_server_payloads_refused",
         metric_type: Counter,
-        help: "Payloads refused by RESTORE, RDB loading, LOADCHUNK, BF.IMPORT and BF.LOAD.",
+        help: "Payloads refused by RESTORE, RDB loading, LOADCHUNK, BF.IMPORT, BF.LOAD and BF.MERGE.",
         fields: &[("payloads_refused", None)],
     },
     OfServer {
         name: "bloomery_server_panics",
         metric_type: Counter,
-        help: "Panics of the module that were caught; each is in the log of the server.",
+        help: "Panics of the module that were caught. Each is in the server's log.",
         fields: &[("panics", None)],
     },
 ];
@@ -418,7 +418,7 @@ impl Snapshot {
     fn encode_servers(&self, page: &mut Page<'_, '_>) -> fmt::Result {
         let label = |node: &NodeReading| vec![("node", node.address.clone())];
         let up = |node: &NodeReading| (label(node), f64::from(u8::from(node.totals.is_some())));
-        let help = "1 if the server answers and has the module, else 0.";
+        let help = "1 if the server replies and has the module, else 0.";
         page.family("bloomery_up", Gauge, help, self.nodes.iter().map(up))?;
         for OfServer { name, metric_type, help, fields } in &OF_SERVERS {
             let samples = self.nodes.iter().flat_map(|node| {
@@ -462,7 +462,8 @@ impl Snapshot {
     }
 
     /// The labels of every metric of a filter. They don't include the node, so that a filter that moves within a
-    /// cluster keeps its labels. To Prometheus, a missing label is an empty one: `db` is left out if it is 0.
+    /// cluster keeps its labels. `db` is left out if it is 0: to Prometheus, a missing label is the same as an empty
+    /// one.
     fn labels(&self, key: &FilterKey, info: &FilterInfo) -> Labels {
         let mut labels = vec![("key", output::key(&key.name)), ("kind", info.kind.clone())];
         if self.db != 0 {
@@ -552,7 +553,7 @@ impl Page<'_, '_> {
         Ok(())
     }
 
-    /// A gauge of the exporter as a whole.
+    /// Writes a gauge with one sample, without labels.
     fn single(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.family(name, Gauge, help, [(vec![], value)])
     }

@@ -2,8 +2,8 @@
 //!
 //! Two tasks run concurrently. A [`survey`] searches the keyspace in the background, in slices, and decides which
 //! filters get metrics of their own. A [`scrape`] answers a request for /metrics: it asks the servers about those
-//! filters, and [`metrics`] formats the reply. The cost of a scrape is therefore proportional to its labels, not to the
-//! keyspace. [`http`] is the endpoint.
+//! filters, and [`metrics`] formats their replies. So the cost of a scrape is proportional to the number of these
+//! filters, not to the size of the keyspace. [`http`] serves the metrics.
 
 mod classic;
 mod http;

@@ -2,10 +2,10 @@
 
 use prometheus_client::metrics::MetricType;
 
-/// A metric: its name, without the `_total` of a counter, its help text, and its value.
+/// A metric: its name (without the `_total` of a counter), its type, its help text, and its value.
 pub(super) type Figure = (&'static str, MetricType, &'static str, f64);
 
-/// Empty on systems without /proc.
+/// The metrics of this process. Empty on systems other than Linux, and if /proc can't be read.
 pub(super) fn figures() -> Vec<Figure> {
     #[cfg(target_os = "linux")]
     return read().unwrap_or_default();

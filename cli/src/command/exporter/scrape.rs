@@ -17,14 +17,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Requests that arrive within this time get the same page.
+/// Requests that arrive within this time after a scrape get the same page.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A scrape may take this many times the timeout of a reply, because it covers the commands on all filters of a server.
-/// With the default of 3 s, Prometheus still gets a page: it gives up after 10 s.
+/// A scrape may take this many times the timeout of a reply, because it sends a server commands for all its filters.
+/// With the default timeout of 3 s, Prometheus still gets a page: it gives up after 10 s.
 const REPLIES: u32 = 3;
 
-/// Asks the servers at most once per [`FRESH`], however many clients request the page, and with one scrape at a time.
+/// Asks the servers at most once per [`FRESH`], and in one scrape at a time, however many clients request the page.
 pub(super) struct Scraper {
     server: Server,
     board: Arc<Board>,
@@ -46,12 +46,13 @@ impl Scraper {
         Scraper { server, board, state: Arc::default() }
     }
 
-    /// Waits for its turn without a thread, so that requests whose clients have disconnected leave nothing behind.
+    /// Waits until no other scrape is running. Waiting needs no thread, so a request whose client disconnects leaves
+    /// nothing behind.
     pub(super) async fn turn(&self) -> OwnedMutexGuard<State> {
         self.state.clone().lock_owned().await
     }
 
-    /// Returns the page.
+    /// Returns the page, which is at most [`FRESH`] old.
     pub(super) fn text(&self, state: &mut State) -> Arc<String> {
         if let Some((when, text)) = &state.last
             && when.elapsed() < FRESH
@@ -98,7 +99,7 @@ impl Scraper {
         Snapshot { nodes, survey, db, scrapes: state.scrapes, seconds: start.elapsed().as_secs_f64() }
     }
 
-    /// Asks one server.
+    /// Asks one server about itself and these filters.
     fn read(
         &self,
         node: &ConnectionInfo,
@@ -124,7 +125,8 @@ impl Scraper {
         Ok(Reading { connection, totals, filters, moved })
     }
 
-    /// Keeps the connection, and logs changes. If the survey is out of date, requests a new one.
+    /// Keeps the connection, and logs when a server goes down or comes back. If the survey is out of date, requests a
+    /// new one.
     fn note(&self, state: &mut State, address: String, reading: anyhow::Result<Reading>) -> NodeReading {
         match reading {
             Ok(reading) => {
@@ -155,11 +157,11 @@ struct Reading {
     connection: Link,
     totals: BTreeMap<String, u64>,
     filters: Vec<(FilterKey, FilterInfo)>,
-    /// A key has moved since the survey.
+    /// Whether a key has moved since the survey.
     moved: bool,
 }
 
-/// Parses the numbers of `INFO bf`, whose names start with the name of the module.
+/// Parses the numbers of `INFO bf`. Their names start with the name of the module, which is stripped.
 fn totals(info: &str, module: &str) -> BTreeMap<String, u64> {
     info.lines()
         .filter_map(|line| line.strip_prefix(module)?.strip_prefix('_')?.split_once(':'))

@@ -21,7 +21,7 @@ pub(super) struct Snapshot {
 #[derive(Debug)]
 pub(super) struct NodeReading {
     pub(super) address: String,
-    /// The numbers of `INFO bf`, names without prefix; `None` if the server is down.
+    /// The numbers of `INFO bf`, by name without the prefix; `None` if the server is down.
     pub(super) totals: Option<BTreeMap<String, u64>>,
     pub(super) filters: Vec<(FilterKey, FilterInfo)>,
 }

@@ -20,7 +20,7 @@ const REST: u32 = 4;
 /// Minimum time between two searches, however often one is requested.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to search for.
+/// What to search for, and how often.
 pub(super) struct Limits {
     pub(super) patterns: Vec<String>,
     /// Maximum number of filters with metrics of their own.
@@ -37,9 +37,9 @@ pub(super) struct Survey {
     pub(super) watched: Vec<(usize, FilterKey)>,
     /// Number of filters and their bytes, by kind.
     pub(super) totals: BTreeMap<String, (u64, u64)>,
-    /// Filters beyond the limit.
+    /// Number of filters beyond [`Limits::max_filters`].
     pub(super) without_label: u64,
-    /// Filters that the user has no permission to read.
+    /// Number of filters that the user has no permission to read.
     pub(super) without_permission: u64,
     /// When the last complete search ended, and how long it took.
     pub(super) finished: Option<(SystemTime, Duration)>,
@@ -166,7 +166,8 @@ impl Surveyor {
         Ok(found)
     }
 
-    /// Selects the largest filters. A key that is migrating between two nodes may be on both; it counts once.
+    /// Computes the totals, and selects the largest filters. A key that is migrating between two nodes may be on both;
+    /// it counts once.
     fn rank(&self, nodes: Vec<ConnectionInfo>, addresses: &[String]) -> Survey {
         let mut survey = Survey { nodes, finished: self.finished, ..Survey::default() };
         let mut all: Vec<(u64, &FilterKey, usize, &str)> = Vec::new();
@@ -209,7 +210,7 @@ impl Found {
         match info {
             Ok(info) => drop(self.filters.insert(key, Measured { bytes: info.bytes(), kind: info.kind })),
             Err(error) if is_forbidden(&error) => drop(self.without_permission.insert(key)),
-            // It was deleted, or now has another type.
+            // The key was deleted, or now has another type.
             Err(_) => (),
         }
     }

@@ -1,5 +1,5 @@
-//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 sequentially: loads filters, and skips
-//! everything else.
+//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 from start to end. It loads filters, and
+//! skips everything else.
 //!
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
 
@@ -53,7 +53,7 @@ mod field {
 
 /// A filter found in the file.
 pub(super) struct Found {
-    /// Where its value starts.
+    /// Offset of the filter's value.
     pub(super) at: u64,
     pub(super) database: u64,
     pub(super) key: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct File {
     pub(super) checked: bool,
 }
 
-/// Walks through a file, and calls `found` for every filter.
+/// Walks through an RDB file, and calls `found` for every filter.
 pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::Result<File> {
     let mut reader = Reader::new(source);
     let (is_valkey, version) = reader.magic()?;
@@ -104,7 +104,7 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::R
             operation::FREQUENCY => drop(reader.byte()?),
             operation::IDLE => reader.lengths(1)?,
             operation::MODULE_AUX => {
-                // The id of the module, and the time of writing.
+                // The module's id, and a typed number that says whether the data comes before or after the keys.
                 reader.lengths(3)?;
                 reader.skip_fields()?;
             }
@@ -138,7 +138,8 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::R
     }
 }
 
-/// Reads a DUMP payload; `None` if it isn't one, or is of another type of key.
+/// Reads the filter in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact, or
+/// isn't of a filter.
 pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
     let Some((value, footer)) = bytes.split_last_chunk::<10>() else { return Ok(None) };
     let (version, checksum) = (u16::from_le_bytes([footer[0], footer[1]]), &footer[2..]);
@@ -153,12 +154,12 @@ pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
     Ok(Some((version, found)))
 }
 
-/// Reads sequentially; keeps the position and the checksum.
+/// Reads a source sequentially, and keeps the position and the checksum.
 struct Reader<R> {
     source: R,
     at: u64,
     digest: Digest<'static, u64, Table<16>>,
-    /// The type of a field whose value hasn't been read.
+    /// The type of a field, if it was read but the field's value wasn't.
     pending: Option<u64>,
 }
 
@@ -191,7 +192,7 @@ impl<R: Read> Reader<R> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Reads `length` bytes, in steps, so that a damaged length can't allocate more than the file has.
+    /// Reads `length` bytes in steps, so that a damaged length can't allocate much more memory than the file has bytes.
     fn bytes(&mut self, length: u64) -> anyhow::Result<Vec<u8>> {
         const STEP: u64 = 1 << 20;
         let mut bytes = Vec::new();
@@ -233,7 +234,7 @@ impl<R: Read> Reader<R> {
         Ok((is_valkey, version))
     }
 
-    /// Reads a length; `Err` is a special encoding of a string.
+    /// Reads a length, or as `Err` the number of a special encoding of a string.
     fn length_or_form(&mut self) -> anyhow::Result<Result<u64, u8>> {
         let at = self.at;
         let first = self.byte()?;
@@ -294,14 +295,14 @@ impl<R: Read> Reader<R> {
     /// Skips a value of a built-in type.
     fn skip_value(&mut self, kind: u8, is_valkey: bool, at: u64) -> anyhow::Result<()> {
         match (kind, is_valkey) {
-            // A string; encodings that are one string.
+            // Strings, and other types in encodings that are one string.
             (0 | 9 | 10 | 11 | 12 | 13 | 16 | 17 | 20, _) => self.skip_string(),
             // Lists and sets.
             (1 | 2 | 14, _) => {
                 let count = self.length()?;
                 self.strings(count)
             }
-            // Sorted sets: scores as text, and as doubles.
+            // Sorted sets: type 3 has the scores as text, and type 5 as doubles.
             (3, _) => self.each(|reader| {
                 reader.skip_string()?;
                 match reader.byte()? {
@@ -315,7 +316,7 @@ impl<R: Read> Reader<R> {
             }),
             // Hashes.
             (4, _) => self.each(|reader| reader.strings(2)),
-            // Lists whose nodes say what they are.
+            // Lists of nodes, each with its kind before it.
             (18, _) => self.each(|reader| {
                 reader.lengths(1)?;
                 reader.skip_string()
@@ -326,7 +327,8 @@ impl<R: Read> Reader<R> {
                 reader.strings(2)?;
                 reader.skip(8)
             }),
-            // Redis's hashes whose fields expire: the earliest time, and a time before each field; or one string.
+            // Redis's hashes whose fields expire. Both types begin with the earliest time. Then come either the fields,
+            // each with its time before it (24), or a single string (25).
             (24, false) => {
                 self.skip(8)?;
                 self.each(|reader| {
@@ -350,10 +352,12 @@ impl<R: Read> Reader<R> {
         (0..count).try_for_each(|_| skip(self))
     }
 
-    /// Skips a stream: entries, ids, and consumer groups. Type 19 has more ids, and type 21 has another timestamp.
+    /// Skips a stream: entries, ids, and consumer groups. Types 19 and 21 have more ids, and type 21 has a second
+    /// timestamp for each consumer.
     fn skip_stream(&mut self, kind: u8) -> anyhow::Result<()> {
         self.each(|reader| reader.strings(2))?;
-        // Its length and last id; then its first id, the last one deleted, and the number of all entries ever added.
+        // The stream's length and last id; in newer types also its first id, the highest id deleted, and the number of
+        // entries ever added.
         self.lengths(if kind >= 19 { 8 } else { 3 })?;
         self.each(|reader| {
             reader.skip_string()?;
@@ -435,7 +439,7 @@ impl<R: Read> Reader<R> {
 /// The fields of a module value, as the library reads them.
 struct Fields<'r, R> {
     reader: &'r mut Reader<R>,
-    /// An error below the fields: the file itself is damaged.
+    /// An error of the reader: the file itself is damaged or can't be read.
     failed: Option<anyhow::Error>,
 }
 
@@ -487,7 +491,7 @@ fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Fi
 mod tests {
     use super::*;
 
-    /// A file of these values, with its checksum.
+    /// An RDB file with this body, the end mark, and the checksum.
     fn file(magic: &[u8], body: &[&[u8]]) -> Vec<u8> {
         let mut bytes = [magic, &body.concat(), &[operation::END]].concat();
         bytes.extend(CRC.checksum(&bytes).to_le_bytes());
@@ -525,7 +529,7 @@ mod tests {
             b"\x07\x01k\x81AAAAAAAA\x01\x05\x02\x05\x03ffff\x04dddddddd\x05\x01s\x00",
         ];
         for body in bodies {
-            // After it, a key that is only found if exactly the right number of bytes was skipped.
+            // The next key is found only if exactly the right number of bytes was skipped.
             let bytes = file(b"REDIS0012", &[body, b"\xfc12345678\x00\x04last\x01v"]);
             assert_eq!(keys(&bytes).unwrap_or_else(|error| panic!("{body:?}: {error}")), 2);
         }
@@ -564,7 +568,7 @@ mod tests {
             assert!(keys(&damaged).is_err(), "{place}");
         }
         assert!(keys(&[bytes.as_slice(), b"x"].concat()).is_err());
-        // A server that writes no checksums leaves it 0.
+        // A server that is configured to write no checksum writes 0.
         let mut unchecked = bytes.clone();
         let end = bytes.len() - 8;
         unchecked[end..].fill(0);

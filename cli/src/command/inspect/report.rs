@@ -18,7 +18,7 @@ pub(super) struct Report {
     pub(super) keys: Option<u64>,
     /// Whether the file has a checksum.
     pub(super) checksum: bool,
-    /// Damage of the file itself.
+    /// What is damaged in the file itself.
     pub(super) error: Option<String>,
     pub(super) filters: Vec<Entry>,
 }
@@ -30,9 +30,9 @@ pub(super) struct Entry {
     pub(super) key: Option<String>,
     pub(super) key_type: Option<&'static str>,
     pub(super) expires_ms: Option<u64>,
-    /// Where it starts in the file.
+    /// Offset of the filter in the file.
     pub(super) at_byte: u64,
-    /// Damage of the filter.
+    /// What is damaged in the filter.
     pub(super) error: Option<String>,
     pub(super) filter: Option<FilterInfo>,
 }

@@ -18,11 +18,11 @@ pub(super) struct Answer {
     pub(super) blank: u64,
     /// Number of empty lines after the second offset.
     pub(super) open_blank: u64,
-    /// Items that the server accepted.
+    /// Number of items that the server accepted.
     pub(super) done: u64,
-    /// Items among them that were absent before.
+    /// Number of these items that were absent before.
     pub(super) new: u64,
-    /// Why the server refused items, and which of the items after `start` it added nevertheless.
+    /// Why the server refused items, and which of the items after `from` are in nevertheless.
     pub(super) refused: Option<(String, Taken)>,
 }
 
@@ -47,7 +47,7 @@ impl Account {
         self.state
     }
 
-    /// Takes an answer. Returns why the server refused a batch, once all batches before it have been answered.
+    /// Adds an answer. Returns why the server refused a batch, once all batches before it have been answered.
     pub(super) fn add(&mut self, answer: Answer) -> Option<anyhow::Error> {
         self.early.insert(answer.from, answer);
         while let Some(next) = self.early.remove(&self.state.offset) {

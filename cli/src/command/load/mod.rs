@@ -101,9 +101,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 /// The filter that the load fills, as it was found.
 struct Filling {
     kind: Kind,
-    /// Whether it counts every add, so that no add may be repeated.
+    /// Whether the filter counts every add, so that no add may be repeated.
     counts: bool,
-    /// Distinguishes it from a filter that replaces it; empty for a filter of another system.
+    /// Distinguishes the filter from one that replaces it; empty for a filter of another system.
     identity: String,
 }
 
@@ -122,7 +122,8 @@ impl Filling {
         Filling { kind, counts, identity: identity.clone().unwrap_or_default() }
     }
 
-    /// Refuses a load whose filter was replaced: the items that were sent before are not in it.
+    /// Fails if the filter was replaced or deleted during the load: the items that were sent before are not in the new
+    /// one.
     fn check(&self, options: &Options, connection: &mut Connection) -> anyhow::Result<()> {
         let key = options.key.as_bytes();
         let now = info::describe(connection, key)?.map(|filter| Filling::new(options, &filter));
@@ -219,20 +220,20 @@ impl<'o> Resumable<'o> {
         Ok(())
     }
 
-    /// Reads again what the earlier run has read. Returns the rest of its last batch, and a sample of the items that
-    /// are in.
+    /// Reads again what the earlier run has read. Returns the rest of that run's last batch, and a sample of the
+    /// batch's items that are in the filter.
     fn take_up(&mut self, items: &mut Items) -> anyhow::Result<(Option<Part>, Sample)> {
         let state = &mut self.file.state;
         let batch = items.again(&state.last)?;
         let Span { start, end, open, .. } = state.last;
-        // How many of its items are before the account's offset.
+        // Number of the batch's items before the account's offset.
         let sure = match state.offset {
             offset if offset == start => 0,
             offset if offset == end => batch.items,
             _ => batch.before_last.items,
         };
         if open.is_some_and(|open| open != batch.digest_of_last()) {
-            // The open item has grown: it is a different item now.
+            // The open item has grown, so it is a different item now.
             state.taken.truncate(batch.before_last.items.saturating_sub(sure));
         }
         let taken = [Taken::first(sure).flags(), state.taken.flags()].concat();
@@ -242,7 +243,7 @@ impl<'o> Resumable<'o> {
         Ok(((state.offset < end).then(|| Part::left(batch, from, &taken)), sample))
     }
 
-    /// Takes the account over, or creates it. The file is written before and after that. So an account that is missing
+    /// Takes over the account, or creates it. The file is written before and after that. So an account that is missing
     /// can be distinguished from one that never existed.
     fn begin(&mut self, connection: &mut Connection, sample: &Sample) -> anyhow::Result<OnServer> {
         let account = self.account.clone().context("the account was not looked for")?;
@@ -258,8 +259,8 @@ impl<'o> Resumable<'o> {
         Ok(account)
     }
 
-    /// Moves the account to the file. The file comes first, so that at any time one of the two says that all items are
-    /// in.
+    /// Moves the account from the server to the file. The file is written first, so at any time one of the two says
+    /// that all items are in.
     fn complete(
         &mut self,
         connection: &mut Connection,
@@ -270,7 +271,8 @@ impl<'o> Resumable<'o> {
         let Some(found) = account.find(connection)? else { return Err(account.gone().into()) };
         self.file.filter = found.filter;
         if target.counts {
-            // Deletes are counted from when the server loaded the filter. After a restart they would look like a loss.
+            // A server counts deletes since it loaded the filter. So after a restart, earlier deletes would look like a
+            // loss.
             self.file.filter.removed.clear();
             self.file.filter.then.clear();
         }
@@ -279,7 +281,7 @@ impl<'o> Resumable<'o> {
         account.remove(connection)
     }
 
-    /// Records how far the load got, for people to read.
+    /// Records in the file how far the load got, for people to read.
     fn note(&mut self, state: &State) -> anyhow::Result<()> {
         self.file.state.clone_from(state);
         self.file.write(self.path)
@@ -314,8 +316,8 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
     report.print(options.json).map(|()| Outcome::Done)
 }
 
-/// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns how many it read, and how
-/// many empty lines.
+/// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns the number of items, and
+/// the number of empty lines.
 pub(super) fn backfill(
     server: &Server,
     key: &[u8],
@@ -359,7 +361,7 @@ impl Load {
         let (to_account, answers) = mpsc::channel();
         let batches = Arc::new(Mutex::new(batches));
         let stop = interrupted.clone();
-        // Not joined: it may be blocked on a pipe that never delivers.
+        // This thread isn't joined, because it may be blocked on a pipe that never delivers.
         std::thread::spawn(move || read(first, items, limits, &to_send, &stop));
         std::thread::scope(|scope| {
             for _ in 0..workers {
@@ -396,7 +398,7 @@ impl Load {
 /// A batch, or the error that ended reading.
 type Read = anyhow::Result<Part>;
 
-/// Reads batches until the end, or until nobody receives them. The first is the rest of an earlier run's last batch.
+/// Reads batches until the end, or until nobody receives them. `first` is the rest of an earlier run's last batch.
 fn read(
     first: Option<Part>,
     mut items: Items,

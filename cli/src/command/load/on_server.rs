@@ -3,9 +3,9 @@
 //! So whatever happens between two steps (a killed program, a broken connection, a server that is killed, restored or
 //! replaced by its replica), the account says what is in the filter. Before each batch, a script checks that
 //!
-//! - the account is at the batch, so a batch that is sent twice, by any client, goes in once;
-//! - the filter is the one that was filled so far: it has the same identity, no fewer items than after the last batch,
-//!   and a sample of that batch, unless items were deleted or generations ended.
+//! - the account's position is that of the batch, so a batch that is sent twice, by any client, goes in once;
+//! - the filter is the one that was filled so far: it has the same identity and, unless items were deleted or
+//!   generations ended, no fewer items than after the last batch, among them a sample of that batch.
 
 use super::sample::Sample;
 use super::state::{Mark, State};
@@ -20,8 +20,9 @@ use redis::{Cmd, Value};
 use std::collections::HashMap;
 
 /// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`]; 2: the position
-/// that the account must have; 3: what deletes and rotations had removed from the filter when a sample of items was
-/// added; 4: the number of items in the sample; then these items. The script's own arguments come after them, as `arg`.
+/// that the account must have; 3: the filter's number of deletes and rotations when a sample of items was added; 4: the
+/// number of items in the sample; then these items. The script's own arguments come after the items, and are read with
+/// `arg`.
 const COMMON: &str = "\
 local function fields(flat)
   local map = {}
@@ -81,8 +82,9 @@ local function position()
 end
 ";
 
-/// Writes the account, at the start of a run. ARGV[2] is empty if there must be none. arg(1) to arg(3): the filter as
-/// recorded before, or nothing; then the fields and their values.
+/// Writes the account, at the start of a run. ARGV[2] is empty if there must be none yet. arg(1) to arg(3): the
+/// filter's recorded identity, number of items, and number of deletes and rotations, or empty strings; then the fields
+/// of the account and their values.
 const BEGIN: &str = "\
 local at, offset = position()
 if at ~= ARGV[2] then return {'elsewhere', offset or 0} end
@@ -96,10 +98,10 @@ redis.call('HSET', KEYS[2], 'identity', filter.identity, 'count', filter.count, 
 return {'taken', 0, ARGV[3]}
 ";
 
-/// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account afterwards; 3: which items after
-/// that are in; 4: the span of the batch; 5: 1 if some of its items went in before; 6: the number of the other items;
-/// 7: the number of empty lines; then the command, and its arguments after the key. Without a command, there is nothing
-/// to add.
+/// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account after the batch; 3: which items
+/// after this offset are in; 4: the span of the batch; 5: 1 if some of its items went in before; 6: the number of the
+/// other items; 7: the number of empty lines; then the command, and its arguments after the key. There is no command if
+/// there is nothing to add.
 const BATCH: &str = "\
 local at, offset = position()
 if not offset then return {'gone'} end
@@ -198,8 +200,8 @@ impl Kind {
 
 /// What a script replied, unless it was an error.
 pub(super) enum Outcome {
-    /// All items were added. `new` of them were absent before. `then` is what deletes and rotations had removed from
-    /// the filter by then.
+    /// All items were added. `new` of them were absent before. `then` is the filter's number of deletes and rotations
+    /// before that.
     Taken { new: u64, then: String },
     /// Some items were refused.
     Refused { why: String, taken: Taken, new: u64 },
@@ -209,7 +211,7 @@ pub(super) enum Outcome {
 pub(super) struct Step<'s> {
     /// The position that the account must have: an offset, and which items after it are in.
     pub(super) from: &'s (u64, Taken),
-    /// The position afterwards.
+    /// The position of the account after the batch.
     pub(super) to: &'s (u64, Taken),
     pub(super) last: Span,
     /// Whether some items of the batch went in before.
@@ -232,7 +234,7 @@ pub(super) struct OnServer {
 
 /// An account that was found on the server.
 pub(super) struct Found {
-    /// This includes the outcome of a batch that the server accepted only partly.
+    /// The state, including the outcome of a batch that the server accepted only partly.
     pub(super) state: State,
     pub(super) filter: Mark,
     position: String,
@@ -245,7 +247,7 @@ impl OnServer {
         OnServer { kind, filter: filter.to_vec(), key, in_order }
     }
 
-    /// Why the load can't continue without it.
+    /// The error if the account is missing: it says why the load can't continue.
     pub(super) fn gone(&self) -> Failure {
         Failure::Lost(format!(
             "the account of this load, {}, is no longer on the server: the database was emptied or restored from an \
@@ -255,7 +257,7 @@ impl OnServer {
         ))
     }
 
-    /// Reads the account.
+    /// Reads the account; `None` if there is none.
     pub(super) fn find(&self, connection: &mut Connection) -> anyhow::Result<Option<Found>> {
         let fields: HashMap<String, String> = redis::cmd("HGETALL").arg(&self.key).query(connection)?;
         if fields.is_empty() {
@@ -288,8 +290,8 @@ impl OnServer {
         }))
     }
 
-    /// Writes the account, over the one that was found, or as a new one. If `filter` is given, the filter must still be
-    /// that one, and have the sample.
+    /// Writes the account, over the one that was found, or as a new one. If `filter` is given, the key must still hold
+    /// that filter, and the filter must contain the items of `sample`.
     pub(super) fn write(
         &self,
         connection: &mut Connection,
@@ -309,8 +311,7 @@ impl OnServer {
         self.run(connection, &command).map(drop)
     }
 
-    /// Adds a batch. After an error of the connection, it is unknown whether the server executed it; the account says
-    /// so.
+    /// Adds a batch. After an error of the connection, only the account says whether the server added the batch.
     pub(super) fn add(
         &self,
         connection: &mut Connection,
@@ -371,7 +372,8 @@ impl OnServer {
     }
 }
 
-/// Refuses a load whose account an older version left on the server, under a key of the filter's hash tag.
+/// Fails if an older version left the account of a load of this filter on the server. The key of such an account is the
+/// same for all filters with the same hash tag.
 pub(super) fn refuse_older(connection: &mut Connection, filter: &[u8]) -> anyhow::Result<()> {
     #[derive(serde::Deserialize)]
     struct Older {

@@ -65,11 +65,11 @@ pub(crate) struct Options {
     pub(super) server: Server,
 }
 
-/// Items of a command.
+/// Default number of items per command.
 pub(super) const BATCH: u64 = 32_768;
 
-/// Items in one script call. The server serves no other client until the script ends, and adding an item to a counting
-/// filter takes 13 µs if the filter's pages have never been touched.
+/// Default number of items per call of a script. The server serves no other client until the script ends, and adding an
+/// item to a counting filter takes 13 µs if the filter's pages have never been touched.
 const BATCH_OF_SCRIPT: u64 = 256;
 
 impl Options {

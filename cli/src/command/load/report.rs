@@ -9,7 +9,7 @@ use std::io::Write;
 pub(super) struct Report {
     pub(super) key: String,
     pub(super) items_read: u64,
-    /// Items that were absent before; `None` for a backfill, where the server doesn't report them.
+    /// Items that were absent before; `None` with --rebuild, where the server doesn't report them.
     pub(super) items_new: Option<u64>,
     pub(super) blank_lines: u64,
     pub(super) input_bytes: u64,

@@ -5,23 +5,23 @@
 
 use crate::input::items_of;
 
-/// Number of items in a sample: a filter without them that says yes to 5% of all items says yes to all of them in 1 of
-/// 10^20 cases.
+/// Maximum number of items in a sample. If a filter with an error rate of 5% has none of 16 items, it says yes to all
+/// of them in less than 1 of 10^20 cases.
 const ITEMS: usize = 16;
-/// Maximum bytes of an item of a sample, which is sent with each batch.
+/// Maximum length in bytes of an item in a sample. A sample is sent with each batch.
 const ITEM_BYTES: usize = 4096;
 
 /// Items that must be in the filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) items: Vec<Vec<u8>>,
-    /// What deletes and rotations had removed from the filter when these items were added.
+    /// The filter's number of deletes and rotations before these items were added.
     pub(super) then: String,
 }
 
 impl Sample {
-    /// Selects some of the items whose flag is set, from all over the batch, because its ends may contain one item many
-    /// times.
+    /// Selects some of the items whose flag is set. They come from all over the batch, because its ends may contain one
+    /// item many times.
     pub(super) fn of(blob: &[u8], taken: &[bool], then: String) -> Sample {
         let step = taken.iter().filter(|is_in| **is_in).count().div_ceil(ITEMS).max(1);
         let items = items_of(blob).zip(taken).filter(|(_, is_in)| **is_in).step_by(step);

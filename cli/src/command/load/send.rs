@@ -10,21 +10,21 @@ use crate::server::connection::{Connection, Server};
 use crate::server::reply::unexpected;
 use redis::{RedisError, Value};
 
-/// Maximum items of a command with one argument per item: a script can pass on fewer than 8000.
+/// Maximum number of items in a command with one argument per item. A script can pass on fewer than 8000 arguments.
 const MOST_ARGUMENTS: u64 = 4096;
 
-/// A batch, without those of its items that an earlier run has added.
+/// A batch without the items that an earlier run has added.
 pub(super) struct Part {
     batch: Batch,
-    /// Whether an earlier run has added some of its items.
+    /// Whether an earlier run has added some of the batch's items.
     is_rest: bool,
     /// The position of the account: an offset, and which items after it are in.
     from: (u64, Taken),
-    /// The position after the batch was added. An open item may grow, so the account stays before it.
+    /// The position after the batch was added. An open item may grow, so the offset stays before it.
     to: (u64, Taken),
-    /// Empty lines between the two offsets.
+    /// Number of empty lines between the two offsets.
     blank: u64,
-    /// Empty lines after the second.
+    /// Number of empty lines after the second offset.
     open_blank: u64,
 }
 
@@ -34,7 +34,7 @@ impl Part {
         Part::left(batch, from, &[])
     }
 
-    /// The rest of a batch, given which of its items are in.
+    /// The rest of a batch; `taken` says which of its items are in.
     pub(super) fn left(mut batch: Batch, from: (u64, Taken), taken: &[bool]) -> Part {
         let before = batch.before_last;
         let counted = if from.0 > batch.span.start { before.blank } else { 0 };
@@ -62,7 +62,7 @@ impl Sender {
         Sender { server, key: key.to_vec(), kind, account: None }
     }
 
-    /// The same, keeping an account.
+    /// Makes the sender keep this account on the server.
     pub(super) fn with_account(self, account: OnServer) -> Sender {
         Sender { account: Some(account), ..self }
     }
@@ -71,13 +71,14 @@ impl Sender {
         self.server.connect()
     }
 
-    /// Maximum items per command.
+    /// Maximum number of items per command; `wanted` is the user's maximum.
     pub(super) fn most_items(&self, wanted: u64) -> u64 {
         if self.kind == Kind::Cuckoo { wanted.min(MOST_ARGUMENTS) } else { wanted }
     }
 
-    /// Sends a batch. After an error of the connection, it is unknown whether the server added it. The filter must
-    /// contain the sample of the previous batch, which is then replaced by a sample of this one.
+    /// Sends a batch. After an error of the connection, it is unknown whether the server added it. If there is an
+    /// account, the filter must contain the sample of the previous batch, which is then replaced by a sample of this
+    /// one.
     pub(super) fn send(
         &self,
         connection: &mut Connection,
@@ -139,7 +140,7 @@ impl Sender {
         }
     }
 
-    /// Reads the reply that the command must give.
+    /// Reads the reply to the command `name`. A reply that the command never gives is an error.
     fn outcome(&self, name: &str, reply: &Value, items: u64) -> anyhow::Result<Outcome> {
         let outcome = match (self.kind, reply) {
             (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(taken_all),
@@ -178,8 +179,8 @@ fn is_in(answer: &Value) -> Option<bool> {
 }
 
 /// How many items of the batch the server added before it refused one: `…; 3 of 5 items went in`, or `…; 3 items went
-/// in` if it hasn't counted a large batch. `None` if it refused
-/// the whole command or the connection broke; then the error ends the load.
+/// in` if it hasn't counted a large batch. `None` if it refused the whole command or the connection broke; then the
+/// error ends the load.
 fn taken(error: &RedisError) -> Option<u64> {
     let text = error.to_string();
     let (before, _) = text.split_once(" items went in")?;

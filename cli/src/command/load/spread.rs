@@ -1,5 +1,5 @@
-//! A load into one filter that is spread over the nodes of a cluster. It keeps no account: items of a Bloom filter of
-//! bits may be added again, so a load that has stopped is started again from its beginning.
+//! A load into one filter that is spread over the nodes of a cluster. It keeps no account: adding an item to a Bloom
+//! filter of bits again changes nothing. So a load that has stopped is started again from its beginning.
 
 use super::options::{BATCH, Options};
 use super::report::Report;
@@ -16,10 +16,10 @@ use anyhow::Context;
 use redis::Value;
 use std::time::Instant;
 
-/// Bytes of a command for each part.
+/// Number of bytes in a batch for each part.
 const PART_BYTES: usize = 1 << 16;
 
-/// Number of parts that a batch has enough bytes for.
+/// Maximum number of parts for which [`PART_BYTES`] are added to the size of a batch.
 const MOST_FULL: usize = 64;
 
 /// Loads the items into the parts, and reports how many.

@@ -18,13 +18,13 @@ pub(super) struct State {
     pub(super) taken: Taken,
     /// The last batch before `offset`, or the one after it that went in partly.
     pub(super) last: Span,
-    /// Items added so far.
+    /// Number of items added so far.
     pub(super) items: u64,
     /// The number of these items that were absent before.
     pub(super) new: u64,
-    /// Empty lines skipped so far.
+    /// Number of empty lines skipped so far.
     pub(super) blank: u64,
-    /// Empty lines after `offset`: one without a line end, or none.
+    /// Number of empty lines after `offset`: 1 if the input ends with an empty line without a line end, else 0.
     #[serde(skip)]
     pub(super) open_blank: u64,
 }
@@ -34,11 +34,11 @@ pub(super) struct State {
 pub(super) struct Mark {
     /// Empty for a filter of another system.
     pub(super) identity: String,
-    /// Items in it.
+    /// Number of items in the filter.
     pub(super) count: u64,
-    /// What deletes and rotations have removed from it. Empty if that isn't known.
+    /// Number of deletes and rotations, which remove items from the filter. Empty if it isn't known.
     pub(super) removed: String,
-    /// The same, when the last batch before the account's offset went in.
+    /// Value of `removed` before the batch [`State::last`] was added.
     pub(super) then: String,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stage {
-    /// Nowhere yet, or on the server: no items have been sent.
+    /// Not written yet, or just written to the server. No items have been sent.
     New,
     /// On the server.
     Begun,
@@ -68,7 +68,7 @@ pub(super) struct File {
     /// As of the end of the last run.
     #[serde(flatten)]
     pub(super) state: State,
-    /// As of the end of a complete load.
+    /// As of the end of a complete load; not used before that.
     pub(super) filter: Mark,
 }
 
@@ -108,7 +108,7 @@ impl File {
         file::keep(account, path, true)
     }
 
-    /// Refuses the account of another load.
+    /// Fails if this file is of a load into another key, or of items in another form.
     pub(super) fn is_of(&self, other: &File) -> Result<(), Failure> {
         for (what, mine, theirs) in
             [("key", &self.key, &other.key), ("form of the items", &self.form, &other.form)]

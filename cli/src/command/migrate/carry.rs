@@ -14,51 +14,53 @@ use anyhow::Context;
 use redis::Value;
 use std::collections::BTreeMap;
 
-/// How far apart two readings of one time to live may be, in milliseconds.
+/// How far apart the expiry times of equal filters may be at the source and the target, in milliseconds.
 const CLOCK_MS: u64 = 1000;
 
-/// Bytes of the longest argument that a server accepts by default; used if a server doesn't tell its limit.
+/// Bytes of the longest argument that a server accepts by default; used if a server doesn't disclose its limit.
 const DEFAULT_BULK: u64 = 512 << 20;
 
-/// What a payload may contain besides the filter.
+/// Maximum number of bytes in a payload besides the filter.
 const ENVELOPE: u64 = 1 << 20;
 
-/// What may be done.
+/// How filters are copied.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
-    /// Filters at the target that differ are overwritten.
+    /// Whether filters at the target that differ are overwritten.
     pub(super) replace: bool,
-    /// Filters of this many bytes or more travel in pieces.
+    /// Filters of this many bytes or more are copied in pieces.
     pub(super) pieces_from: u64,
 }
 
-/// From a source to a target.
+/// A migration from a source to a target.
 pub(super) struct Migration {
     pub(super) source: Side,
     pub(super) target: Side,
     rules: Rules,
-    /// Whether both sides can dump Bloom filters, and cuckoo filters, in pieces. valkey-bloom can't.
+    /// Whether the source can dump Bloom filters in pieces, and whether it can dump cuckoo filters in pieces.
+    /// valkey-bloom can't.
     in_pieces: [bool; 2],
-    /// Bytes that the target accepts as one argument.
+    /// Maximum size in bytes of a filter that the target accepts as one argument.
     longest: u64,
     /// An RDB version that the target reads.
     version: u16,
-    /// What this run has copied: the bytes of each key.
+    /// The keys that this run has copied, with their bytes.
     pub(super) copied: BTreeMap<Vec<u8>, u64>,
-    /// Why a key isn't at the target, or not correctly.
+    /// Keys that are missing or wrong at the target, with the reason.
     pub(super) failed: BTreeMap<Vec<u8>, String>,
 }
 
 /// What a round did.
 #[derive(Default)]
 pub(super) struct Round {
-    /// Keys that were copied, or may be copied the next time.
+    /// Number of keys that were copied, or that failed but may be copied in the next round.
     pub(super) unsettled: u64,
     pub(super) is_interrupted: bool,
 }
 
 impl Migration {
-    /// Finds out what the two sides can do. If the target will be written to, writes a key to it.
+    /// Finds out what the two sides can do. If the target will be written to, also writes a temporary key to it, to
+    /// learn its RDB version.
     pub(super) fn new(
         mut source: Side,
         mut target: Side,
@@ -85,7 +87,7 @@ impl Migration {
         })
     }
 
-    /// One round. `done` is called for each key that has been visited, with the bytes of all of them so far.
+    /// Runs one round. After each key, calls `done` with the total bytes of the keys visited so far.
     pub(super) fn round(
         &mut self,
         keys: &[Key],
@@ -105,7 +107,7 @@ impl Migration {
                 Ok(copied) => round.unsettled += u64::from(copied),
                 Err(Failed::Run(error)) => return Err(error),
                 Err(Failed::Filter(why) | Failed::ThisTime(why)) if !may_copy => {
-                    // The refusal is more informative than the fact that the key is missing.
+                    // The refusal in an earlier round says more than that the key is missing.
                     let why = earlier.get(&key.name).cloned().unwrap_or(why);
                     self.failed.insert(key.name.clone(), why);
                 }
@@ -153,7 +155,7 @@ impl Migration {
         Ok(is_copied)
     }
 
-    /// What differs between the two sides.
+    /// What differs between the two sides; `None` if the filter is equal on both.
     pub(super) fn difference(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let held: String = self.target.of_key("TYPE", &key.name)?;
         let key_type = KeyType::ALL.into_iter().find(|known| known.name() == held);
@@ -177,8 +179,8 @@ impl Migration {
         Ok(None)
     }
 
-    /// The difference between the fields of INFO that both sides have. Size is left out: it is memory, which differs by
-    /// implementation.
+    /// The first field of BF.INFO or CF.INFO that both sides have and that differs. Size is left out: it is memory,
+    /// which differs by implementation.
     pub(super) fn different_field(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let (here, there) = (self.source.info(key)?, self.target.info(key)?);
         Ok(here.into_iter().filter(|(name, _)| text(name) != "Size").find_map(|(name, here)| {
@@ -191,7 +193,8 @@ impl Migration {
         }))
     }
 
-    /// Copies with the better method or, if that fails, with the other one. Returns false if the key is gone.
+    /// Copies with the better method or, if that fails, with the other one. Returns false if the key is gone, or after
+    /// an interruption.
     fn copy(&mut self, key: &Key, replace: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let pieces_first = key.bytes >= self.rules.pieces_from;
         let mut refusals: Vec<String> = Vec::new();
@@ -212,7 +215,7 @@ impl Migration {
         Err(Failed::ThisTime(format!("could not be copied: {}", refusals.join("; "))))
     }
 
-    /// By DUMP and RESTORE.
+    /// Copies by DUMP and RESTORE. Returns false if the key is gone.
     fn copy_whole(&mut self, key: &Key, replace: bool) -> Result<bool, Failed> {
         if key.bytes > self.longest {
             let size = output::bytes(key.bytes);
@@ -235,7 +238,8 @@ impl Migration {
         Ok(true)
     }
 
-    /// By SCANDUMP and LOADCHUNK, under another name until it is complete.
+    /// Copies by SCANDUMP and LOADCHUNK, to a key with another name until the copy is complete. Returns false after an
+    /// interruption.
     fn copy_in_pieces(
         &mut self,
         key: &Key,
@@ -280,7 +284,7 @@ impl Migration {
         Ok(true)
     }
 
-    /// Checks that both sides report the same numbers and give the same answers. Returns how many answers are yes.
+    /// Checks that both sides give the same answers for these items. Returns how many answers are yes.
     pub(super) fn check(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<u64, Failed> {
         let (here, there) = (self.source.answers(key, items)?, self.target.answers(key, items)?);
         let wrong: Vec<usize> = (0..items.len()).filter(|&item| here.get(item) != there.get(item)).collect();
@@ -296,14 +300,15 @@ impl Migration {
     }
 }
 
-/// Many users have no permission to query it.
+/// The size of the longest filter that the target accepts as one argument. Many users have no permission to query the
+/// limit.
 fn longest_argument(target: &mut Side) -> u64 {
     let limit: Option<(String, u64)> =
         target.ask(redis::cmd("CONFIG").arg("GET").arg("proto-max-bulk-len")).ok();
     limit.map_or(DEFAULT_BULK, |(_, bytes)| bytes).saturating_sub(ENVELOPE)
 }
 
-/// A server can read the RDB version that it writes.
+/// An RDB version that the target reads: the one that it writes.
 fn version_of(target: &mut Side) -> anyhow::Result<u16> {
     let probe = temporary_key(b"migrate", "probe")?;
     let mut read = || {

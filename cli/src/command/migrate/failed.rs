@@ -1,4 +1,4 @@
-//! Why a filter isn't at the target, or may not be.
+//! Failures of a migration.
 
 use redis::RedisError;
 

@@ -59,11 +59,11 @@ pub(crate) struct Options {
     #[arg(long)]
     replace: bool,
 
-    /// How often to copy a filter that clients keep changing, before it counts as a failure
+    /// How many times to copy a filter that clients keep changing before it counts as a failure
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Copy filters of this size and more in pieces of at most 16 MiB; a smaller filter is copied whole, while each
+    /// Copy filters of this size or more in pieces of at most 16 MiB; a smaller filter is copied whole, while each
     /// server does nothing else
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pieces_from: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Options {
 /// Number of items in one query.
 const BATCH: usize = 1000;
 
-/// The outcome for the filters.
+/// The outcome of the migration.
 #[derive(Default, Serialize)]
 struct Report {
     copied: usize,
@@ -215,9 +215,9 @@ fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow
     Ok(report)
 }
 
-/// Passes the items to test to `ask`, until it returns false.
+/// Calls `ask` with batches of the items to test, until it returns false.
 ///
-/// The random ones are almost certainly absent: they show that both sides have the same bits.
+/// The random items are almost certainly absent. If the answers are the same, both sides have the same bits.
 fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
     let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
     let first = u128::from(random);

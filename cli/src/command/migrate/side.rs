@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The commands for a filter.
+/// The kind of a filter, which decides whether its commands are BF.* or CF.*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Family {
     Bloom,
@@ -19,7 +19,7 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// The name of one of its commands.
+    /// The name of the command with this verb, such as `BF.INFO` for `INFO`.
     pub(super) fn command(self, verb: &str) -> String {
         match self {
             Family::Bloom => format!("BF.{verb}"),
@@ -33,7 +33,7 @@ impl Family {
 pub(super) struct Key {
     pub(super) name: Vec<u8>,
     pub(super) family: Family,
-    /// The memory that it needs at the source.
+    /// Bytes of memory that the filter needs at the source.
     pub(super) bytes: u64,
 }
 
@@ -56,11 +56,12 @@ impl fmt::Display for Side {
     }
 }
 
-/// Bytes before the cells in a chunk of Bloomery's. They identify the filter, and so differ between servers.
+/// Number of bytes before the cells in a chunk of Bloomery's format. They identify the filter, and so differ between
+/// servers.
 const CHUNK_PREFIX: usize = 20;
 
 impl Side {
-    /// Connects.
+    /// Connects, and checks that the server answers.
     pub(super) fn connect(role: &'static str, server: &Server) -> anyhow::Result<Side> {
         let address = server.address()?.addr().to_string();
         let connection = server.connect().with_context(|| format!("the {role}"))?;
@@ -73,7 +74,7 @@ impl Side {
         command.query(&mut self.connection)
     }
 
-    /// A command whose only argument is the key.
+    /// Sends a command whose only argument is the key.
     pub(super) fn of_key<T: FromRedisValue>(&mut self, command: &str, key: &[u8]) -> RedisResult<T> {
         self.ask(redis::cmd(command).arg(key))
     }
@@ -105,7 +106,7 @@ impl Side {
         Ok(filters)
     }
 
-    /// The family of a filter; `None` if the key is gone. Keys of Bloomery's type may hold either.
+    /// The family of a filter; `None` if the key is gone. Keys of Bloomery's type may hold filters of either family.
     pub(super) fn family(&mut self, name: &[u8], key_type: KeyType) -> RedisResult<Option<Family>> {
         match key_type {
             KeyType::RedisBloom | KeyType::ValkeyBloom => Ok(Some(Family::Bloom)),
@@ -123,7 +124,7 @@ impl Side {
         self.of_key("EXISTS", name)
     }
 
-    /// The fields of INFO.
+    /// The fields of BF.INFO or CF.INFO.
     pub(super) fn info(&mut self, key: &Key) -> RedisResult<Vec<(Value, Value)>> {
         let fields: Vec<Value> = self.of_key(&key.family.command("INFO"), &key.name)?;
         Ok(fields.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
@@ -145,7 +146,7 @@ impl Side {
         Ok((iterator != 0).then_some(Piece { iterator, bytes }))
     }
 
-    /// A hash of all its bits, however the pieces are cut. The header isn't included.
+    /// A hash of all bits of the filter, which doesn't depend on where the pieces are cut. The header isn't included.
     pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
         let mut digest = Xxh3::new();
         let Some(Piece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };
@@ -158,7 +159,7 @@ impl Side {
         Ok(digest.digest128())
     }
 
-    /// Whether the filter has each of the items.
+    /// For each of the items, whether the filter has it.
     pub(super) fn answers(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<Vec<bool>, Failed> {
         let mut command = redis::cmd(&key.family.command("MEXISTS"));
         match self.ask(command.arg(&key.name).arg(items)) {

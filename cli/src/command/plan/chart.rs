@@ -87,7 +87,7 @@ fn draw_on(
             let (x, y) = at(point);
             area.draw(&Circle::new((x, y), 5, colour.filled()))?;
             let style = ("sans-serif", 14).into_font().color(colour).pos(Pos::new(side, VPos::Bottom));
-            // The lines rise to the right, so names there are higher.
+            // The lines rise to the right, so a name to the right of its point is drawn higher, clear of the line.
             let (across, up) = if matches!(side, HPos::Left) { (2, 20) } else { (-6, 6) };
             area.draw_text(&line.name, &style, (x + across, y - up))?;
         }

@@ -19,7 +19,7 @@ pub(super) fn print(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Indented.
+/// Renders the rows as a table, indented.
 fn table(rows: Rows) -> String {
     let mut table = Table::new(rows.columns);
     rows.rows.into_iter().for_each(|row| table.row(row));

@@ -12,7 +12,7 @@ use redis::ErrorKind;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Asks the servers.
+/// Asks the servers, and keeps what the next query needs.
 pub(super) struct Collector {
     server: Server,
     pattern: String,

@@ -10,11 +10,11 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Table, TableState, Wrap};
 
-/// Width of the bar that shows how full a filter is, in cells.
+/// Width of the bar that shows how full a filter is, in columns of the terminal.
 const BAR: usize = 8;
 
-/// From this fill on, the bar is yellow: a fixed filter is nearly full, and others will grow or exceed their error
-/// rate.
+/// How full a filter is when its bar becomes yellow. A fixed filter is then nearly full, and others will soon grow or
+/// exceed their error rate.
 const NEARLY_FULL: f64 = 0.9;
 
 /// Background of the selected row: a dark grey of the 256 colours, on which all others are legible.
@@ -39,7 +39,7 @@ pub(super) struct View {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Showing {
     Table,
-    /// All that is known of the selected filter.
+    /// All that is known about the selected filter.
     Detail,
     /// The keys and what they do.
     Help,
@@ -77,7 +77,7 @@ impl View {
         self.error = Some(error);
     }
 
-    /// Handles a key; `false` ends the program.
+    /// Handles a key press; returns false if the program is to end.
     pub(super) fn press(&mut self, key: KeyCode) -> bool {
         if self.typing {
             self.type_key(key);
@@ -227,7 +227,7 @@ impl View {
             Cell::from(if COLUMNS[index].1 { text.alignment(Alignment::Right) } else { text })
         };
         let header = TableRow::new(columns.iter().map(|(index, _)| {
-            // Keys are indented by the mark of their row.
+            // Keys are indented by the width of the mark before them.
             let name = COLUMNS[*index].0;
             let name = if *index == 0 { format!("{:MARK$}{name}", "") } else { name.to_owned() };
             aligned(*index, Line::from(name).bold())
@@ -298,13 +298,13 @@ const KEYS: [(&str, &str); 10] = [
 /// Width of the gap between two columns.
 const SPACE: u16 = 2;
 
-/// Columns of the mark before a key that has advice.
+/// Width of the mark before the key of a filter for which there is advice.
 const MARK: usize = 2;
 
-/// Columns of ` 9999%` after a bar.
+/// Width of ` >9999%` after a bar.
 const PERCENT: usize = 7;
 
-/// Minimum number of columns for a key.
+/// Minimum width of a key.
 const KEY: u16 = 16;
 
 /// The columns by importance, with their widths: a narrow terminal shows the first ones.
@@ -442,7 +442,7 @@ mod tests {
         assert!(!view.press(KeyCode::Char('q')));
     }
 
-    /// At any width, whatever is shown is shown completely; what doesn't fit is left out.
+    /// At any width, columns that fit are shown completely, and the others are left out.
     #[test]
     fn a_narrow_screen_has_fewer_columns_and_none_is_cut() {
         let mut widest =

@@ -1,6 +1,6 @@
 //! `bloomery top`: shows the filters of a server in a terminal, live.
 //!
-//! A thread asks the server and the terminal shows its latest reply, so a slow server never delays a key press.
+//! A thread asks the server, and the terminal shows the latest reply. So a slow server never delays a key press.
 
 mod collect;
 mod frame;
@@ -82,7 +82,7 @@ impl Options {
     }
 }
 
-/// The size of a terminal: `80x24`.
+/// Parses the size of a terminal, such as `80x24`.
 fn parse_size(text: &str) -> Result<(u16, u16), String> {
     let size =
         text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));

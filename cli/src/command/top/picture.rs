@@ -8,7 +8,7 @@ use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 use std::fmt::Write;
 
-/// Pixels of a cell.
+/// Width and height of a cell, in pixels.
 const CELL: (f32, f32) = (8.4, 18.0);
 
 const BACKGROUND: &str = "#1c1f26";

@@ -63,7 +63,7 @@ pub(super) struct Snapshot {
 /// One filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Row {
-    /// The node that has it.
+    /// The node that has the filter.
     pub(super) server: String,
     pub(super) key: String,
     /// Tests per second; `None` in the first snapshot.
@@ -78,7 +78,7 @@ impl Row {
         self.info.full()
     }
 
-    /// The error rate at the present fill divided by the promise.
+    /// The error rate at the present fill divided by the promised one.
     pub(super) fn error_ratio(&self) -> f64 {
         match (self.info.error_rate_now, self.info.error_rate) {
             (Some(now), Some(promised)) if promised > 0.0 => now / promised,
@@ -96,7 +96,7 @@ impl Row {
 }
 
 impl Snapshot {
-    /// Sorts the filters, and those that compare equal by name, so that rows don't jump.
+    /// Sorts the filters. Filters that compare equal are sorted by name, so that rows don't jump.
     pub(super) fn sort(&mut self, Order { by, reversed }: Order) {
         let measure = |row: &Row| match by {
             Sort::Memory => row.info.bytes() as f64,

@@ -20,7 +20,7 @@ pub(super) const COLUMNS: [(&str, bool); 11] = [
     ("MEMORY", true),
 ];
 
-/// Columns of a key's name: rows are as wide as the longest of them.
+/// Maximum width of a key's name in titles, and in plain text, where rows are as wide as the longest name.
 const NAME: usize = 48;
 
 /// The name of the key, cut to [`NAME`] columns.
@@ -28,13 +28,13 @@ pub(super) fn name(row: &Row) -> Cow<'_, str> {
     shorten(&row.key, NAME)
 }
 
-/// The cells of a row, for text of any width.
+/// The cells of a row, with numbers in full.
 pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
     written(row, name(row).into_owned(), count, percent)
 }
 
-/// The same cells in few columns: `1.23M`, `0.597%`. They fit into [`frame`](super::frame)'s widths whatever the
-/// numbers.
+/// The cells of a row, with short numbers: `1.23M`, `0.597%`. Whatever the numbers, they fit into the widths in
+/// [`frame`](super::frame).
 pub(super) fn compact(row: &Row) -> [String; COLUMNS.len()] {
     written(row, row.key.clone(), brief, brief_percent)
 }
@@ -68,7 +68,7 @@ fn written(
     ]
 }
 
-/// A number with three digits and a unit, in at most 5 columns below 10^18.
+/// A number with three digits and a unit, in at most 5 columns.
 fn brief(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     let (mut value, mut unit) = (number as f64, 0);
@@ -85,13 +85,13 @@ fn brief(number: u64) -> String {
     format!("{value:.decimals$}{}", UNITS[unit])
 }
 
-/// A fraction in percent in at most 8 columns.
+/// A fraction in percent, in at most 8 columns.
 fn brief_percent(fraction: f64) -> String {
     let text = percent(fraction);
     if text.len() <= 7 { text } else { format!("{:.1e}%", fraction * 100.0) }
 }
 
-/// Everything known of a filter, one line per field.
+/// Everything that is known about a filter, as lines of text.
 pub(super) fn detail(row: &Row) -> Vec<String> {
     [vec![format!("server                {}", row.server)], lines(&row.info)].concat()
 }
