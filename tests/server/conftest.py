@@ -36,7 +36,7 @@ def pytest_addoption(parser):
 
 
 def chosen(config):
-    """The servers to use."""
+    """The servers of the matrix that `--server` names, or all of them without this option."""
     specs = matrix()
     names = config.getoption("--server") or [spec.name for spec in specs]
     if unknown := set(names) - {spec.name for spec in specs}:

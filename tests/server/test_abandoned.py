@@ -71,7 +71,7 @@ def test_clients_that_send_much_and_close(slow):
 
 @EVERY_SERVER
 def test_clients_that_are_killed(slow):
-    """The client whose job is running and clients whose jobs are queued are killed. The other one gets its answer."""
+    """Kills the client whose job is running and the clients whose jobs come next. The last client gets its answer."""
     with slow.client() as client:
         client.execute_command("BF.ADD", "fast", b"\0")
         running = send(slow, bulk_test(bytes(LARGE)))

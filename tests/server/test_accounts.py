@@ -60,7 +60,7 @@ def settled(client) -> int:
     return now
 
 
-# Ways to delete a filter.
+# Ways to delete, replace or clear the filter f.
 LEAVES = {
     "deleted": lambda client: client.delete("f"),
     "unlinked": lambda client: client.unlink("f"),
@@ -107,8 +107,8 @@ def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", ["equal", "test"])
 def test_queued_work_costs_nobody_keys(one_worker, kind):
-    """Deletes filters while commands that read them wait. The memory kept for these filters never exceeds the limit for
-    waiting commands."""
+    """Deletes filters while commands that read them wait. When the memory kept for these filters exceeds the limit for
+    waiting commands, commands are given up, and no other key is evicted."""
     server = one_worker(maxmemory="400mb", **{"maxmemory-policy": "allkeys-lru"})
     with server.client() as client, Busy(server):
         pipe = client.pipeline(transaction=False)
@@ -199,7 +199,8 @@ WITHOUT_NEED = {
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", WITHOUT_NEED)
 def test_a_command_evicts_no_keys_without_need(new_server, kind):
-    """Keys aren't evicted for a copy while another client writes, because the filter itself might be evicted."""
+    """While the command works, another client's writes must not evict keys to make room for its copy, because one of
+    these keys might be the filter itself."""
     server = new_server(config={"maxmemory-policy": "allkeys-lru"})
     make, command, room = WITHOUT_NEED[kind]
     with server.client() as client:

@@ -8,7 +8,8 @@ from kit.commands import COMMANDS, Command
 
 pytestmark = pytest.mark.every_server("flags, keys, categories and permissions of commands are checked by the server")
 
-# All arguments of these commands are keys. A user who changes the first key needs permission to read the others.
+# All arguments of these commands are keys, except blobs. For a command that changes the first key, the user needs
+# permission to read the others.
 SEVERAL = ["BF.MERGE", "BF.INTERSECT", "BF.EQUAL"]
 # One import from {1} into {0} for each format that reads source keys, in upper and lower case.
 IMPORTS = [
@@ -17,7 +18,7 @@ IMPORTS = [
     ["BF.IMPORT", "{0}:key", "REDISSON", "{1}:source", "{1}:config"],
     ["bf.import", "{0}:key", "redisson", "{1}:source", "{1}:config", "codec", "json"],
 ]
-ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # in a reply of COMMAND INFO
+ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # indices in a reply of COMMAND INFO
 
 
 def has_module_categories(spec) -> bool:
@@ -36,7 +37,7 @@ def client(server):
 @pytest.fixture
 def described(client) -> dict[Command, list]:
     """What COMMAND INFO says about each command."""
-    # Sent as one word: redis-py splits "COMMAND", but not "COMMAND INFO".
+    # Sent as one word, because redis-py parses the replies of "COMMAND" in its own way.
     replies = client.execute_command("COMMAND INFO", *(command.name for command in COMMANDS))
     return dict(zip(COMMANDS, replies, strict=True))
 
@@ -190,7 +191,7 @@ def test_a_command_can_be_granted_by_its_name(client):
 
 
 def test_what_is_not_permitted_is_not_done(client, server):
-    """Checks this on the reader's own connection, not only with DRYRUN."""
+    """Sends the commands on the reader's own connection, because DRYRUN doesn't run them."""
     client.execute_command("BF.RESERVE", "bloom", "0.01", "100", "COUNTING")
     client.execute_command("CF.RESERVE", "cuckoo", "100")
     client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")

@@ -203,7 +203,7 @@ def test_replies(server):
 
 @EVERY_SERVER
 def test_every_key_is_declared(server):
-    # Sent as one word: redis-py parses the replies of "COMMAND" in its own way.
+    # Sent as one word, because redis-py parses the replies of "COMMAND" in its own way.
     with server.client(decode_responses=True) as client:
         for words, flags in [
             (["BF.MERGE", "d", "a", "b", "c"], [["RW", "insert"], *[["RO", "access"]] * 3]),

@@ -1,8 +1,8 @@
 """Commands that run in the background, off the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on
 large filters. Meanwhile other clients are served, writes to the keys wait, and the result is the same as in MULTI.
 
-Whatever must happen during a command happens while the only worker is busy with another job, so no test depends on
-timing.
+To make something happen during a command, most tests keep the only worker busy with another job. So they don't depend
+on timing.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class Busy:
         self.control.close()
 
     def send(self, *words, **options):
-        """Sends a command that will wait. The object returned waits for its reply."""
+        """Sends a command that will wait. Calling the returned object waits for the reply."""
         return self.send_all([words], **options)[0]
 
     def send_all(self, commands, waits=True, **options):
@@ -92,7 +92,7 @@ class Busy:
 
 
     def shut_down(self):
-        """Releases the worker after the server has begun to shut down, because the server waits for its workers."""
+        """Shuts the server down. Releases the worker once this has begun, because the server waits for its workers."""
         with self.server.client() as client:
             connection = client.connection_pool.get_connection()
             connection.send_command("SHUTDOWN", "NOSAVE")
@@ -101,7 +101,7 @@ class Busy:
 
 
 class Replies:
-    """The replies to commands that were sent in one packet. Each call returns one reply, with an error as text."""
+    """Sends commands in one packet. Each call returns the next reply, or the text of an error."""
 
     def __init__(self, server, commands, database=0):
         self.client = server.client(db=database)
@@ -191,7 +191,8 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
 
 
 def test_short_tables_of_fingerprints_are_compared_apart(server):
-    """Each fingerprint is looked up in the other table. With tables of 1 MiB, that blocked the server for 42 ms."""
+    """BF.EQUAL looks up each fingerprint in the other table. With tables of 1 MiB, this blocked the server for 42 ms.
+    """
     with server.client() as client:
         client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
         client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
@@ -205,7 +206,7 @@ def test_short_tables_of_fingerprints_are_compared_apart(server):
 
 
 def test_a_test_with_thousands_of_probes_is_left_to_the_workers(server):
-    """Testing 16,383 items in a filter of 1 KiB blocked the server for 260 ms."""
+    """With 10,000 probes per item, testing 16,383 items in a filter of 1 KiB blocked the server for 260 ms."""
     with server.client() as client:
         bits = b"\xff" * 1024
         client.execute_command("BF.IMPORT", "many", "BLOOMV3", struct.pack(">QQQ", 8192, 10_000, 8192) + bits)
@@ -281,7 +282,8 @@ def redisblooms(size: int) -> dict:
 @EVERY_SERVER
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_long_pieces_of_redisblooms_make_the_filter_that_a_transaction_makes(new_server, prefix):
-    """This also holds on replicas. The main thread does the work only in a transaction."""
+    """The filter is the same whether the main thread places the pieces, in a transaction, or a worker does. Replicas
+    have the same filter, too."""
     server, size = new_server(), 64 << 20
     replica, part = server.replica(), bytes(range(256)) * (1 << 16)
     ends = range(len(part), size + 1, len(part))
@@ -476,7 +478,7 @@ def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how)
 
 
 def swap_and_write(client, _):
-    """Moves the filter to another database, changes it there by a write that can't wait, and moves the key back."""
+    """Swaps two databases, changes the filter in its new database by a write that can't wait, and swaps them back."""
     client.swapdb(0, 1)
     writer = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=1)
     pipe = writer.pipeline(transaction=True)
@@ -486,7 +488,7 @@ def swap_and_write(client, _):
 
 
 CHANGED = "was deleted, replaced or renamed while the command was at work"
-# What happens to the keys, and the reply that the merge then gets.
+# Changes to the keys during a merge, and its reply or part of its error message.
 CHANGES = {
     "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
     "DEL of the destination": (lambda client, _: client.delete("a"), CHANGED),
@@ -539,7 +541,7 @@ def test_the_source_of_an_import_that_goes_away(one_worker):
         reader = Replies(server, [["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", 64 << 20]])
         client.delete("bitmap")
         # The reply depends on whether the string had already been read when it was deleted.
-        assert reader() in (b"OK", f"a key of the command {CHANGED.replace('was deleted', 'was deleted')}, and nothing was done. Send the command again")
+        assert reader() in (b"OK", f"a key of the command {CHANGED}, and nothing was done. Send the command again")
 
 
 ONES, SOME = b"\xff", b"\x11"  # a bitmap of SOME lacks bits that one of ONES has, but not the other way round
@@ -550,13 +552,13 @@ ONES, SOME = b"\xff", b"\x11"  # a bitmap of SOME lacks bits that one of ONES ha
     "how, old, new",
     [
         *((how, *bits) for how in ["RENAME", "SET", "RESTORE", "SWAPDB"] for bits in [(ONES, SOME), (SOME, ONES)]),
-        # Not in the other order: the new string can be at the old one's address, and contains every bit already read.
+        # Not SOME before ONES: at the old address, the new string would look like the old one with more bits set.
         ("DEL and SET", ONES, SOME),
     ],
 )
 def test_the_source_of_an_import_that_is_replaced(new_server, how, old, new):
     """The import uses either the old string or the new one, never half of each."""
-    size = 64 << 20  # bytes, which are read and checked for 20 ms
+    size = 64 << 20  # bytes; reading and checking them takes 20 ms
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client, server.client(db=1) as elsewhere:
         client.set("live", old * size)
@@ -622,7 +624,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
 
 
 def test_many_names_beside_many_names(one_worker):
-    """What a command with many keys costs doesn't depend on the number of keys that other commands hold."""
+    """The cost of a command with many keys doesn't depend on the number of keys that other commands hold."""
     server, count = one_worker(), 8000
     with server.client() as client:
         pipe = client.pipeline(transaction=False)
@@ -886,8 +888,8 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
 
 
 def test_what_others_do_costs_no_more_with_sixteen_times_the_clients_that_wait(one_worker):
-    """Measures commands on a key that a waiting command holds and on a free key. tests/commands/doubling.rs tests the
-    other sizes."""
+    """Measures commands on a key that a waiting command holds and on a free key. tests/commands/doubling.rs varies the
+    other dimensions."""
     server = one_worker()
     schedstat = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/schedstat")
 

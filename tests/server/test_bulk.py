@@ -62,7 +62,7 @@ def test_as_madd_and_mexists(server, kind, protocol):
             client.execute_command(reserve, "one", *words, "SEED", "7")
             # Even without items, the command rotates a window when it is due, as every add does.
             assert client.execute_command("BF.BULKADD", "one", "FIXED", WIDTH, b"") == 0
-            assert client.copy("one", "many")  # a new window would begin at a different time
+            assert client.copy("one", "many")  # a copy, because a new window would begin at a different time
             # Some items occur twice. There are few enough items to fit into a filter of any kind.
             adds = [b"%08d" % (number % 90) for number in range(min(size, 120))]
             new = sum(map(int, client.execute_command("BF.MADD", "one", *adds))) if adds else 0
@@ -222,7 +222,7 @@ def test_in_transactions_and_scripts(filled):
 
 @EVERY_SERVER
 def test_a_pipeline_is_in_order(filled):
-    """Commands in a pipeline also wait if an earlier one waits."""
+    """If a command in a pipeline waits, so do the commands after it."""
     blob, new = fixed(range(SOME)), fixed(range(SOME, SOME + 3))
     with filled.client() as client:
         for _ in range(20):
@@ -290,7 +290,7 @@ def test_the_time_that_a_client_waited_counts(filled):
         took = time.monotonic() - started
         figures = client.info("commandstats")["cmdstat_bf.bulktest"]
         assert (figures["calls"], figures["rejected_calls"], figures["failed_calls"]) == (20, 0, 0)
-        # Hashing an item and probing for it eight times takes more than 5 ns.
+        # Testing an item takes more than 5 ns.
         assert 20 * SOME * 5e-3 < figures["usec"] < took * 1e6
 
 
@@ -457,7 +457,7 @@ def test_others_are_served(big):
                 served += 1
             assert waiting.reply() == MILLION
         assert served > 10 * ROUNDS
-        # More clients at a time than there are workers.
+        # More clients wait than there are workers.
         several = [Waiting(big) for _ in range(5)]
         client.delete("seen")
         assert [waiting.reply() for waiting in several] == [MILLION] * 5
@@ -465,7 +465,7 @@ def test_others_are_served(big):
 
 
 def preloaded(folder: Path, source: str) -> dict[str, str]:
-    """The environment of a server into which the functions in `source` are preloaded."""
+    """Compiles `source`, and returns the environment of a server into which the result is preloaded."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
     (folder / "preloaded.c").write_text(source)
     words = ["-O1", "-fno-builtin", "-shared", "-fPIC", "-o", "preloaded.so", "preloaded.c"]

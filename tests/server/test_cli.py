@@ -66,7 +66,8 @@ def test_plan_draws(tmp_path):
     for chart in ("memory", "growth"):
         path = tmp_path / f"{chart}.svg"
         run("plan", "-n", "10k", "-e", "1%", "--svg", path, "--chart", chart)
-        assert path.read_text().startswith("<svg") and "MiB" in path.read_text() or "KiB" in path.read_text()
+        svg = path.read_text()
+        assert svg.startswith("<svg") and ("MiB" in svg or "KiB" in svg)
 
 
 def test_mistakes_of_use_have_status_2():
@@ -156,7 +157,7 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
     path, items = lines
     rate = [] if kind == "--cuckoo" else ["-e", "0.0001"]
     state = tmp_path / "state"
-    # The capacity is much larger than the number of items, so that counts are exact.
+    # The capacity is much larger than the number of items, so that hardly any count is too high.
     words = ["load", "stock", path, "--resume", state, "--batch", "50"]
     run("load", "stock", "-n", "1M", *rate, kind, port=port, input="")
     rng = random.Random(7)
@@ -226,7 +227,7 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
         file.write("appended\n")
     assert as_json(*words, port=port)["resumed_from"] > 0
     assert present(server, "users", ["appended"]) == [1]
-    # A load of a different file refuses that state.
+    # A load of a different file refuses the state file.
     other = tmp_path / "other.txt"
     other.write_text("x\n")
     _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
@@ -425,8 +426,8 @@ def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_pat
 
 
 def test_a_time_to_live_that_no_server_takes_changes_nothing(server, port, tmp_path):
-    """A time to live that is too long for every server is refused before anything is sent. Others are always refused
-    before the key is replaced."""
+    """A time to live that is too long for every server is refused before anything is sent. One that is too long for
+    only some servers is refused before the key is replaced."""
     path = tmp_path / "f.bloom"
     run("build", path, "-n", "100", "-e", "0.01", input="ada\n")
     server.command("BF.RESERVE", "users", "0.01", "100")
@@ -484,7 +485,7 @@ def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):
     run("push", file, "users", port=port)
     asked, pushes = 0, 0
     with server.client() as client:
-        # On a busy machine, few tests complete during one push.
+        # On a busy machine, only a few tests complete during one push.
         while pushes < 3 or asked <= 30:
             process = subprocess.Popen(
                 command("push", file, "users", "--replace", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -779,7 +780,7 @@ def test_top_copes_with_thousands(server, port):
 
 
 def used(server) -> float:
-    """CPU time in seconds that the server and the programs that have ended used."""
+    """CPU time in seconds used by the server's main thread and by the programs that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return server.processor() + ended.ru_utime + ended.ru_stime
 

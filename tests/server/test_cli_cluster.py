@@ -209,7 +209,7 @@ def test_tls(new_server, authority, tmp_path):
     ):
         assert run("test", "users", "ada", *words)[0] == "yes ada\n"
         assert [row["key"] for row in as_json("top", "--once", "-i", "0.1", *words)["filters"]] == ["users"]
-    # By default, the client doesn't trust the server's certificate. The server refuses a client without a certificate.
+    # By default, the program doesn't trust the server's certificate. The server refuses clients without a certificate.
     _, errors = run("test", "users", "ada", "-p", port, "--tls", *own, status=SERVER)
     assert "certificate" in errors.lower()
     run("test", "users", "ada", "-p", port, "--cacert", ca, status=SERVER)

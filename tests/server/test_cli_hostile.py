@@ -27,7 +27,8 @@ from kit.servers import wait_for
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
-# A colour, a title, the start of right-to-left text, and the 8-bit form of an escape.
+# Escape sequences that set a colour and a title, two characters that change the direction of text, and an 8-bit escape
+# sequence.
 ESCAPES = "\x1b[31m\x1b]0;title\x07\u202e\u2066\x9b2J"
 
 
@@ -36,7 +37,8 @@ def is_harmless(text: str) -> bool:
 
 
 class FakeServer:
-    """Replies to each command with the bytes that `replies` holds under the command's name."""
+    """Replies to each command with the bytes that `replies` has for its name, or with the parts that a function yields.
+    """
 
     def __init__(self, replies: dict):
         self.replies = replies
@@ -264,8 +266,7 @@ def test_a_file_without_certificates_is_refused(tmp_path):
 
 def test_crafted_files(new_server, tmp_path):
     """Filter files and DUMP payloads that are damaged but have correct checksums are read or refused within seconds,
-    without a panic and with little memory, whatever sizes the file declares.
-    """
+    without a panic and with little memory, whatever sizes they declare."""
 
     def is_little():
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

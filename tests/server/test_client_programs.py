@@ -1,6 +1,6 @@
-"""examples/clients: the same short session in every popular client. test_clients.py and test_node_redis.py try the
-typed calls of some clients. A program whose client isn't installed is skipped. After scripts/clients has installed all
-clients, no program may be skipped.
+"""examples/clients: the same short session in every popular client. test_clients.py and test_node_redis.py test the
+methods that some clients have for these commands. A program whose client isn't installed is skipped. After
+scripts/clients has installed all clients, no program may be skipped.
 """
 
 import os
@@ -22,8 +22,8 @@ PAGE = ROOT / "docs" / "CLIENTS.md"
 # Where scripts/clients installs clients: a folder for each version of a PyPI package, and folders for npm packages.
 INSTALLED = ROOT / ".cache" / "clients"
 
-# Adding ada adds one item. Of ada and grace, one is new. Of ada and barbara, the first is present. In the end, there
-# are two items.
+# What each program prints. Adding ada adds one item. Of ada and grace, one is new. Of ada and barbara, the first is
+# present. In the end, there are two items.
 SAYS = "1 1 80 2\n"
 
 
@@ -36,7 +36,8 @@ def pythons(program: str) -> list[tuple[str, list]]:
 
 
 def node(program: str) -> list[tuple[str, list]]:
-    """The same for Node.js. It searches for modules next to the program, so a copy is run there."""
+    """A name and a command for each installed version of the package that the program's first line names. Node.js
+    searches for modules next to the program, so the command runs a copy there."""
     package = re.match(r"// npm install (\S+)\n", (PROGRAMS / program).read_text())[1]
     folders = [path for path in INSTALLED.glob("npm*") if (path / "node_modules" / package).exists()]
     return [(f"{package} {folder.name}", ["node", folder / program]) for folder in folders] or [(package, [])]
@@ -99,7 +100,7 @@ def test_the_session(server, tmp_path, program, client, command):
 
 
 def test_the_page_shows_the_programs():
-    """The page shows and links every program in full, and no others."""
+    """The page links every program and shows it in full, and it shows no others."""
     blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S)
     programs = [path.read_text() for path in PROGRAMS.iterdir()]
     linked = set(re.findall(r"\(\.\./examples/clients/([\w.]+)\)", PAGE.read_text()))

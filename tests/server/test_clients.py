@@ -95,7 +95,8 @@ def test_insert(client):
 
 
 def test_stats(client):
-    """`bf()` and `cf()` register parsers for BF.INFO and CF.INFO. Replies with our own fields pass through them."""
+    """`bf()` and `cf()` register parsers for BF.INFO and CF.INFO. BF.STATS and CF.STATS have no parsers, so the replies
+    keep their additional fields."""
     client.bf().reserve("bloom", 0.01, 1000)
     client.cf().reserve("cuckoo", 1000)
     for command, key in (("BF.STATS", "bloom"), ("CF.STATS", "cuckoo")):

@@ -111,7 +111,7 @@ def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
 def test_half_a_load_does_not_move(cluster, client, kind):
-    """A load in progress isn't a key, so it stays on its node and never becomes half a filter on the other one."""
+    """A load in progress isn't a key, so it stays on its node and never becomes half a filter on another."""
     with Server(cluster.spec) as workbench, workbench.client() as there:
         make(there, kind, "source")
         parts, expected = pieces(there, "source", kind.family), looks(there, ["source"])["source"]
@@ -190,7 +190,7 @@ def test_loads_of_clients_do_not_keep_replication_out(new_server):
 
 
 def test_a_node_does_not_judge_what_moves_in(cluster, client):
-    """Limits apply only to clients."""
+    """`max-filter-bytes` limits only filters that clients create, not filters that move to the node."""
     keys = [f"{{moving}}{kind.name}" for kind in KINDS]
     slot = key_slot(b"moving")
     for kind, key in zip(KINDS, keys, strict=True):
@@ -421,7 +421,7 @@ def test_parts_are_spread_over_the_slots(parts):
 @pytest.mark.parametrize("parts", [2, 7, 64, 1000])
 def test_the_slack_of_a_part(capacity, parts):
     """The probability that any part overflows is at most one in a billion, as the exact binomial tail shows, and the
-    slack isn't larger than necessary."""
+    slack isn't much larger than necessary."""
     each = part_capacity(capacity, parts)
     mean = capacity / parts
     # The sum starts with the term after the capacity. Later terms decrease geometrically, so 1000 are more than enough.
@@ -487,7 +487,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
 
 
 def test_all_parts_are_there_after_reserve(cluster, spread, client):
-    """This also holds with exist_ok: existing parts don't hide the error if another part couldn't be created."""
+    """With exist_ok, existing parts don't hide the error if another part couldn't be created."""
     spread.reserve(0.01, 30_000)
     gone = spread.keys[-1]
     client.unlink(gone)
@@ -514,7 +514,7 @@ def test_spread_filters_that_cannot_be(on_cluster, name, parts, text):
 
 
 def test_one_filter_in_a_cluster(on_cluster):
-    """Filters with one key each, with a client that finds the key's node."""
+    """Each of these filters has one key. The client finds the key's node."""
     bloom = on_cluster("Bloom", "seen").reserve(1e-6, 20_000)
     assert bloom.add_many(numbers(10_000)) == 10_000 and all(bloom.contains_many(numbers(10_000)))
     with bloom.rebuild(capacity=50_000) as new:
@@ -551,8 +551,8 @@ def test_a_full_part_refuses(spread):
 
 @pytest.mark.parametrize("on_cluster", ["redis-py", "redis-py-asyncio"], indirect=True)
 def test_slots_move_under_a_spread_filter(cluster, spread):
-    """Every command works with a client that learns about moves from MOVED and ASK. Pipelines of valkey-py 6.2 don't
-    follow ASK."""
+    """Every command works with a client that learns about moves from MOVED and ASK. valkey-py 6.2 isn't tested, because
+    its pipelines don't follow ASK."""
     spread.reserve(0.01, 20_000)
     added: list[str] = []
 

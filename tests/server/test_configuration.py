@@ -136,7 +136,7 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
         client.execute_command(*load, "PREFIX", "bl")
         client.execute_command("MODULE", "UNLOAD", "bloomery-skipped-1")
         assert server.command("BL.ADD", "seen", "ada") == 1
-    # Without a clash, PREFIX changes nothing.
+    # Without a clash, ONCLASH changes nothing.
     for arguments in (["ONCLASH", "SKIP"], ["ONCLASH", "PREFIX", "bl"]):
         with Server(spec, module_args=arguments) as server:
             assert server.command("BF.ADD", "seen", "ada") == 1
@@ -214,8 +214,8 @@ def test_whatever_was_configured_the_server_starts_again(spec):
 )
 @EVERY_SERVER
 def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
-    """The server unmaps the module. If it still called a pointer into the module, it would crash: for a timer, a
-    configuration change, a flush, or SHUTDOWN."""
+    """The server unmaps the module. If it still held a pointer into the module, it would crash when a timer fires, on a
+    configuration change or a flush, or at SHUTDOWN."""
     server = new_server(module=None)
     if server.spec.product == "valkey" and "LOADEX" in words:
         pytest.skip("Valkey 8.1 ends by any module that LOADEX unloads again")
@@ -232,8 +232,8 @@ def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
 
 @EVERY_SERVER
 def test_options_have_valkey_blooms_names_also(spec):
-    """Each option has one value under two names: in the file, in CONFIG and in load arguments. The server can read what
-    CONFIG REWRITE writes."""
+    """An option that valkey-bloom has too can be set and read under either name: in the file, in CONFIG and in load
+    arguments. The server can read what CONFIG REWRITE writes."""
     if option(spec, "error-rate") == "bf-error-rate":
         return
     arguments = "bloom-expansion 4 BLOOM-MEMORY-USAGE-LIMIT 1mb"

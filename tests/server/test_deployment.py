@@ -19,7 +19,8 @@ pytestmark = pytest.mark.every_server("the server does it, with the module in it
 
 
 def test_replication_over_tls(new_server, tmp_path):
-    """Also sends a BF.BULKTEST that a worker answers, because clients that wait use TLS differently."""
+    """Replicates filters, and sends a BF.BULKTEST that a worker answers: for a client that waits, the server handles
+    the TLS connection differently."""
     folder, port = certificates(tmp_path), free_port()
     primary = new_server(config={**tls(folder, port), "tls-replication": "yes"})
     config = {**tls(folder, free_port()), "tls-replication": "yes", "replicaof": ["127.0.0.1", port]}

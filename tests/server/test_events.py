@@ -11,8 +11,8 @@ from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server calls the other module in the middle of a command")
 
-# Adds each event to the list `seen`, with the answer to BF.EXISTS key new, and deletes the key. Declares only the part
-# of the module API that it needs.
+# Adds each event to the list `seen`, with the answer to `BF.EXISTS key new`, and deletes the key. Declares only the
+# part of the module API that it needs.
 HOSTILE = r"""
 #include <stdio.h>
 typedef struct Context Context;
@@ -82,7 +82,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_key_goes_with_the_event(hostile, command):
-    """A module deletes the key when it gets the event, also in the middle of a script. The reply is the same as always.
+    """A module deletes the key when it gets the event, even in the middle of a script. The reply is the same as always.
     """
     load, client = hostile
     client.execute_command("BF.RESERVE", "other", 0.01, 100)

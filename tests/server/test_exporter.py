@@ -257,7 +257,7 @@ def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
 
 def test_a_server_that_is_killed_and_comes_back(server):
     with Exporter("--port", server.port, interval=600) as exporter:
-        # The exporter searches for filters only once in several minutes, and the filter doesn't exist yet at that time.
+        # The exporter searches for filters every ten minutes, and the filter doesn't exist yet at the first search.
         wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         server.kill()
         wait_for(lambda: exporter.value("bloomery_up", node=address(server)) == 0, "it to be seen as down")
@@ -521,7 +521,7 @@ def test_every_alert_is_tested_and_explained():
 
 class Traffic:
     """Filters that give every dashboard panel something to show: an overfull filter with wrong answers, a window, a
-    counting filter, a nearly full filter."""
+    counting filter, and a nearly full filter."""
 
     def __init__(self, client):
         self.client, self.round = client, 0

@@ -86,8 +86,8 @@ def test_a_guard_without_a_server_lets_everything_through(users):
 
 
 def test_no_user_is_lost_while_the_filter_is_rebuilt(users):
-    """Two threads create users while one rebuild follows another. The slow commit shows that the order of an insert and
-    its add matters."""
+    """Two threads create users while one rebuild follows another. Inserts into the database are slow, so the test would
+    fail if users were added to the filter first."""
     insert = users.store.insert
 
     def insert_slowly(rows):

@@ -1,6 +1,6 @@
-"""A server without listeners (replicas, an append-only file) builds no commands for them, and remembers that it has
-none: until it forks for one, changes its role, or turns an append-only file on. Nothing may be missing for a listener
-that begins later.
+"""If a server has no listeners (replicas or an append-only file), the module builds no commands for them. It remembers
+that there are none until the server forks, changes its role, or turns an append-only file on. A listener that begins
+later must not miss anything.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ numbers = itertools.count()
 
 
 def make(client) -> None:
-    """Filters, created in all ways that are replicated as a command other than the client's."""
+    """Creates filters in all the ways that are replicated as a command other than the client's."""
     key = f"filter:{next(numbers)}"
     client.execute_command("BF.ADD", key, "ada")
     client.execute_command("BF.INSERT", key, "ITEMS", "ada", "bob")
@@ -64,7 +64,7 @@ def test_replicas_come_and_go_while_filters_are_made(new_server):
                 client.execute_command("CLIENT", "UNPAUSE")
             replica.destroy()
             primary.replicas.clear()
-            # No replica can come back: the server remembers again that it has no listeners.
+            # Without the backlog, no replica can continue, so the module remembers again that there are no listeners.
             wait_for(lambda: not primary.info("replication")["repl_backlog_active"], "the backlog's end")
             before = primary.info("keyspace")["db0"]["keys"]
             wait_for(lambda: primary.info("keyspace")["db0"]["keys"] > before + 50, "filters for nobody")  # noqa: B023
@@ -74,13 +74,12 @@ def test_replicas_come_and_go_while_filters_are_made(new_server):
 
 
 def test_a_replica_that_takes_over(new_server):
-    """A server without replicas that becomes a replica, and later a primary. The other replicas then follow it without
-    a snapshot.
-    """
+    """A server without replicas becomes a replica, and later a primary. Another replica then follows it without a
+    snapshot."""
     first, second, third = new_server(), new_server(), new_server()
     with first.client() as client, second.client() as other:
         make(client)
-        make(other)  # which remembers that nobody listens
+        make(other)  # its module now remembers that nobody listens
         for replica in (second, third):
             replica.command("REPLICAOF", "127.0.0.1", first.port)
             first.wait_until_online(replica)
@@ -112,7 +111,7 @@ def test_an_append_only_file_that_is_turned_on(new_server):
 
 
 def test_what_nobody_gets_counts_as_a_change(new_server):
-    """The server saves a snapshot after this many changes."""
+    """The server saves a snapshot after a certain number of changes, so it must count them even if nobody listens."""
     server = new_server()
     with server.client() as client:
 
@@ -137,12 +136,12 @@ def test_what_nobody_gets_counts_as_a_change(new_server):
 
 
 def changes(client) -> int:
-    """Since the last snapshot. The server saves another after enough of them."""
+    """The number of changes since the last snapshot. The server saves another after a certain number."""
     return client.info("persistence")["rdb_changes_since_last_save"]
 
 
 def test_every_filter_that_is_put_into_its_key_whole_counts_as_a_change(new_server):
-    """At once, by a worker, or in RedisBloom's pieces."""
+    """The command itself, a worker, or the last of RedisBloom's pieces puts the filter into its key."""
     server = new_server()
     with server.client() as client:
         for size in (256, 4 << 20):
@@ -161,7 +160,7 @@ def test_every_filter_that_is_put_into_its_key_whole_counts_as_a_change(new_serv
 
 
 def test_whatever_a_command_changes_counts(new_server):
-    """Random commands. After each of them the keys of the servers are compared."""
+    """Runs random commands. If one changes a key, the server's number of changes must have increased."""
     server = new_server()
     workload = Workload(1)
     with server.client() as client:

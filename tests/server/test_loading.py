@@ -1,11 +1,10 @@
 """Loading the module, and loading filters in pieces.
 
 The module: its arguments, another prefix, what it tells the server about its commands, and what the log says when it
-doesn't load. A module that fails to load at startup stops the server, and its owner has only the line in the log that
-says why.
+doesn't load. A module that fails to load at startup stops the server, and only the line in the log says why.
 
-Filters: SCANDUMP and LOADCHUNK of every kind, of an empty filter and of one of 1 GiB, and everything that may happen
-between the head and the last chunk. A load either ends in exactly the filter that was dumped, or leaves nothing.
+Filters: SCANDUMP and LOADCHUNK with filters of every kind, from empty ones to one of 1 GiB, and everything that can
+happen between the head and the last chunk. A load either makes exactly the filter that was dumped, or leaves nothing.
 (test_persistence and test_replication check what restarts and replicas do with an unfinished load.)
 """
 
@@ -40,7 +39,7 @@ from kit.servers import MODULE, ServerFailed, option, saves_loads, wait_for
 LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
 EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
 
-# A module that only has a name and a command.
+# A module that has only a name and a command.
 OTHER = """
 int nothing(void *ctx, void **argv, int argc) { return 0; }
 
@@ -72,7 +71,7 @@ def load(server, path, *arguments):
 
 
 def refused(server, path, *arguments) -> str:
-    """What the log says when the module does not load: one line of ours."""
+    """The single line that the module logs when it fails to load."""
     before = len(server.log())
     with pytest.raises(redis.ResponseError):
         load(server, path, *arguments)
@@ -111,8 +110,7 @@ def test_arguments(new_server):
 )
 @LOADED_BY_EVERY_SERVER
 def test_bad_arguments(new_server, arguments, why):
-    """By MODULE LOAD, which leaves the server unchanged if it fails: afterwards, the module loads with the right
-    arguments."""
+    """A MODULE LOAD that fails leaves the server unchanged: afterwards, the module loads without these arguments."""
     server = new_server(module=None)
     assert refused(server, MODULE, *arguments).startswith(why)
     assert load(server, MODULE) == b"OK"
@@ -139,7 +137,7 @@ def test_another_prefix(new_server):
 
 @LOADED_BY_EVERY_SERVER
 def test_another_prefix_is_kept_by_replicas_and_files(new_server):
-    """Files use the names under which the module is registered."""
+    """Replication and append-only files use the names under which the module's commands are registered."""
     primary = new_server(module_args=["PREFIX", "sieve"], config={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
     replica = primary.replica(module_args=["PREFIX", "sieve"])
     with primary.client() as client:
@@ -172,13 +170,13 @@ def test_a_command_that_is_taken(new_server, other_module):
     line = refused(server, MODULE)
     assert line.startswith("not loaded: the command bf.madd is taken by another module") and "PREFIX" in line
     with pytest.raises(redis.ResponseError, match="unknown command"):
-        server.command("BF.ADD", "key", "item")  # nothing of it is left behind
+        server.command("BF.ADD", "key", "item")  # the failed load has left no command behind
     assert load(server, MODULE, "PREFIX", "bloom") == b"OK"
 
 
 @LOADED_BY_EVERY_SERVER
 def test_a_second_copy(new_server, tmp_path):
-    """A copy of the file under another prefix would share the data type, so it doesn't load; the first one keeps
+    """A copy of the file under another prefix would share the data type, so it doesn't load. The first copy keeps
     working."""
     server = new_server()
     copy = shutil.copy(MODULE, tmp_path / "copy.so")
@@ -200,16 +198,17 @@ def test_the_same_file_twice(new_server):
 
 @LOADED_BY_EVERY_SERVER
 def test_every_command_is_described(server):
-    """For COMMAND DOCS, for clients that complete commands, and for proxies that route them: no command is missing."""
+    """COMMAND DOCS and COMMAND INFO describe every command, for clients that complete commands and proxies that route
+    them."""
     with server.client(3, decode_responses=True) as client:
-        client.response_callbacks.clear()  # the replies as they are
+        client.response_callbacks.clear()  # so that redis-py doesn't convert replies
         names = client.execute_command("COMMAND", "LIST", "FILTERBY", "MODULE", "bf")
         assert len(names) >= 20
         docs = client.execute_command("COMMAND", "DOCS", *names)
         for name, info in zip(names, client.execute_command("COMMAND", "INFO", *names)):
             _, arity, flags, first, last, step, _, _, specs, *_ = info
-            # One key, two (BF.EQUAL), or all that follow (BF.MERGE).
-            assert abs(arity) >= 2 and (first, step) == (1, 1) and last in (1, 2, -1), name
+            # The last key is the first argument or the last one (BF.MERGE, BF.EQUAL).
+            assert abs(arity) >= 2 and (first, step) == (1, 1) and last in (1, -1), name
             assert ("write" in flags) != ("readonly" in flags), name
             spec_flags = set(specs[0]["flags"])
             assert (
@@ -223,7 +222,7 @@ def test_every_command_is_described(server):
 
 @pytest.fixture
 def cluster(new_server):
-    """A client of a cluster of one."""
+    """A client of a cluster with one node."""
     server = new_server(config={"cluster-enabled": "yes"})
     with server.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -257,7 +256,7 @@ def test_it_does_not_unload(new_server):
 
 MIB = 1 << 20
 
-# The first words of each family's refusal of a piece.
+# How each family's error messages for pieces begin.
 BAD_HEAD = {"BF": "received bad data", "CF": "Invalid header"}
 BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
 OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
@@ -265,7 +264,8 @@ OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
 
 @EVERY_SERVER
 def test_every_kind_in_pieces(server, new_server):
-    """In every state, into another server: there is no key before the last piece, and then the filter is the same."""
+    """Copies filters in every state to another server. There is no key before the last piece, and after it, the filter
+    is the same."""
     other = new_server()
     with server.client() as client, other.client() as there:
         keys = make_all(client)
@@ -273,7 +273,7 @@ def test_every_kind_in_pieces(server, new_server):
         for key in keys:
             prefix = family(client, key)
             *most, last = pieces(client, key, prefix)
-            assert most, key  # an empty filter has a chunk, too
+            assert most, key  # even an empty filter has a chunk
             load_pieces(there, key, prefix, most)
             assert not there.exists(key), key
             load_pieces(there, key, prefix, [last])
@@ -282,7 +282,8 @@ def test_every_kind_in_pieces(server, new_server):
 
 @pytest.mark.parametrize("prefix, size", [("BF", [0.01, 870_000_000]), ("CF", [1 << 30])], ids=["BF", "CF"])
 def test_a_gigabyte_in_pieces(new_server, prefix, size):
-    """Into another key of the same server, with memory for these two filters only, most of it never touched."""
+    """Copies a filter of 1 GiB to another key. The server needs memory only for the two filters, and touches little of
+    it."""
     server = new_server()
     with server.client() as client:
         client.execute_command(f"{prefix}.RESERVE", "source", *size)
@@ -306,7 +307,7 @@ def test_a_gigabyte_in_pieces(new_server, prefix, size):
 
 
 def most_resident(server) -> int:
-    """The most bytes that its process has had in memory so far."""
+    """The largest number of bytes that the server's process has had in memory so far."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) << 10
 
@@ -327,7 +328,7 @@ class Transfer:
         load_pieces(self.client, "target", self.prefix, [self.pieces[number] for number in numbers])
 
     def load_rest(self, first: int) -> None:
-        """Everything from piece `first` on, and the filter it makes."""
+        """Loads all pieces from number `first` on, checks the filter that they make, and deletes it."""
         self.load(*range(first, len(self.pieces)))
         assert differences({"source": self.snapshot}, {"source": snapshot(self.client, "target")}) == []
         self.client.delete("target")
@@ -336,13 +337,13 @@ class Transfer:
         return refusal(self.client, f"{prefix or self.prefix}.LOADCHUNK", "target", iterator, piece)
 
     def refused_chunk(self, iterator, piece: bytes) -> str:
-        """Why a chunk is refused."""
+        """The reason that the error message gives for refusing a chunk."""
         text = self.refused(iterator, piece)
         assert text.startswith(BAD_CHUNK[self.prefix])
         return text.removeprefix(BAD_CHUNK[self.prefix])
 
     def offset(self, number: int) -> int:
-        """The offset at which a chunk's data begins in the body. An iterator is the offset of its end, plus 1."""
+        """The offset at which a chunk's data begins in the body. A piece's iterator is the offset of its end plus 1."""
         return self.pieces[number - 1][0] - 1
 
 
@@ -357,7 +358,7 @@ def out_of_order(found: int, expected: int) -> str:
 
 
 def recut(transfer, lengths) -> list[tuple[int, bytes]]:
-    """The same body in chunks of other lengths; the rest in MiBs."""
+    """Pieces of the same filter, with chunks of these lengths, and then of 1 MiB each."""
     body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
     cut, offset = [transfer.pieces[0][1]], 0
     while offset < len(body):
@@ -409,7 +410,7 @@ def test_nothing_is_seen_before_the_last_piece(transfer):
 
 
 def test_chunks_of_other_lengths(transfer):
-    """Bloomery writes pieces of 1 MiB; it accepts shorter ones."""
+    """Bloomery writes chunks of 1 MiB, and accepts shorter ones too."""
     load_pieces(transfer.client, "target", transfer.prefix, recut(transfer, [8, 4096, MIB - 8, 16, MIB]))
     assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
 
@@ -421,7 +422,7 @@ def test_the_largest_chunk(transfer):
     transfer.pieces = pieces(client, "large", prefix)
     head, chunk, rest = recut(transfer, [MIB])
     load_pieces(client, "target", prefix, [head])
-    # One word more. It is refused before anything is read, so its checksum doesn't matter.
+    # This chunk has one word more. It is refused before its data is read, so its checksum doesn't matter.
     longer = chunk[1][:8] + struct.pack("<I", MIB + 8) + chunk[1][12:] + bytes(8)
     assert "more than 1 MiB" in transfer.refused_chunk(chunk[0] + 8, longer)
     load_pieces(client, "target", prefix, [chunk, rest])
@@ -455,14 +456,14 @@ def test_chunks_that_come_twice(transfer):
 
 
 def test_a_head_that_comes_twice(transfer):
-    """Restarts the load."""
+    """The second head restarts the load."""
     transfer.load(0, 1, 2, 0)
     assert transfer.refused_chunk(*transfer.pieces[3]) == out_of_order(transfer.offset(3), 0)
     transfer.load_rest(1)
 
 
 def test_pieces_of_a_load_that_is_complete(transfer):
-    """They are refused, and the key is unchanged, even if it has changed since the dump."""
+    """The pieces are refused and don't change the filter, even if it has changed since the dump."""
     client = transfer.client
     transfer.load(*range(len(transfer.pieces)))
     for _ in range(2):
@@ -475,13 +476,13 @@ def test_pieces_of_a_load_that_is_complete(transfer):
 
 
 def test_chunks_that_overlap_or_leave_a_gap(transfer):
-    """Their checksums are correct; only where they begin and end is wrong."""
+    """The chunks' checksums are correct, but the chunks begin or end at wrong offsets."""
     transfer.load(0, 1)
     end = transfer.offset(2)
     for lengths in [[end - 8], [end + 8], [8], [2 * MIB]]:
         iterator, piece = recut(transfer, lengths)[2]
         assert transfer.refused_chunk(iterator, piece) == out_of_order(iterator - 1 - len(piece) + CHUNK_PREFIX, end)
-    # At the right offset, but beyond the end of the body: two words where only one is left.
+    # A chunk at the right offset that goes beyond the end of the body: it has two words, but only one is left.
     transfer.load(*range(2, len(transfer.pieces) - 1))
     iterator, data = transfer.pieces[-1][0], transfer.pieces[-1][1][CHUNK_PREFIX:]
 
@@ -505,7 +506,7 @@ def test_damaged_pieces(transfer):
 
     for damaged in [b"", head[:1], head[:24], head[:-1], head + b"\0", flipped(head, 0), flipped(head, 30), chunk]:
         assert transfer.refused(1, damaged).startswith(BAD_HEAD[prefix])
-    assert transfer.refused(*transfer.pieces[1]) == "not found"  # nothing had begun
+    assert transfer.refused(*transfer.pieces[1]) == "not found"  # no load has begun
     transfer.load(0)
     iterator = transfer.pieces[1][0]
     for damaged in [b"", chunk[:19], chunk[:-1], chunk[:-8], chunk[:20], head]:
@@ -523,7 +524,8 @@ def test_damaged_pieces(transfer):
 
 
 def test_iterators_that_are_wrong(transfer):
-    """The right piece with the wrong iterator: the client is confused, and must start again."""
+    """If the iterator doesn't match the piece, the client is confused. The load ends, and the client must start again.
+    """
     _, (right, chunk), (later, _), *_ = transfer.pieces
     for wrong in [2, right - 1, right + 1, later, 1 << 62, (1 << 63) - 1]:
         transfer.load(0)
@@ -582,7 +584,7 @@ def test_another_client_creates_the_key(transfer, server, creation):
 @pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
 @EVERY_SERVER
 def test_commands_in_the_middle(transfer, command):
-    """There is no key yet that they could delete or save: the load goes on."""
+    """The load continues, because there is no key yet that these commands could delete or save."""
     transfer.load(0, 1)
     transfer.client.execute_command(*command.split())
     assert not transfer.client.exists("target")
@@ -592,7 +594,7 @@ def test_commands_in_the_middle(transfer, command):
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB"])
 @EVERY_SERVER
 def test_commands_that_empty_the_database(transfer, command):
-    """A load in progress is deleted with the keys, and may start again."""
+    """A load in progress is deleted with the keys, and can be started again."""
     transfer.load(0, 1)
     transfer.client.execute_command(*command.split())
     assert transfer.refused(*transfer.pieces[2]).endswith("not found")
@@ -601,7 +603,7 @@ def test_commands_that_empty_the_database(transfer, command):
 
 @EVERY_SERVER
 def test_a_reload(transfer, server):
-    """A load is saved if the file format has a place for it, and continues."""
+    """If the server's RDB files can contain loads, the load is saved and continues. Otherwise, it must start again."""
     transfer.load(0, 1)
     transfer.client.execute_command("DEBUG", "RELOAD")
     if not saves_loads(server.spec):
@@ -612,7 +614,7 @@ def test_a_reload(transfer, server):
 
 @EVERY_SERVER
 def test_a_client_that_is_killed(transfer, server):
-    """Another client may continue, or start again."""
+    """Another client can continue the load, or start it again."""
     for first in (2, 0):
         with server.client() as doomed:
             load_pieces(doomed, "target", transfer.prefix, transfer.pieces[:2])
@@ -622,7 +624,7 @@ def test_a_client_that_is_killed(transfer, server):
 
 
 def test_two_clients_load_the_same_key(transfer, server):
-    """One load, to which several clients send pieces in turn. A client that is late gets an error."""
+    """Both clients send pieces of one load. A client that sends a piece after the other client gets an error."""
     with server.client() as other:
         for part in transfer.pieces[:-1]:
             load_pieces(other, "target", transfer.prefix, [part])
@@ -658,7 +660,7 @@ def test_a_load_in_transactions(transfer, server):
     assert execute(transfer.pieces) == [b"OK", 0] * (count - 1) + [b"OK", 1]
     assert differences({"": transfer.snapshot}, {"": snapshot(client, "target")}) == []
     client.delete("target")
-    # One piece is missing: later ones are refused, and the missing one can still come.
+    # If a piece is missing, later pieces are refused, and the missing piece can still be sent.
     replies = execute([transfer.pieces[0], transfer.pieces[1], *transfer.pieces[3:]])
     assert replies[:4] == [b"OK", 0] * 2 and not any(replies[5::2])
     assert all("is not the next one" in str(reply) for reply in replies[4::2])
@@ -694,7 +696,7 @@ def test_a_transaction_that_watches_is_aborted_by_the_last_piece(transfer, serve
 
 
 def test_a_load_that_is_too_large(transfer, server):
-    """Is refused by its head."""
+    """The head is refused if its filter is larger than max-filter-bytes."""
     with server.configured({option(server.spec, "max-filter-bytes"): "1mb"}):
         iterator, head = transfer.pieces[0]
         assert transfer.refused(iterator, head).endswith(", and max-filter-bytes is 1.0 MiB")
@@ -756,7 +758,7 @@ def test_a_change_of_shape_during_a_dump(server, reservation, change):
         client.execute_command(*reservation.split())
         if change == "CF.COMPACT":
             client.execute_command(*adding(prefix, "source", members(100)))
-            # Too few for the filter to compact itself.
+            # Too few deletes for the filter to compact itself.
             for item in members(5):
                 client.execute_command("CF.DEL", "source", item)
         layers = number_of_filters(client, prefix)

@@ -1,7 +1,7 @@
-"""Filters that are being loaded in pieces: the memory they need, what ends them, and which load is dropped first when
-memory is short. A load isn't a key. So it may use memory in proportion to the bytes that have come, but never at the
+"""Filters that are being loaded in pieces: the memory they need, what ends a load, and when a load is dropped because
+memory is short. A load isn't a key. So it may use memory in proportion to the bytes that have arrived, but never at the
 expense of keys or of other clients' writes. It ends when its client says so, when it has made no progress for five
-minutes, and when something else appears in its key. """
+minutes, or when something else appears in its key. """
 
 import contextlib
 import dataclasses
@@ -33,15 +33,14 @@ class Announced:
     name: str
     prefix: str
     head: bytes
-    end: int  # of the first chunk
+    end: int  # offset at which the first chunk ends
     chunk: bytes
 
     def __str__(self) -> str:
         return self.name
 
     def send(self, client, key: str) -> int:
-        """Sends both, and returns their number of bytes, including those of their commands. A refusal isn't a failure.
-        """
+        """Sends the head and the chunk, and returns the number of bytes of both commands. Ignores refusals."""
         sent = 0
         for iterator, piece in [(1, self.head), (1 + self.end, self.chunk)]:
             sent += 60 + len(piece)
@@ -53,7 +52,7 @@ class Announced:
 
 
 def cut(head: bytes, stamp: bytes, prefix: str, name: str) -> Announced:
-    """A load in one of our own formats. Only one word of its first chunk comes."""
+    """A load in one of Bloomery's own formats. Its first chunk has only one word."""
     data = struct.pack("<QI", 0, 8) + bytes(8) + b"\1" * 8
     return Announced(name, prefix, head, 8, seal_chunk(data, stamp))
 
@@ -70,7 +69,7 @@ def redisbloom_cuckoo(size: int, filters: int = 1) -> Announced:
 
 
 def announced(client, size: int) -> list[Announced]:
-    """Heads of every kind and format that declare about `size` bytes of cells."""
+    """Loads of every kind and format whose heads declare about `size` bytes of cells."""
     found = []
     for name, reservation in {
         "fixed": f"BF.RESERVE x 0.01 {size * 8 // 10} NONSCALING",
@@ -97,7 +96,7 @@ def announced(client, size: int) -> list[Announced]:
 
 
 def sealed_head(head: bytes, fields: dict[int, tuple[str, int]]) -> bytes:
-    """A head with other fields and a correct checksum."""
+    """A head with other values in these fields, and a correct checksum."""
     changed = bytearray(head)
     for place, (form, value) in fields.items():
         struct.pack_into(form, changed, place, value)
@@ -123,7 +122,7 @@ def fill(client, count: int) -> None:
 @EVERY_SERVER
 def test_a_load_takes_what_has_come_of_it(new_server):
     """Whatever a head declares, it and a first chunk need memory in proportion to their own bytes. Nothing is evicted
-    for them under any policy, and others can still write."""
+    for them under any policy, and other clients can still write."""
     server = new_server()
     with server.client() as client:
         large, fitting = announced(client, 58 * MIB), announced(client, 12 * MIB)
@@ -143,8 +142,8 @@ def test_a_load_takes_what_has_come_of_it(new_server):
 
 
 def test_single_bytes_take_no_more_than_the_filter_justifies(new_server):
-    """The worst order of pieces: no byte is next to another. They are refused before the load needs twice the filter's
-    memory, and earlier pieces stay. In order, from the beginning, the filter loads."""
+    """Sends pieces in the worst order: no byte is next to another. They are refused before the load needs twice the
+    filter's memory. The load doesn't end, and if it is started again with pieces in order, the filter loads."""
     server, size = new_server(), MIB
     head = struct.pack("<QQQQHHH", 0, size // 2, 0, 1, 2, 20, 1)
     with server.client() as client:
@@ -182,7 +181,7 @@ def client(server):
 
 @pytest.fixture(params=["BF", "CF"])
 def parts(request, server):
-    """A filter of some MiB in pieces."""
+    """The prefix of a filter's commands, and the pieces of the filter, which has more than 10 MiB."""
     with server.client() as client:
         client.execute_command(*{
             "BF": ["BF.RESERVE", "source", 0.01, 20_000_000, "NONSCALING"],
@@ -200,8 +199,8 @@ def not_found(client, prefix: str, key: str, piece) -> None:
 
 
 def test_a_load_never_holds_much_more_than_came(client, parts):
-    """At most three times the bytes that have come, and one and a half times the filter. In the second half this
-    decreases, and in the end only the filter is left."""
+    """A load needs at most three times as much memory as the bytes that have arrived, and one and a half times as much
+    as the filter. In the end, only the filter is left."""
     prefix, found = parts
     size, start, came, most = found[-1][0] - 1, used(client), 0, 0
     for piece in found[:-1]:
@@ -209,10 +208,10 @@ def test_a_load_never_holds_much_more_than_came(client, parts):
         came += len(piece[1])
         held = used(client) - start
         most = max(most, held)
-        # The allocator rounds blocks up, to a quarter more at most, and the connection has buffers.
+        # The allocator rounds blocks up by at most a quarter, and the connection has buffers.
         assert held <= 1.25 * 3 * came + 200_000
         assert figures(client)["load_held_bytes"] <= min(3 * came + 10_000, 1.5 * size + 10_000)
-    assert most >= size  # the bound has been near
+    assert most >= size  # the memory has come near the bound
     load_pieces(client, "target", prefix, found[-1:])
     assert used(client) - start <= 1.25 * size + 2 * MIB
     seen = figures(client)
@@ -221,13 +220,14 @@ def test_a_load_never_holds_much_more_than_came(client, parts):
 
 
 def test_the_end_of_a_dump_ends_a_load(client, parts):
-    """What SCANDUMP replies at the end. A client that gives up sends it, and the memory is freed at once."""
+    """SCANDUMP's last reply is iterator 0 and an empty piece. A client that gives up its load sends them to LOADCHUNK,
+    and the memory is freed at once."""
     prefix, found = parts
     command, other = f"{prefix}.LOADCHUNK", {"BF": "CF", "CF": "BF"}[prefix] + ".LOADCHUNK"
     for count in [1, 2, len(found) // 2, len(found) - 1]:
         load_pieces(client, "target", prefix, found[:count])
         with pytest.raises(redis.ResponseError):
-            client.execute_command(other, "target", 0, "")  # it is not that family's
+            client.execute_command(other, "target", 0, "")  # the load belongs to the other family
         assert figures(client)["loads"] == 1
         assert client.execute_command(command, "target", 0, "") == b"OK"
         wait_for(lambda: figures(client)["cell_bytes"] == 0, "the cells to be freed")
@@ -259,7 +259,7 @@ OVERWRITING = {
 @EVERY_SERVER
 @pytest.mark.parametrize("way", OVERWRITING)
 def test_a_key_of_the_same_name_ends_a_load(server, client, way):
-    """Whatever appears in that key. Other keys, and keys of other databases, do not end the load."""
+    """Whatever appears in the load's key ends the load. Other keys, and keys in other databases, don't."""
     if server.spec.product == "valkey":
         pytest.skip("with a callback for the event, MOVE of Valkey 8.1 leaves the key in both databases")
     client.execute_command("BF.RESERVE", "source", 0.01, 1000)
@@ -295,9 +295,10 @@ def test_a_key_of_the_same_name_ends_a_load(server, client, way):
 @EVERY_SERVER
 @pytest.mark.parametrize("policy", POLICIES)
 def test_others_go_first_when_memory_is_short(new_server, policy):
-    """With the first key that is evicted, or soon after the limit was exceeded, the loads end, and others go on."""
-    # Under noeviction, the commands of one tick of the server's clock; elsewhere, those until the first eviction. If
-    # the thread that frees the load has to wait for a processor, there are more.
+    """The load ends when the first key is evicted, or soon after the limit is exceeded. Then other clients can write
+    again."""
+    # Number of keys that may be evicted before the load's memory is free. More are evicted if the thread that frees the
+    # load has to wait for a processor.
     most = 0 if policy == "noeviction" else 200
     assert any(evicted_beside_a_load(new_server, policy) <= most for _ in range(3))
 
@@ -335,8 +336,8 @@ def evicted_beside_a_load(new_server, policy) -> int:
 
 @EVERY_SERVER
 def test_a_load_can_be_ended_without_memory(new_server, parts):
-    """If the server is above its limit, it accepts no piece, and a load can still be ended. A small load isn't
-    dropped, because the arguments of any command may need as much."""
+    """A server that is above its limit accepts no pieces, but a load can still be ended. A small load isn't dropped,
+    because the arguments of any command may need as much memory."""
     prefix, found = parts
     command = f"{prefix}.LOADCHUNK"
     with new_server(config={"maxmemory-policy": "noeviction"}).client() as client:
@@ -351,7 +352,7 @@ def test_a_load_can_be_ended_without_memory(new_server, parts):
 
 
 def test_a_load_that_does_not_fit_is_refused_by_its_head(new_server, parts):
-    """Under every policy: the server would have to evict keys for it."""
+    """Under every policy, the head is refused if the server would have to evict keys for the filter."""
     prefix, found = parts
     with new_server().client() as client:
         client.set("other", bytes(40 * MIB), ex=10_000)
@@ -365,7 +366,7 @@ def test_a_load_that_does_not_fit_is_refused_by_its_head(new_server, parts):
 
 @EVERY_SERVER
 def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server):
-    """A cache is always full. A load that needs no more memory than a command's arguments works there too."""
+    """A cache is always full. A load that needs no more memory than a command's arguments works even there."""
     with new_server(config={"maxmemory-policy": "allkeys-lru"}).client() as client:
         client.execute_command("BF.RESERVE", "source", 0.01, 300_000)
         client.execute_command("BF.MADD", "source", *members(1000))
@@ -381,7 +382,7 @@ def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server
             for piece in found:
                 load_pieces(client, target, "BF", [piece])
                 client.set(f"more:{number}", bytes(20_000))
-            # The target itself may be evicted: it is complete, or gone.
+            # The target itself may be evicted, so it is either complete or gone.
             answers = set(client.execute_command("BF.MEXISTS", target, *members(1000)))
             assert len(answers) == 1
             whole += answers.pop()
@@ -404,7 +405,7 @@ def digest(server, key: str):
 
 @pytest.fixture
 def source(new_server):
-    """A filter of 5 MiB in pieces, and its digest."""
+    """The pieces of a filter of 5 MiB, and the filter's digest."""
     with new_server().client() as client:
         client.execute_command("BF.RESERVE", "source", 0.01, 4_000_000, "NONSCALING")
         client.execute_command("BF.BULKADD", "source", "FIXED", 8, b"".join(b"%08d" % n for n in range(500_000)))
@@ -413,7 +414,7 @@ def source(new_server):
 
 @EVERY_SERVER
 def test_each_piece_is_replicated_when_it_comes(new_server, source):
-    """So the last piece costs no more than the others. No server has the key before the last piece."""
+    """The last piece costs no more than the others. No server has the key before the last piece."""
     found, expected = source
     primary = new_server(config=APPEND_ONLY)
     replica = primary.replica(config=APPEND_ONLY)
@@ -492,7 +493,8 @@ def test_a_load_goes_on_at_a_promoted_replica(new_server, source):
 @EVERY_SERVER
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
-    """The rewritten file has the pieces in its RDB part; without such a part it gets all of them after the last."""
+    """The rewritten file has the pieces in its RDB part. Without such a part, it gets all pieces after the last one has
+    arrived."""
     found, expected = source
     primary = new_server(config={**APPEND_ONLY, "aof-use-rdb-preamble": preamble})
     replica = primary.replica(config={**APPEND_ONLY, "aof-use-rdb-preamble": "no"})
@@ -504,7 +506,7 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
             rewrite(replica, there)
             load_pieces(client, "target", "BF", found[count:-1])
             primary.wait_for_replicas()
-            # If nothing more is sent, the replica keeps its part until the complete filter comes.
+            # Even if no more pieces are sent, the replica keeps those that it has until the complete filter arrives.
             assert loads_of(replica) == int(saves_loads(primary.spec))
             load_pieces(client, "target", "BF", found[-1:])
             primary.wait_for_replicas()
@@ -523,8 +525,8 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["sync", "reload"])
 def test_a_snapshot_of_a_replica_has_all_loads_of_its_primary(new_server, source, way):
-    """Whatever the replica's own file has of the pieces: a server that gets the snapshot gets the other pieces from
-    the primary. And the replica's file gets those that it lacks."""
+    """A server that gets the snapshot then gets the other pieces from the primary, whichever pieces the replica's own
+    file contains. The replica's file gets the pieces that it lacks."""
     found, expected = source
     config = {**APPEND_ONLY, "aof-use-rdb-preamble": "no"}
     primary = new_server(config=config)
@@ -575,8 +577,8 @@ def replicas_of(spec) -> list:
 
 @EVERY_SERVER
 def test_a_replica_ends_a_load_when_its_primary_does(new_server, source):
-    """Also if the two servers differ in which events they send for keys. The same commands between two pieces leave
-    the same loads and keys at the replica, and at that replica's replica."""
+    """Whatever commands are sent between two pieces, the replica and its replica have the same loads and keys as the
+    primary, even if the servers differ in which events they send for keys."""
     found, _ = source
     ways = {
         "a key comes and goes": ["SET target x", "DEL target"],
@@ -623,7 +625,8 @@ def test_a_replica_ends_a_load_when_its_primary_does(new_server, source):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["file", "snapshot", "failover"])
 def test_a_load_whose_client_is_gone_makes_room(new_server, way):
-    """Also on a server that has the load from a file, or from an earlier primary."""
+    """If memory is short, a load whose client is gone is dropped, even if the server has it from a file or from its
+    former primary."""
     config = {"maxmemory-policy": "allkeys-lru"}
     primary = new_server(config=config | (APPEND_ONLY if way == "file" else {}))
     if not saves_loads(primary.spec):
@@ -676,10 +679,10 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
             case "other":
                 load_pieces(client, "target", "BF", [(1, redisbloom(1000).head)])
             case "memory":
-                client.config_set("maxmemory", 5 * MIB)  # what waits for replicas doesn't count
+                client.config_set("maxmemory", 5 * MIB)  # the buffers for replicas don't count
             case "evicted":
-                client.config_set("maxmemory", 5 * MIB)  # what waits for replicas doesn't count
-                # All keys may be evicted before the server notices that their memory and the load's are free.
+                client.config_set("maxmemory", 5 * MIB)  # the buffers for replicas don't count
+                # All keys may be evicted before the server notices that the memory of the keys and the load is free.
                 with contextlib.suppress(redis.exceptions.OutOfMemoryError):
                     client.set("other", "x" * 1000)
             case "flush":
@@ -692,14 +695,14 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
         primary.wait_for_replicas()
         assert loads_of(replica) == 0
         primary.check()
-        # The file doesn't bring it back either.
+        # After a restart from the append-only file, the load isn't back either.
         primary.restart(kill=True)
         assert loads_of(primary) == 0
 
 
 @EVERY_SERVER
 def test_a_file_without_loads_needs_no_module(new_server, source):
-    """A user who leaves takes the RDB file along. If no load waits, the file has only keys."""
+    """A server without the module can read the RDB file if there are no filters and no loads in progress."""
     found, _ = source
     server, stock = new_server(), new_server(module=None)
     with server.client() as client:

@@ -1,5 +1,5 @@
-"""The module's sections of INFO. When all keys are gone, every number of existing things must be 0, however the
-filters came and went. A refusal changes only the count of refusals."""
+"""The module's sections of INFO. When all keys are gone, every gauge must be 0, however the filters came and went. A
+refusal changes only the count of refusals."""
 
 import re
 import time
@@ -24,7 +24,7 @@ GOZERO = ["BF.IMPORT", "{key}", "GOZERO", "{key}:bits", "BITS", "1024"]
 
 
 def filters(client) -> dict[str, int]:
-    """Kinds with a gauge of their number."""
+    """The number of filters of each kind, if it isn't 0."""
     found = figures(client, "bf_filters")
     return {name.removesuffix("_filters"): value for name, value in found.items() if value}
 
@@ -34,7 +34,7 @@ def all_zero(client) -> bool:
 
 
 def must_become_zero(client) -> None:
-    """Large filters are freed on another thread."""
+    """Waits until every gauge is 0, because large filters are freed on another thread."""
     wait_for(lambda: all_zero(client), "every figure to become 0", 10)
 
 
@@ -85,7 +85,7 @@ def test_filters_are_counted_by_kind(client):
     client.delete("copied", "cuckoo", "foreign")
     assert filters(client) == {"fixed": 1, "scaling": 1, "counting": 1, "window": 1}
     client.set("window", "text")  # a filter that is overwritten
-    client.execute_command("BF.INTERSECT", "scaling", "renamed", "renamed")  # and one by another kind
+    client.execute_command("BF.INTERSECT", "scaling", "renamed", "renamed")  # overwrites a filter, too
     assert filters(client) == {"fixed": 2, "counting": 1}
     client.flushall()
     must_become_zero(client)
@@ -110,13 +110,13 @@ ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects
 
 
 def counted(client) -> list[int]:
-    """What INFO says of all Bloom filters, under valkey-bloom's names."""
+    """The totals for all Bloom filters that INFO has under valkey-bloom's names."""
     found = figures(client, "bf_bloom_core_metrics")
     return [found[f"bloom_{name}"] for name in ACROSS]
 
 
 def in_keys(client) -> list[int]:
-    """The same, as BF.INFO of each key has it."""
+    """The totals that `counted` should return, as sums over BF.INFO of each key."""
     sums = [0, 0, 0, 0]
     for key in client.keys():
         if holds_a_filter(client, key):
@@ -132,7 +132,8 @@ def in_keys(client) -> list[int]:
 
 @EVERY_SERVER
 def test_what_filters_have_is_summed(client):
-    """Everything that changes a filter, in most cases by another number than that of the command's items."""
+    """The totals are right after every way to change a filter. For most of these commands, the totals don't change by
+    the number of items in the command."""
     for command in [
         "BF.RESERVE tiny 0.01 2", *(f"BF.ADD tiny {number}" for number in range(20)), "BF.RESERVE any 0.01 2 ONFULL SATURATE",
         *(f"BF.ADDNX any {number}" for number in range(9)), "BF.ADD grows a", "BF.ADD grows a", "BF.MADD grows a b c", "BF.ADDNX grows d", "BF.INSERT new CAPACITY 10 ITEMS a b",
@@ -160,7 +161,7 @@ def test_what_filters_have_is_summed(client):
     client.execute_command("BF.RESERVE", "gone", 0.01, 10, "WINDOW", 2, "EVERY", 30)
     client.execute_command("BF.MADD", "gone", *members(10))
     time.sleep(0.1)
-    client.execute_command("BF.ADD", "gone", "late")  # the window goes on first
+    client.execute_command("BF.ADD", "gone", "late")  # the window rotates first
     assert counted(client) == in_keys(client)
     payload = client.dump("shards")
     client.restore("shards", 0, payload, replace=True)
@@ -172,7 +173,7 @@ def test_what_filters_have_is_summed(client):
 @pytest.mark.parametrize("way", ["DEL", "UNLINK", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "expiry", "RESTORE", "SET"])
 @EVERY_SERVER
 def test_keys_gone_and_all_figures_are_zero(client, way):
-    """Filters of every kind and in every state, a large one among them."""
+    """Removes filters of every kind and in every state, including a large one."""
     keys = make_all(client)
     client.execute_command("BF.RESERVE", "large", 0.01, 20_000_000)
     client.execute_command("BF.MADD", "large", *members(1000))
@@ -199,9 +200,9 @@ def test_keys_gone_and_all_figures_are_zero(client, way):
 
 
 def test_what_comes_by_payload_is_counted_and_what_is_refused_is_not(server, client):
-    """Also after each refusal, all numbers except the count of refusals are unchanged."""
+    """A filter that is restored or loaded counts like the original. A refusal changes only the count of refusals."""
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
-    client.config_set("rdbcompression", "no")  # or a changed byte may stand for the same cells
+    client.config_set("rdbcompression", "no")  # otherwise, a changed byte could stand for the same cells
     try:
         for kind in KINDS:
             state = next(name for name in ["full", "one"] if name in kind.states)
@@ -264,7 +265,7 @@ def test_loads_that_wait_are_seen_until_they_are_flushed(server, client):
         load_pieces(other, "a", "BF", found[:-1])
         seen = figures(client)
         assert (seen["loads"], seen["load_bytes"], seen["cell_bytes"]) == (3, 3 * bytes_, 3 * bytes_)
-        load_pieces(client, "a", "BF", found[:1])  # restarts it
+        load_pieces(client, "a", "BF", found[:1])  # restarts the load
         assert figures(client)["loads"] == 3
         client.flushdb()
         assert figures(client)["loads"] == 1
@@ -315,20 +316,20 @@ def test_the_pool(new_server):
     server = new_server(module_args=["THREADS", 1, "OFFLOAD_MIN_ITEMS", 1000])
     with server.client() as client:
         client.execute_command("BF.ADD", "plain", "a")
-        assert figures(client)["pool_threads"] == 0  # at first use
+        assert figures(client)["pool_threads"] == 0  # threads start at first use
         client.execute_command("BF.BULKTEST", "plain", "FIXED", 2, bytes(2 * 5000), "COUNT")
-        wait_for(lambda: figures(client)["pool_jobs"] == 1, "the job to end")  # it does so behind its reply
+        wait_for(lambda: figures(client)["pool_jobs"] == 1, "the job to end")  # the job ends after its reply
         seen = figures(client)
         assert (seen["pool_threads"], seen["offloaded_items"]) == (1, 5000)
         waiting = [server.client().connection_pool.get_connection() for _ in range(3)]
         *parts, last = waiting[0].pack_command("BF.BULKTEST", "plain", "FIXED", 8, bytes(8 * 4_000_000), "COUNT")
         for other in waiting:
             other.send_packed_command([*parts, last[:-1]])
-        for other in waiting:  # all at once, or the first would be done when the last has come
+        for other in waiting:  # all at once, so that the first job hasn't ended when the last arrives
             other.send_packed_command([last[-1:]])
         wait_for(lambda: figures(client)["clients_waiting"] >= 2, "some to wait")
         for other in waiting:
-            other.disconnect()  # what runs stops, and what waits is taken out of the queue
+            other.disconnect()  # a running job stops, and waiting jobs are taken out of the queue
         wait_for(lambda: figures(client)["clients_waiting"] == 0, "the jobs to end")
         seen = figures(client)
         assert seen["waiting_dropped"] >= 2 and seen["offloaded_items"] <= 5000 + 4_000_000, seen
@@ -337,13 +338,12 @@ def test_the_pool(new_server):
 
 
 def holds_a_filter(client, key) -> bool:
-    """The keys of a workload, except sources of imports."""
+    """Whether a key of a workload holds a filter, and not the source of an import."""
     return client.type(key) not in (b"string", b"hash", b"none")
 
 
 def test_random_traffic_leaves_nothing_behind(new_server):
-    """Every command, in random order, on keys that come and go. Loads that were never finished are flushed with the
-    keys."""
+    """Runs all commands in random order, on keys that come and go. Unfinished loads are flushed with the keys."""
     server = new_server()
     with server.client() as client:
         for seed in range(3):

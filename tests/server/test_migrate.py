@@ -1,6 +1,6 @@
-"""`bloomery migrate`: it copies filters while both servers run, and every later answer is the same. The source is
-always a Redis 8 that began with RedisBloom's dump.rdb, so its types and payloads are RedisBloom's, in Redis 8's
-version of the container. The target is each server of the matrix.
+"""`bloomery migrate` copies filters while both servers run. Afterwards, every answer is the same. The source is always
+a Redis 8 that has loaded RedisBloom's dump.rdb, so its data types and payloads are RedisBloom's, and its DUMP payloads
+have Redis 8's version. The target is the server that the test runs against.
 """
 
 import base64
@@ -30,8 +30,9 @@ RECORDED = json.loads((FIXTURES / "manifest.json").read_text())
 FOOTER = 10
 HOUR = 3_600_000
 
-# An empty valkey-bloom filter, as its append-only file contains it: expansion, error rate, tightening, whether the seed
-# is random, one layer; its blob (version, bytes, probes, seed, bits), items and capacity.
+# An empty filter, as valkey-bloom's append-only file contains it: version, expansion, error rate, tightening, whether
+# the seed is random, and the number of layers. For the only layer: its blob's length, its blob (version, bytes, probes,
+# seed, bits), its items and its capacity.
 VALKEY_BLOOM = bytes.fromhex(
     "01 02000000 7b14ae47e17a843f 000000000000e03f 01 0100000000000000"
     "3900000000000000 01 0c00000000000000 07000000" + bytes(range(32)).hex() + "000000000000000000000000"
@@ -48,7 +49,7 @@ def redis_8() -> object:
 
 @pytest.fixture
 def source(new_server, tmp_path) -> Server:
-    """Serves the filters from RedisBloom's files."""
+    """A server with the filters from RedisBloom's dump.rdb."""
     shutil.copy(FIXTURES / "dump.rdb", tmp_path)
     return new_server(spec=redis_8(), config={"dir": tmp_path})
 
@@ -85,7 +86,7 @@ def keys(server: Server) -> set[bytes]:
 
 
 def value(server: Server, key) -> bytes:
-    """A DUMP payload without the container's own bytes."""
+    """A key's DUMP payload without its footer, which has the version and the checksum."""
     return server.command("DUMP", key)[:-FOOTER]
 
 
@@ -94,7 +95,7 @@ def digest(server: Server, key) -> bytes:
 
 
 def writes(server: Server) -> int:
-    """Commands that changed something, since the server began."""
+    """The number of changes that the server has counted since it started. It saves no snapshots."""
     return server.info("persistence")["rdb_changes_since_last_save"]
 
 
@@ -124,7 +125,7 @@ def other_filters(server: Server) -> list[str]:
 
 
 def assert_answers_as_recorded(server: Server, entry: dict) -> None:
-    """The same answers as RedisBloom's: yes to all members, and to exactly the same false positives."""
+    """Checks that the answers are RedisBloom's: yes to all members, and to exactly the same false positives."""
     family = entry["type"]
     members = [f"{entry['prefix']}:{number}" for number in range(entry["first"], entry["last"] + 1)]
     first = entry["absent_first"]
@@ -143,7 +144,8 @@ def assert_answers_as_recorded(server: Server, entry: dict) -> None:
 
 
 def test_the_obstacle_is_real(target):
-    """The reason for this program: the original payload, compared with the same payload in the target's version."""
+    """Why the program exists: only Redis 8 accepts the original payload, but every server accepts it with the server's
+    own version."""
     payload = base64.b64decode(next(entry for entry in RECORDED if entry["dump_base64"])["dump_base64"])
     assert version_of(payload) == 12
     if target.spec.name != "redis-8.0":
@@ -194,7 +196,8 @@ def test_every_filter_arrives_as_it_was(source, target, way):
 
 @EVERY_SERVER
 def test_there_and_back_again(source, target, new_server):
-    """A RedisBloom filter that was on another server for a while returns byte for byte, including its container."""
+    """Filters that were on another server for a while come back byte for byte, including the footers of their payloads.
+    """
     other_filters(source)
     run(source, target)
     home = new_server(spec=redis_8())
@@ -205,9 +208,9 @@ def test_there_and_back_again(source, target, new_server):
 
 
 def test_an_empty_cuckoo_filter_of_redisblooms_travels_whole(source, target):
-    """RedisBloom can't dump it in pieces."""
+    """RedisBloom can't dump such a filter in pieces."""
     with source.client() as client:
-        # One sub-filter of four buckets; no items, no deletes; two slots a bucket, twenty moves, expansion 1.
+        # One sub-filter of four buckets, no items, no deletes, two slots per bucket, at most 20 moves, expansion 1.
         figures = "0201 0204 0200 0200 0202 0214 0201"
         value_ = bytes.fromhex(f"07 813016e5a289821404 {figures} 0204 0508 0000000000000000 00")
         client.restore("cf:empty", 0, sealed(value_, 12))
@@ -219,8 +222,8 @@ def test_an_empty_cuckoo_filter_of_redisblooms_travels_whole(source, target):
 
 
 def test_an_expiry_is_a_point_in_time(source, target):
-    """A load doesn't start again at the target. It continues if only the filter has changed, and no filter appears
-    that wasn't there."""
+    """The copy expires at the same time as the original, however long copying takes. If the time to live differs later,
+    the check says so, and --replace corrects it."""
     with source.client() as here, target.client() as there:
         for way, name in (("0", "bf:default"), ("1000", "cf:default")):
             at = int(time.time() * 1000) + HOUR
@@ -262,7 +265,7 @@ def test_a_dry_run_writes_nothing(source, target):
 
 @EVERY_SERVER
 def test_an_append_only_file_needs_no_common_version(source, new_server):
-    """If it has no RDB part: a rewrite stores each filter as commands."""
+    """If the file has no RDB part, a rewrite stores each filter as commands, which servers of any version can run."""
     other_filters(source)
     with source.client() as client:
         client.config_set("aof-use-rdb-preamble", "no")
@@ -285,7 +288,7 @@ def test_an_append_only_file_needs_no_common_version(source, new_server):
 
 
 def test_files_come_in_by_the_shell(target, tmp_path):
-    """The lines of docs/MOVING.md that pass a file to redis-cli."""
+    """Runs the lines of docs/MOVING.md that pass a file to redis-cli."""
     lines = re.findall(r"^redis-cli -[xX] .*<.*$", (ROOT / "docs" / "MOVING.md").read_text(), flags=re.MULTILINE)
     assert len(lines) == 3
     shutil.copy(FIXTURES.parent / "bits-and-blooms" / "filter.writeto", tmp_path / "users.bloom")
@@ -307,7 +310,8 @@ def test_files_come_in_by_the_shell(target, tmp_path):
 
 
 def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
-    """Whatever size was expected: a megabyte is for what a payload contains besides the filter."""
+    """The target's limit takes precedence over --pieces-from. Of this limit, 1 MiB is reserved for what a payload
+    contains besides the filter."""
     target = new_server(config={"proto-max-bulk-len": 1 << 20})
     run(source, target, "--match", "bf:*", "--pieces-from", "1000")
     assert "cmdstat_restore" not in target.info("commandstats")
@@ -316,7 +320,7 @@ def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
 
 
 def test_a_key_that_comes_in_between_stays(source, target):
-    """Neither method overwrites the key, and what was loaded for it is deleted."""
+    """The program doesn't overwrite the key, and deletes what it has loaded for it."""
     source.command("BF.RESERVE", "late", "0.01", "100000000", "NONSCALING")
     target.command("CONFIG", "RESETSTAT")
     line = command(source, target, "--match", "late", "--pieces-from", "0", "--rounds", "1")
@@ -354,7 +358,7 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
 
 
 def test_equal_figures_do_not_hide_different_bits(source, target):
-    """The same number of items, but different ones. At this error rate no sample would show it."""
+    """The filters have the same number of items, but different ones. At this error rate, no sample would show that."""
     for side, item in ((source, "ada"), (target, "grace")):
         side.command("BF.RESERVE", "sparse", "0.000000001", "1000", "SEED", "7")
         side.command("BF.ADD", "sparse", item)
@@ -413,7 +417,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.parametrize("way", [[], ["--pieces-from", "0"]], ids=["whole", "in-pieces"])
 def test_what_is_written_during_the_run_arrives(source, target, way):
-    """The writers stop after the first copy; a later round copies the rest."""
+    """The writer stops after the first copy, and a later round copies the rest."""
     with Writer(source, "busy") as writer:
         process = subprocess.Popen(
             command(source, target, "--rounds", "50", *way), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -422,7 +426,7 @@ def test_what_is_written_during_the_run_arrives(source, target, way):
         at_first_copy = target.command("BF.CARD", "busy")
     said, progress = process.communicate(timeout=120)
     assert process.returncode == 0, said + progress
-    assert progress.count("bloomery: round ") >= 3  # a copy, at least another, and the check
+    assert progress.count("bloomery: round ") >= 3  # a copy, at least one more copy, and the check
     assert target.command("BF.CARD", "busy") == source.command("BF.CARD", "busy") > at_first_copy
     with target.client() as client:
         items = [f"late:{number}" for number in range(writer.added)]
@@ -442,7 +446,7 @@ def test_writes_that_do_not_stop_are_said(source, target):
 
 
 class Between:
-    """A server behind a proxy that replaces words by other words of the same length."""
+    """A proxy in front of a server. In requests, it replaces one word with another of the same length."""
 
     def __init__(self, server: Server, said: bytes, heard: bytes):
         assert len(said) == len(heard)
@@ -500,7 +504,7 @@ def test_one_false_answer_is_seen(source, target, tmp_path, family):
 
 
 def test_a_source_without_scandump_is_compared_by_its_answers(source, target):
-    """valkey-bloom has none."""
+    """valkey-bloom has no SCANDUMP."""
     other_filters(source)
     with Between(source, b"SCANDUMP", b"SCANNONE") as blind:
         done = run(blind, target, "--type", "bloom", "--pieces-from", "0", "--sample", "1500")
@@ -511,7 +515,7 @@ def test_a_source_without_scandump_is_compared_by_its_answers(source, target):
 
 
 def test_keys_that_go_away_meanwhile_are_no_failures(source, target):
-    """Between the search and the copy, and between the copy and the check."""
+    """Keys are deleted between the search and the copy, and between the copy and the check."""
     with source.client() as client:
         for number in range(400):
             client.execute_command("BF.ADD", f"many:{number:03}", number)
@@ -547,7 +551,7 @@ def test_progress_on_a_terminal_is_one_line(source, target):
     while True:
         try:
             said += os.read(ours, 4096)
-        except OSError:  # how a terminal ends
+        except OSError:  # the program has closed the terminal
             break
     os.close(ours)
     assert process.wait() == 0
@@ -584,7 +588,7 @@ def test_it_says_why_it_cannot_begin(source, target, new_server):
 def test_passwords_come_by_the_url_or_the_environment_and_are_not_shown(source, new_server):
     target = new_server()
     client = target.client()
-    client.config_set("requirepass", "open sesame")  # the connection that did it may stay
+    client.config_set("requirepass", "open sesame")  # this connection stays authenticated
     for wrong in (target, url(target, ":zebra@")):
         said = run(source, wrong, status=3)
         assert "the target" in said.stderr and re.search("NOAUTH|WRONGPASS|invalid.*pass", said.stderr), said.stderr

@@ -1,13 +1,13 @@
-"""Random sequences of commands against an exact model, reply for reply, to the byte.
+"""Runs random sequences of commands, and compares every reply, byte for byte, with that of an exact model.
 
-Each sequence begins on an empty server and follows from its own seed: the commands, right and wrong ones, alone, in
-transactions and through scripts, and the configuration they run under. It ends with all that can be seen of every key.
-RESP2 and RESP3 take turns. As many sequences as BLOOMERY_SEQUENCES says run on each server:
+Each sequence begins with an empty database. Its seed determines the configuration and the commands, which are right or
+wrong, and are sent alone, in transactions and through scripts. A sequence ends with commands that read everything about
+every key. Sequences use RESP2 and RESP3 in turn. BLOOMERY_SEQUENCES is the number of sequences to run on each server:
 
     BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/test_model.py
 
-A failure prints the seed and the commands so far; BLOOMERY_SEED=seed replays that sequence alone. Only cuckoo filters
-that were created without a seed get another one each time; a failure also prints these seeds. """
+A failure prints the seed and the commands so far. BLOOMERY_SEED=seed replays only that sequence. Cuckoo filters that
+are created without a seed get a different one in each run, so a failure also prints these seeds. """
 
 import os
 import random
@@ -43,11 +43,11 @@ def alternatives(text: str) -> list[list[str]]:
     return [part.split() for part in re.split(r"[|\n]", text.strip())]
 
 
-# Some are words of commands, and some aren't text.
+# Some keys and items are words of commands, and some aren't text.
 KEYS = ["a", "b", "nonscaling", "\xff\r\n\0"]
 ITEMS = ["", "\0", "a\r\nb", "%s%n", "ITEMS", "1", "\xff\xfe", "long" * 300, *(f"item:{n}" for n in range(30))]
 
-# No false positives occur in these: `predictable` says what may be done to them.
+# These filters have no false positives. `predictable` says which other reservations the model can answer for.
 RESERVATIONS = alternatives("""
     1e-9 5 | 1e-9 20 | 1e-10 100 | .00000000001 1 | 1e-9 10 NONSCALING | 1e-9 12 EXPANSION 0 | 1e-9 4 EXPANSION 1
     1e-9 4 EXPANSION 4 | 1e-9 1 EXPANSION 32768 | 1e-9 5 TIGHTENING 0.5 | 1e-9 9 SHARDS 2 EXPANSION 2
@@ -100,12 +100,12 @@ REFUSED_CUCKOO_INSERTIONS = alternatives("""
 INFO_FIELDS = alternatives("capacity | SIZE | FILTERS | Items | EXPANSION | FULL | FULL | NOPE | SIZE SIZE | | |")
 CUCKOO_INFO_FIELDS = alternatives("FULL | full | SIZE | FULL FULL | | | |")
 ROTATIONS = alternatives("AT | AT 5 | at 5 MANUAL | x | AT 5 MANUAL more | | | | | |")
-# The model doesn't know the length of a Bloom filter's dump, so no iterator lies between its start and its end.
+# The model doesn't know the length of a Bloom filter's dump, so none of these lies between its start and its end.
 ITERATORS = alternatives("1 | 1 | -1 | 100000000 | 9223372036854775807 | 9223372036854775808 | x")
 CUCKOO_ITERATORS = [*ITERATORS, *alternatives("2 | 9 | 17 | 33")]
 LOAD_ITERATORS = alternatives("0 | 1 | -1 | 100000000 | x")
 
-# Put in by accident.
+# Words that `mistake` puts into commands.
 WORDS = """
     0 -1 1 2 3 300 x 1.5 +1 01 -0 9223372036854775807 9223372036854775808 -9223372036854775809 ITEMS items NOCREATE
     NONSCALING EXPANSION CAPACITY ERROR COUNTING SEED HASH XXH3 BUCKETSIZE MAXITERATIONS LIKE ONFULL SCALE a
@@ -121,7 +121,8 @@ CUCKOO = {
     "RESERVE": 8, "ADD": 14, "ADDNX": 8, "INSERT": 12, "INSERTNX": 6, "EXISTS": 6, "MEXISTS": 6, "COUNT": 6, "DEL": 26,
     "COMPACT": 3, "INFO": 3, "STATS": 3, "DEBUG": 4, "SCANDUMP": 3, "LOADCHUNK": 2,
 }  # fmt: skip
-# Kinds of Bloom filters in which little happens by chance. Some sequences use only these, and these verbs.
+# Kinds of Bloom filters to which little happens by chance. Some sequences reserve only filters of one such kind, and
+# use these verbs more often.
 THEMES = {"COUNTING": ["DEL", "MDEL", "MADD", "COUNT"], "WINDOW": ["ROTATE", "ROTATE", "MADD", "AGE"]}
 ONE_ITEM = {"ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"}
 MANY_ITEMS = {"MADD", "MEXISTS", "MTEST", "MDEL"}
@@ -142,10 +143,10 @@ EVENTS = [
 
 
 def predictable(argv: list[str]) -> bool:
-    """Whether the model can answer for the filter that this may create. A filter with more items than its capacity has
-    false positives. Counters of a tiny filter are shared too often, some by probes of the same item, so that 4-bit
-    counters reach their maximum after eight adds. And what a clock does depends on how long the test takes.
-    """
+    """Whether the model can answer for the filter that this command may create. It can't if the filter may get more
+    items than its capacity, because that causes false positives. It can't if a counting filter is tiny, because several
+    probes of an item then share a counter, and a 4-bit counter reaches its maximum after eight adds. And it can't if
+    the clock rotates the filter, because the result depends on how long the test takes."""
     name, *words = (word.upper() for word in argv)
     if name != "BF.RESERVE" or len(words) < 3:
         return True
@@ -183,7 +184,7 @@ class Sequence:
 
     @staticmethod
     def settings_of(seed: int) -> Settings:
-        """The choices that apply to the whole sequence."""
+        """The configuration that the seed's sequence runs under."""
         return random.Random(seed).choice(CONFIGURATIONS)
 
     def happens(self, probability: float) -> bool:
@@ -203,7 +204,7 @@ class Sequence:
         return [self.around()] if self.happens(0.1) else self.command()
 
     def around(self) -> list[str]:
-        """Other things that happen to keys."""
+        """A command for keys of any type, or a script that transfers a filter."""
         key, other = self.random.choice(self.keys), self.random.choice(self.keys)
         transfer = ["EVAL", TRANSFER, "2", key, other, self.random.choice(self.families)]
         choices = [
@@ -233,7 +234,7 @@ class Sequence:
         return [["EVAL", script, "1", argv[1], argv[0], *argv[2:]], *dump]
 
     def with_dump(self, argv: list[str]) -> list[list[str]]:
-        """The command. After one that may have created a cuckoo filter, also the dump that shows its seed."""
+        """The command. If it may create a cuckoo filter, a dump that shows the filter's seed follows."""
         family, verb = argv[0].upper().split(".")
         makes = family == "CF" and verb in ("RESERVE", "ADD", "ADDNX", "INSERT", "INSERTNX") and len(argv) > 1
         return [argv, ["CF.SCANDUMP", argv[1], "0"]] if makes else [argv]
@@ -258,12 +259,12 @@ class Sequence:
         return argv
 
     def item(self) -> str:
-        """A key that is often the same, so that earlier commands on it matter."""
+        """A random item. Some items are chosen much more often, so that earlier commands with the same item matter."""
         return self.universe[int(len(self.universe) * self.random.random() ** 3)]
 
     def items(self) -> list[str]:
         if self.happens(0.06):
-            return [self.item()] * self.random.randint(14, 20)  # as many as a counter holds
+            return [self.item()] * self.random.randint(14, 20)  # about as many as a 4-bit counter can count
         most = 40 if self.happens(0.05) else 12
         return self.random.choices(self.universe, k=self.random.randint(1, most))
 
@@ -299,7 +300,7 @@ class Sequence:
         return []
 
     def snapshot(self, key: str) -> list[list[str]]:
-        """All that can be seen of a key."""
+        """Commands that read everything about a key."""
         counts = [[f"{family}.COUNT", key, item] for family in self.families for item in self.universe[:8]]
         return [
             ["TYPE", key],
@@ -390,7 +391,7 @@ def note_heads(model: Model, commands, replies) -> None:
 
 
 def compare(seed: int, connection: Connection, errors_escape: bool) -> Model:
-    """Runs a sequence, and returns the model's state afterwards."""
+    """Runs a sequence, compares the replies with the model's, and returns the model."""
     sequence = Sequence(seed)
     replies = connection.ask(sequence.commands)
     model = Model(sequence.settings, errors_escape=errors_escape)
@@ -425,7 +426,8 @@ def configure(client, spec, settings: Settings) -> None:
 
 
 def cuckoo_option(spec, name: str) -> str:
-    """As `option`. If the server lets the module choose names, those of cuckoo filters begin with cf-."""
+    """The name of an option in CONFIG. If the server lets the module choose names, options for cuckoo filters begin
+    with cf-."""
     found = option(spec, name)
     return found.removeprefix("bf-") if name.startswith("cf-") else found
 
@@ -455,8 +457,8 @@ def test_every_reply_is_the_models(server):
 
 
 def read_on(database: int, client, go_on) -> None:
-    """Reads the keys of a sequence by commands that hold them if they work in the background. Writes to these keys then wait, and
-    the result is the same."""
+    """Reads the keys of a sequence with commands that hold these keys if they work in the background. Then writes to
+    the keys wait, but their replies must be the same."""
     chance = random.Random(database)
     keys = [key.encode("latin-1") for key in KEYS]
     client.execute_command("SELECT", database)
@@ -474,7 +476,8 @@ def read_on(database: int, client, go_on) -> None:
 
 @pytest.mark.timeout(3600)
 def test_every_reply_is_the_models_beside_others(new_server, spec):
-    """Three clients at a time, each with its own sequences and database, and other clients that read their keys."""
+    """Runs three clients at a time, each with its own sequences and database, and other clients that read their keys.
+    """
     server, databases = new_server(), range(3)
     errors_escape = spec.product == "valkey" and spec.version >= (9,)
 

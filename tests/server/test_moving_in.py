@@ -1,8 +1,8 @@
 """Filters from other systems: every member is found, the same absent items test positive, and what can be exported is
 exported unchanged. The data was recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces,
-go-zero's bitmap, the files of bits-and-blooms, each with members and with the absent items that tested positive; see
-the manifests in tests/fixtures. For Guava, Redisson, valkey-bloom and old RedisBloom, `foreign` makes objects whose
-positions were recorded.
+go-zero's bitmap, and the files of bits-and-blooms. The manifests in tests/fixtures list the members of each filter, and
+the absent items that tested positive. For Guava, Redisson, valkey-bloom and old RedisBloom, kit/foreign.py makes
+filters by rules that were checked against recorded positions.
 """
 
 import base64
@@ -61,7 +61,7 @@ EVERY_SERVER = pytest.mark.every_server("the server saves, replicates, and owns 
 
 
 def snapshot(client, key: str, arrival: Arrival) -> dict:
-    """All that can be seen of a filter."""
+    """Everything that a client can see of a filter."""
     prefix = arrival.family
     info = pairs(client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if prefix == "BF" else [])))
     return {
@@ -110,7 +110,7 @@ def test_members_are_found_and_strangers_get_what_they_got(moved):
 
 
 def test_what_redisbloom_says_of_its_filters(moved):
-    """BF.INFO and BF.DEBUG, without the size, which depends on the server's memory."""
+    """INFO and DEBUG say the same as RedisBloom, except for the size, which depends on how memory is allocated."""
     _, client, before = moved
     for key, entry in MANIFEST.items():
         lines = before[key]["lines"]
@@ -189,7 +189,7 @@ def test_restart(new_server, moved, way):
 
 @EVERY_SERVER
 def test_replicas(new_server, moved):
-    """One replica from the start, and one that joined later. Both stay equal when items are added."""
+    """One replica exists from the start, and one joins later. Both stay equal to the primary when items are added."""
     _, _, before = moved
     primary = new_server()
     early = primary.replica()
@@ -215,7 +215,8 @@ def test_replicas(new_server, moved):
 
 @EVERY_SERVER
 def test_imports_are_replicated_with_their_data(new_server):
-    """Also if the source differs on the replica, or no longer exists."""
+    """An import from a key is written with the key's data, because the key may differ on a replica, or no longer exist.
+    """
     names = ["go-zero", "bits-and-blooms/big-endian", "guava/1/LONG", "redisson/KRYO5", "valkey-bloom/scaled/BF.LOAD"]
     server = new_server(config=APPEND_ONLY)
     with server.client() as client:
@@ -262,7 +263,7 @@ def test_a_file_of_redisbloom(spec, moved):
 
 @EVERY_SERVER
 def test_payloads_of_redisbloom(moved):
-    """As DUMP returned them, if the server accepts their RDB version. Otherwise the server says that it doesn't."""
+    """Restores payloads as DUMP returned them. A server that doesn't accept their RDB version says so."""
     _, client, before = moved
     takes = client.dump("bf:default")
     for key, entry in MANIFEST.items():
@@ -281,7 +282,7 @@ def test_payloads_of_redisbloom(moved):
 
 @EVERY_SERVER
 def test_dump_gives_redisblooms_value_back(moved):
-    """To the byte."""
+    """The values are equal byte for byte."""
     _, client, _ = moved
     for key, value in ORIGINALS.items():
         dump = client.dump(key)
@@ -301,7 +302,8 @@ def test_a_file_gives_redisblooms_values_back(new_server):
 
 
 def test_old_filters_go_back_as_todays(moved):
-    """RedisBloom since 2026 refuses filters without a number of bits, which versions before 2.2.0 wrote."""
+    """Dumps of old filters have a number of bits, which versions before 2.2.0 didn't write. RedisBloom since 2026
+    refuses filters without it."""
     _, client, _ = moved
     for name, n2, bits in [("redisbloom/2.0.1", 4, 16), ("redisbloom/1.0", 10, 1024), ("redisbloom/2017", 0, 958)]:
         value = Value.parse(client.dump(name)[:-10])
@@ -323,7 +325,7 @@ def shuffled(parts, chance):
 
 
 def overlapping(parts, chance):
-    """Every chunk arrives in pieces of any size, overlapping and repeated."""
+    """Every chunk arrives in pieces of random size, which overlap and are repeated."""
     head, *chunks = parts
     found = []
     for end, chunk in chunks:
@@ -343,12 +345,12 @@ def with_iterator_0(parts, chance):
 
 
 def before_2_2_1(parts, chance):
-    """The capacity in 32 bits."""
+    """The head as versions before 2.2.1 wrote it: each capacity has 32 bits."""
     return [(1, shortened(parts[0][1], 20)), *parts[1:]]
 
 
 def before_2_2_0(parts, chance):
-    """And without the growth."""
+    """The head as versions before 2.2.0 wrote it: each capacity has 32 bits, and there is no growth factor."""
     return [(1, shortened(parts[0][1], 16)), *parts[1:]]
 
 
@@ -376,10 +378,10 @@ def test_pieces_of_redisbloom(moved, arranged):
     for key in SCANNED:
         prefix = MANIFEST[key]["type"]
         if prefix != families.get(arranged, prefix) or (arranged is before_2_2_0 and key == "bf:exp4"):
-            continue  # its growth of 4 is what the head would not have
+            continue  # this filter needs its growth factor, 4
         parts = scanned(key)
         parts = parts if arranged is list else arranged(parts, chance)
-        # All bytes have come by the last piece at the latest; leave that one out first.
+        # All bytes have arrived with the last piece at the latest, so it is left out at first.
         needed = [part for part in parts if part != parts[-1]]
         client.delete("there")
         load_pieces(client, "there", prefix, needed)
@@ -397,7 +399,7 @@ def test_pieces_go_back_to_redisbloom(moved):
 
 
 def test_an_iterator_may_point_anywhere(moved):
-    """As in RedisBloom: the bytes from this offset to the end of the bit array."""
+    """As in RedisBloom, the reply has the bytes from this offset to the end of the bit array."""
     _, client, _ = moved
     for key in SCANNED:
         if MANIFEST[key]["type"] == "BF":
@@ -407,13 +409,14 @@ def test_an_iterator_may_point_anywhere(moved):
 
 
 def test_half_a_filter_answers_nothing(server):
-    """RedisBloom's chunks don't say which filter they belong to. Only the bytes that have come count."""
+    """RedisBloom's chunks don't say which filter they belong to. So the filter exists only when all of its bytes have
+    arrived."""
     head, *chunks = scanned("bf:default")
     with server.client() as client:
         load_pieces(client, "half", "BF", [head, *chunks[1:]])
         assert client.execute_command("BF.EXISTS", "half", "user:0") == 0
         assert client.exists("half") == 0
-        load_pieces(client, "half", "BF", [head])  # restarts it
+        load_pieces(client, "half", "BF", [head])  # restarts the load
         load_pieces(client, "half", "BF", chunks[:1])
         assert client.exists("half") == 0
         load_pieces(client, "half", "BF", chunks[1:])
@@ -479,14 +482,14 @@ def test_a_chain_without_scaling_is_full(server):
             except redis.ResponseError as error:
                 reply = error
             assert str(reply) == "non scaling filter is full"
-        assert client.execute_command("BF.ADD", key, "sku:0") == 0  # what is there needs no room
+        assert client.execute_command("BF.ADD", key, "sku:0") == 0  # an item that is present needs no room
         assert client.dump(key) == before
         assert Value.parse(before[:-10]) == model.value()
         assert pairs(client.execute_command("BF.INFO", key))[b"Expansion rate"] is None
 
 
 def test_a_chain_that_lost_its_growth(server):
-    """LOADCHUNK of RedisBloom 2.2.0 to 2.2.9 left 0 there; such a chain scales by 2."""
+    """LOADCHUNK of RedisBloom 2.2.0 to 2.2.9 set the growth factor to 0. Such a chain grows by the factor 2."""
     value = Value.parse(ORIGINALS[b"bf:empty"])
     value.fields[3] = 0
     with server.client() as client:
@@ -498,7 +501,7 @@ def test_a_chain_that_lost_its_growth(server):
 
 
 def test_an_impossible_capacity(server):
-    """A link for no items is always full. The one that an add opens after it has room, so growth ends there."""
+    """A link of capacity 0 is always full. The next link, which an add creates, has room, so only one is created."""
     value = Value.parse(ORIGINALS[b"bf:empty"])
     value.fields[4] = 0
     with server.client() as client:
@@ -559,7 +562,7 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
         assert Value.parse(client.dump("key")[:-10]) == model.value()
         strangers = numbered("stranger", 0, 2000)
         assert client.execute_command("BF.MEXISTS", "key", *strangers) == model.answers(strangers)
-        # A filter that has grown here is loaded with its growth.
+        # A filter that has grown here keeps its new links when it is restored or reloaded.
         def cells(key):
             # Without the bytes that say which filter a chunk belongs to.
             return [piece[20:] for _, piece in pieces(client, key, "BF")[1:]]
@@ -574,8 +577,8 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
 @pytest.mark.parametrize("by", ["file", "client"])
 @EVERY_SERVER
 def test_what_valkey_bloom_writes_when_a_filter_is_created(new_server, by):
-    """From its append-only file, not rewritten, and from a client: the same filters, also on our replica and in our
-    file."""
+    """The same commands, read from valkey-bloom's append-only file or sent by a client, make the same filters. These
+    also reach a replica and the server's own append-only file."""
     server = new_server(config=APPEND_ONLY)
     chains, commands = {}, []
     for key, shape in {"grows": (5, 0, 0.1, 0.3, 2), "fixed": (64, 0, 0.001, 0.5, 0), "empty": (9, 0, 0.02, 0.5, 1)}.items():
@@ -623,7 +626,8 @@ def test_what_valkey_bloom_writes_when_a_filter_is_created(new_server, by):
 
 
 def test_what_is_added_to_a_bitmap_is_seen_by_go_zero(server):
-    """The bits as SETBIT would set them, and the script with which go-zero tests. The source is unchanged."""
+    """The bits are those that SETBIT would set, so the script with which go-zero tests items finds them. The source is
+    unchanged."""
     members, items = numbered("order", 0, 2000), numbered("new", 0, 500)
     bitmap = (FIXTURES / "go-zero" / "bitmap.bin").read_bytes()
     script = "for _, at in ipairs(ARGV) do if redis.call('GETBIT', KEYS[1], at) == 0 then return 0 end end return 1"
@@ -740,7 +744,8 @@ def other_module(tmp_path):
 
 @EVERY_SERVER
 def test_another_module_has_the_type(new_server, other_module, moved):
-    """RedisBloom's values then belong to that module, and its pieces become keys of our own type."""
+    """Values of this type then belong to that module. RedisBloom's pieces of Bloom filters make keys of Bloomery's own
+    type."""
     _, _, before = moved
     server = new_server(config={"loadmodule": str(other_module)})
     assert "another module has the data type MBbloom--" in server.log()
@@ -777,7 +782,7 @@ def test_another_module_comes_too_late(new_server, other_module):
 
 @EVERY_SERVER
 def test_twice_in_one_server_is_refused(new_server):
-    """The type shows that it is ours."""
+    """The name of the data type shows that the other module is Bloomery."""
     server = new_server()
     twin = server.directory / "twin.so"
     shutil.copy(server.module, twin)
@@ -879,7 +884,8 @@ def dataset(client) -> dict:
 
 
 def test_what_is_no_filter_is_refused(sources):
-    """Each has an error that names what is wrong, and nothing changes. The controls are imported."""
+    """Each command gets an error that names what is wrong, and changes nothing. As a control, correct data is imported.
+    """
     client, before = sources, dataset(sources)
     for words, why in MALFORMED:
         assert re.match(why, refusal(client, "BF.IMPORT", "key", *words)), words
@@ -896,10 +902,10 @@ def test_what_is_no_filter_is_refused(sources):
 
 
 def test_a_payload_of_bf_load_that_is_none(server):
-    """Every field, one at a time. After the filters any bytes may follow, as in valkey-bloom."""
+    """Damages every field, one at a time. As in valkey-bloom, any bytes may follow the filters."""
     chain, _ = valkey_bloom_chain(500, 400, 0.02, 0.5, 0)
     payload = chain.payload()
-    blob = 38  # behind the length of the first filter
+    blob = 38  # offset of the first filter, after its length
     items = blob + len(chain.blob(chain.links[0]))
 
     def changed(at: int, code: str, value) -> bytes:
@@ -940,7 +946,7 @@ def test_a_payload_of_bf_load_that_is_none(server):
 
 
 def test_heads_of_redisbloom_that_are_none(server):
-    """Each field of a head, one at a time; the rest of the head is correct."""
+    """Damages each field of a head, one at a time."""
     head = scanned("bf:empty")[0][1]
 
     def changed(at: int, code: str, value) -> bytes:
@@ -980,12 +986,12 @@ def test_heads_of_redisbloom_that_are_none(server):
 
 # ---- thousands of damaged payloads ----------------------------------------------------------------------------------
 
-HANG_SECONDS = 1.0  # of the processor
-HEADER, LINK = 64, 64  # bytes of the header of kind 5, and of what it says of a link
+HANG_SECONDS = 1.0  # of CPU time
+HEADER, LINK = 64, 64  # bytes of the header of kind 5, and of each link's part of it
 
 
 def damaged_pieces(dump: bytes, chance: random.Random) -> bytes:
-    """Our own encoding of another system's filter, with all checksums right."""
+    """Another system's filter in Bloomery's own encoding, damaged, but with correct checksums."""
     payload = Payload.parse(dump)
     head, *chunks = payload.pieces
     envelope, header = head[:20], bytearray(flipped(head[24:], chance) if chance.random() < 0.8 else head[24:])
@@ -1000,7 +1006,7 @@ def damaged_pieces(dump: bytes, chance: random.Random) -> bytes:
 
 @pytest.fixture(scope="module")
 def bare(spec):
-    """A server that doesn't compress and that refuses large filters, and small filters to damage."""
+    """A server that doesn't compress payloads and that refuses large filters, a client, and small filters to damage."""
     with (
         Server(spec, config={"rdbcompression": "no"}, module_args=["MAX_FILTER_BYTES", "1mb"]) as server,
         server.client() as client,
@@ -1043,7 +1049,7 @@ def test_damaged_payloads_do_no_harm(bare, type):
             loaded += 1
             live(client, chance, where)
         assert server.processor() - started < HANG_SECONDS, where
-    assert loaded > 30 and refused > 100  # else it would show little
+    assert loaded > 30 and refused > 100  # otherwise, this shows little
     assert server.info("memory")["used_memory_rss"] - before < 64 << 20
 
 
@@ -1076,7 +1082,8 @@ def live(client, chance: random.Random, where: str) -> None:
 
 
 def test_a_bitmap_is_refused_before_it_is_made(bare):
-    """Its size is just a number in the command, or in a hash: 8 GiB of zeros, none of which exist anywhere."""
+    """The bitmap's size is just a number in the command or in a hash. It stands for 8 GiB of zeros, which exist
+    nowhere."""
     server, client, _ = bare
     client.hset("large", mapping={"size": 1 << 36, "hashIterations": 7})
     for words in (["GOZERO", "none", "BITS", 1 << 36], ["REDISSON", "none", "large"]):
@@ -1125,6 +1132,6 @@ def test_a_source_in_another_slot(new_server):
             assert "don't hash to the same slot" in refusal(client, "BF.IMPORT", key, *words)
         assert client.execute_command("BF.IMPORT", "{a}1", *gozero) == b"OK"
         assert client.execute_command("BF.IMPORT", "{a}2", *redisson) == b"OK"
-        # An argument has no slot.
+        # Data in an argument has no slot.
         assert client.execute_command("BF.IMPORT", "{b}3", "BLOOMV3", BLOOM_V3) == b"OK"
         assert client.execute_command("BF.IMPORT", "{c}4", "GUAVA", GUAVA, "FUNNEL", "LONG") == b"OK"

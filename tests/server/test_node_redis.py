@@ -1,5 +1,5 @@
-"""node-redis, the client of JavaScript programs, with its package @redis/bloom, written for RedisBloom.
-`node/node_redis.mjs` sends commands and checks replies. scripts/test fetches the packages that it needs.
+"""node-redis, the client of JavaScript programs, with its package @redis/bloom, which was written for RedisBloom.
+`node/node_redis.mjs` sends commands and checks replies. scripts/test fetches the packages.
 """
 
 import subprocess

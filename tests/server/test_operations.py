@@ -1,6 +1,6 @@
-"""What an operator deals with: memory and its limits, deletion, eviction, notifications, transactions, hostile bytes.
-Each refusal must say what was wrong and leave the key unchanged, and no client may delay others for long. Limits on
-time are generous: they distinguish a lazy free from a blocking one, not fast from slow.
+"""What an operator deals with: memory and its limits, deletion, eviction, notifications, transactions, and hostile
+bytes. Each refusal must say what was wrong and leave the key unchanged, and no client may delay others for long. Limits
+on time are generous: they distinguish a lazy free from a blocking one, not fast from slow.
 """
 
 import socket
@@ -19,7 +19,7 @@ from kit.workload import Workload
 
 EVERY_SERVER = pytest.mark.every_server("memory, eviction, events, transactions and the log are the server's")
 
-SLOW = 0.2  # seconds; what is done right takes a hundredth of it
+SLOW = 0.2  # seconds; commands that block nobody take a hundredth of it
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
             assert 0 <= client.execute_command("MEMORY", "USAGE", "big") - size < 1000
             # The allocator rounds up, by a quarter at most.
             assert size <= client.info("memory")["used_memory"] - before < 1.26 * size
-            for number in range(50):  # about 200 MiB of it become real
+            for number in range(50):  # touches about 200 MiB of it
                 client.execute_command("BF.MADD", "big", *members(1000, str(number)))
             client.unlink("big")
             wait_for(lambda: client.info("memory")["used_memory"] < before + (10 << 20), "the memory to come back")
@@ -67,8 +67,8 @@ def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
 
 @pytest.mark.parametrize("reserve", [("BF.RESERVE", 0.01, 100_000), ("CF.RESERVE", 100_000)], ids=["BF", "CF"])
 def test_a_new_filter_touches_no_page_of_its_cells(new_server, reserve):
-    """Touching a page costs more than everything else that creating a filter does: a page fault, and clearing the page
-    later."""
+    """Touching a page costs more than everything else that creating a filter does, because the kernel must handle a
+    page fault and clear the page."""
     command, *options = reserve
     server, count = new_server(), 2000
     with server.client() as client:
@@ -81,14 +81,15 @@ def test_a_new_filter_touches_no_page_of_its_cells(new_server, reserve):
 
 
 def resident_pages(server) -> int:
-    """The current number. INFO's is as old as the last tick."""
+    """The current number of pages that the server has in memory. The number in INFO is as old as the last timer tick.
+    """
     return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
 
 
 @pytest.mark.parametrize("way", ["UNLINK", "FLUSHALL ASYNC", "BF.CLEAR", "BF.ROTATE", "expiry", "SET"])
 @EVERY_SERVER
 def test_freeing_holds_nobody_up(new_server, way):
-    """A filter with 100 MiB in use is deleted, in every way in which a filter can be deleted."""
+    """The memory of a filter with 100 MiB in use is freed, in every way in which this can happen."""
     server = new_server(config={"lazyfree-lazy-expire": "yes", "lazyfree-lazy-server-del": "yes"})
     with server.client() as client:
         before = client.info("memory")["used_memory"]
@@ -115,7 +116,7 @@ def test_freeing_holds_nobody_up(new_server, way):
 
 @EVERY_SERVER
 def test_unlink_counts_the_effort(server):
-    """Servers free values that cost some effort on another thread, and count them."""
+    """If a value costs some effort to free, the server frees it on another thread, and counts it."""
     with server.client() as client:
         client.config_resetstat()
         client.execute_command("BF.RESERVE", "small", 0.01, 1000)
@@ -140,8 +141,7 @@ def test_max_filter_bytes(server):
 
 
 def test_growth_that_is_refused(server):
-    """A scaling filter at its limit refuses new items, each by itself, and still answers tests and accepts items that
-    it has."""
+    """A scaling filter at its limit refuses each new item, but still answers tests and accepts items that it has."""
     name = option(server.spec, "max-filter-bytes")
     with server.client() as client, server.configured({name: "2kb"}):
         client.execute_command("BF.RESERVE", "grows", 0.01, 100)
@@ -163,7 +163,7 @@ def test_growth_that_is_refused(server):
         first, second, third = client.execute_command("BF.MADD", "grows", known[0], item, known[1])
         assert (first, str(second), third) == (0, text, 0)
         assert client.execute_command("DEBUG", "DIGEST-VALUE", "grows") == digest
-    assert client.execute_command("BF.ADD", "grows", item) == 1  # as soon as it may
+    assert client.execute_command("BF.ADD", "grows", item) == 1  # once the limit allows it
 
 
 @EVERY_SERVER
@@ -177,7 +177,7 @@ def test_maxmemory_without_eviction(new_server):
         client.execute_command("BF.RESERVE", "fits", 0.01, 10_000_000)
         assert "maxmemory leaves" in refusal(client, "BF.RESERVE", "second", 0.01, 10_000_000)
         assert client.execute_command("BF.ADD", "fits", "a") == 1
-        client.config_set("maxmemory", "1mb")  # all of it is in use: writes are the server's to refuse
+        client.config_set("maxmemory", "1mb")  # more is in use, so the server itself refuses writes
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             client.execute_command("BF.ADD", "fits", "b")
         assert client.execute_command("BF.MEXISTS", "fits", "a", "b") == [1, 0]
@@ -297,7 +297,7 @@ def attempt(client, command: str) -> None:
 
 @EVERY_SERVER
 def test_keyspace_events(server):
-    """Events of the class for modules, `d`; none if nothing changed."""
+    """Changes cause events of the class for modules, `d`. A command that changes nothing causes none."""
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         with server.client() as listener, listener.pubsub() as events:
             events.psubscribe("__keyevent@0__:*")
@@ -371,7 +371,7 @@ CUCKOO_OPTIONS = "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED".split()
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_odd_bytes_everywhere(server, protocol):
-    """As key, as item, as option, as option's value, as data: after every reply, the connection is still in step."""
+    """Sends odd bytes as keys, items, options, values of options, and data. The connection stays in step."""
     with server.client(protocol) as client:
         client.set("text", "x")
         client.execute_command("BF.RESERVE", "filter", 0.01, 100)
@@ -455,18 +455,19 @@ def test_odd_bytes_everywhere(server, protocol):
                 step("CF.RESERVE", key, odd)
                 for name in CUCKOO_OPTIONS:
                     step("CF.RESERVE", key, 100, name, odd)
-            # It is also a valid item.
+            # Odd bytes are valid items, too.
             client.execute_command("DEL", "fresh")
             assert step("BF.ADD", "fresh", odd) == 1
             assert step("BF.EXISTS", "fresh", odd) == 1
             assert step("BF.ADD", "fresh", odd + b"\0") == 1
 
 
-LONGEST = 512 << 20  # bytes of an argument that a server takes unless told otherwise
+LONGEST = 512 << 20  # bytes of the longest argument that a server accepts by default
 
 
 def test_the_longest_argument(new_server):
-    """As key, as item, as option, as data: one reply, and then the next command's."""
+    """Sends the longest argument as a key, an item, an option, and data. Each command gets one reply, and then comes
+    the next command's."""
     server, piece = new_server(), bytes(1 << 20)
     for words in [
         ["BF.ADD", "key", None],
@@ -523,7 +524,7 @@ def test_log_lines_from_hostile_bytes_are_harmless(server):
 
 @EVERY_SERVER
 def test_with_rust_backtrace(new_server):
-    """Many developers' machines set this variable; printing a backtrace inside a module has killed servers."""
+    """Many developers' machines set this variable. Printing a backtrace inside a module has killed servers."""
     server = new_server(env={"RUST_BACKTRACE": "1"})
     with server.client() as client:
         Workload(2).run(client, 2000)

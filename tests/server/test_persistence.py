@@ -1,7 +1,7 @@
 """A filter survives everything a server does to keep its data, bit for bit. Every kind of filter in every state
-(`filters.KINDS`) goes through every way out of a server's memory and back: the RDB file, the append-only file
-rewritten (as RDB and as commands) and not rewritten, DUMP and RESTORE, COPY, DEBUG RELOAD, DEBUG LOADAOF. Restarts are
-by kill -9, so that nothing is saved that the test didn't ask for.
+(`filters.KINDS`) goes through every way out of a server's memory and back: the RDB file, the append-only file rewritten
+(as RDB and as commands) and not rewritten, DUMP and RESTORE, COPY, DEBUG RELOAD, and DEBUG LOADAOF. For a restart, the
+server is killed with kill -9, so that nothing is saved that the test didn't ask for.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def test_dump_and_restore(made):
 
 
 def test_a_default_filter_takes_no_more_than_redisblooms(server):
-    """It has 87 bytes with one item, and 206 with a hundred."""
+    """RedisBloom's DUMP payload of a default filter has 87 bytes with one item, and 206 bytes with a hundred."""
     with server.client() as client:
         for items, most in [(1, 87), (100, 206)]:
             client.execute_command("BF.MADD", f"items:{items}", *(f"item:{item}" for item in range(items)))
@@ -154,7 +154,7 @@ def test_rename_move_and_expire(server):
             client.move("elsewhere", 1)
             other.expire("elsewhere", 1000)
             assert 990 < other.ttl("elsewhere") <= 1000
-            other.persist("elsewhere")  # the server takes the time of expiry into the digest
+            other.persist("elsewhere")  # because the server includes the expiry time in the digest
             must_be_equal({key: before[key]}, {key: snapshot(other, "elsewhere")})
             other.delete("elsewhere")
 
@@ -206,7 +206,7 @@ def test_a_restarted_filter_goes_on_as_before(new_server):
 
 
 def answer(client, command) -> str:
-    """The reply, or the refusal."""
+    """The reply, or the error message."""
     try:
         return repr(client.execute_command(*command))
     except redis.ResponseError as error:
@@ -214,7 +214,7 @@ def answer(client, command) -> str:
 
 
 def test_a_window_keeps_its_schedule(new_server):
-    """Rotations by hand change a window's schedule. A window that forgot them would not rotate for a while."""
+    """Manual rotations change a window's schedule. A window that forgot them would not rotate for a while."""
     server = new_server()
     every = 400
     with server.client() as client:
@@ -236,7 +236,8 @@ def test_a_window_keeps_its_schedule(new_server):
 
 @pytest.mark.parametrize("rewritten", [False, True], ids=["", "rewritten on the way"])
 def test_replay_of_random_commands(new_server, rewritten):
-    """The append-only file of thousands of random commands, replayed, is the same data, also where it was rewritten."""
+    """Replaying the append-only file of thousands of random commands restores the same data, even if the file was
+    rewritten in between."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     server = new_server(config=APPEND_ONLY | {"appendfsync": "no"})
@@ -258,8 +259,8 @@ def test_replay_of_random_commands(new_server, rewritten):
 
 @pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as commands"])
 def test_a_load_that_is_not_complete_is_no_key(new_server, way):
-    """Clients died in the middle of a load, early and late: there is no key, before the restart or after it. If files
-    contain the load, it continues."""
+    """Clients are killed in the middle of a load, early or late. There is no key, neither before the restart nor after
+    it. If the file contains the load, another client can continue it."""
     server = new_server(config={} if way == "rdb" else APPEND_ONLY | {"aof-use-rdb-preamble": "no"})
     with server.client() as client:
         sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
@@ -295,7 +296,7 @@ def test_a_load_that_is_not_complete_is_no_key(new_server, way):
 
 
 def test_a_filter_of_more_tables_than_any(new_server):
-    """A filter of any size that growth can reach can be loaded again."""
+    """A filter can be loaded again, however many tables it has grown to."""
     server = new_server(module_args=["CF_MAX_EXPANSIONS", "65536"])
     with server.client() as client:
         client.execute_command("CF.RESERVE", "tables", 2, "BUCKETSIZE", 1, "EXPANSION", 1)
@@ -310,7 +311,7 @@ def test_a_filter_of_more_tables_than_any(new_server):
 # ---- memory of the child ---------------------------------------------------------------------------------------------
 
 MIB = 1 << 20
-SPARSE = 64 * MIB  # bytes of a filter's one array. A page that nobody has written to isn't in memory.
+SPARSE = 64 * MIB  # bytes of a filter's only array. A page that nobody has written to isn't in memory.
 
 
 def chain_of_redisbloom(client) -> None:
@@ -329,7 +330,7 @@ def arrays_of_zeros(client, command: str, head: bytes) -> None:
 
 
 def chain_of_valkey_bloom(client) -> None:
-    """Its second link has 66 MiB."""
+    """Makes a chain whose second link has 66 MiB."""
     client.execute_command("BF.LOAD", "k", ValkeyBloomChain(100, 0.01, 0.5, 500_000, bytes(32)).payload())
     client.execute_command("BF.MADD", "k", *members(110))
 
@@ -338,9 +339,9 @@ def chain_of_valkey_bloom(client) -> None:
     "make, bound", [(chain_of_redisbloom, 8), (cuckoo_filter_of_redisbloom, 8), (chain_of_valkey_bloom, 66 + 8)]
 )
 def test_saving_copies_no_filter(new_server, make, bound):
-    """Except valkey-bloom's, whose links are copied one at a time: a link and its head are one string. Compressing
-    zeros needs little memory."""
-    server = new_server(config={"rdb-key-save-delay": 500_000})  # µs after each key, in which the child is watched
+    """No filter is copied, except valkey-bloom's: their links are copied one at a time, because a link and its head are
+    one string. Compressing zeros needs little memory."""
+    server = new_server(config={"rdb-key-save-delay": 500_000})  # µs after each key, to watch the child
     with server.client() as client:
         client.set("other", "")
         none = added_by_the_child(server, client)
@@ -348,7 +349,7 @@ def test_saving_copies_no_filter(new_server, make, bound):
         make(client)
         added = added_by_the_child(server, client) - none
         before = resident(server.process.pid, "VmRSS")
-        Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # The most so far is what there is now.
+        Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # resets VmHWM to the current value
         client.execute_command("DUMP", "k")
         dumped = resident(server.process.pid, "VmHWM") - before
         print(f"the child of a BGSAVE added {added / MIB:.1f} MiB, DUMP {dumped / MIB:.1f}")
@@ -356,7 +357,7 @@ def test_saving_copies_no_filter(new_server, make, bound):
 
 
 def added_by_the_child(server, client) -> int:
-    """Bytes that the child of a BGSAVE had in memory beyond what the server had, at most."""
+    """The largest number of bytes that the child of a BGSAVE had in memory, minus those of the server."""
     pid, most = server.process.pid, 0
     before = resident(pid, "VmRSS")
     client.bgsave()

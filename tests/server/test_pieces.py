@@ -1,8 +1,8 @@
-"""Commands with many items: the server executes them in pieces, and serves others in between.
+"""Commands with many items: the server executes them in pieces, and serves other clients in between.
 
-A command with many items does what several commands with some of these items would do. In a transaction it runs whole.
-Its pieces are so short that another client comes in between only by chance. So the tests that change something in the
-middle use commands that last for a second: they add items to a cuckoo filter that is nearly full.
+A command with many items does what several commands with some of these items would do. In a transaction, it runs as a
+whole. Its pieces are so short that another client's command comes in between only by chance. So the tests that change
+something in the middle use commands that last for a second: they add items to a cuckoo filter that is nearly full.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def outcome(client, *command):
 
 
 def whole(client, *command):
-    """The same for a command that runs whole: in a transaction, with the same random seed if there is one."""
+    """The reply or error of a command that runs as a whole, in a transaction, in a form that can be compared."""
     client.execute_command("MULTI")
     client.execute_command(*command)
     (reply,) = client.execute_command("EXEC")
@@ -71,7 +71,8 @@ def whole(client, *command):
 
 
 def calls(client, command: str) -> int:
-    """How often the server has called a command: once for the client's, and once for each piece after the first."""
+    """How often the server has called a command: once when the client sent it, and once for each piece after the first.
+    """
     return client.info("commandstats").get(f"cmdstat_{command.lower()}", {}).get("calls", 0)
 
 
@@ -91,7 +92,7 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
             expected = whole(client, *words(command, "whole"))
             assert outcome(client, *words(command)) == expected, command
             assert digest(client) == digest(client, "whole"), command
-        # In a full filter a command may end with its first piece; tests, deletes and shards are fast.
+        # In a full filter, a command may end with its first piece. Tests, deletes and adds to shards are fast.
         if case not in ("full", "missing", "sharded"):
             for command in {"BF.MADD", "CF.INSERT", "CF.INSERTNX"} & set(commands):
                 assert goes_in_pieces(client, command), command
@@ -99,7 +100,7 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
 
 @pytest.mark.parametrize("command", ["BF.MADD", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS", "CF.INSERT"])
 def test_long_items_are_divided_too(server, command):
-    """There are fewer of them than other commands process between two looks at the clock."""
+    """These are fewer items than other commands process between two readings of the clock."""
     long = [bytes([number]) * (1 << 20) for number in range(31)]
     with server.client(single_connection_client=True) as client:
         match command:
@@ -116,8 +117,8 @@ def test_long_items_are_divided_too(server, command):
 
 
 def goes_in_pieces(client, command: str) -> bool:
-    """Whether it holds in one of several tries. If the system takes the processor away before the first item, which
-    lengthens the piece (`SLICE_PER_HEAD`), one piece may be enough."""
+    """Whether the command needs several pieces in one of ten tries. If the system takes the processor away before the
+    first item, the first piece is longer (`SLICE_PER_HEAD`), and may be enough."""
     for _ in range(10):
         before = calls(client, command)
         outcome(client, *words(command))
@@ -162,8 +163,9 @@ HEADS = {
 
 @pytest.mark.parametrize("head", HEADS)
 def test_what_comes_before_the_items_takes_long(server, head):
-    """The clock is read for each piece, so the items of a piece depend on the time. Otherwise there would be at least
-    85 pieces, however quiet the machine is; on a busy one, the server may be stopped in the middle of a piece."""
+    """If the words before the items take long, pieces are longer, so there are fewer of them. Otherwise there would be
+    at least 85 pieces, however quiet the machine is. On a busy machine, the server may be stopped in the middle of a
+    piece."""
     client = server.client(socket_timeout=100)
 
     def pieces() -> int:
@@ -182,7 +184,7 @@ def test_what_comes_before_the_items_takes_long(server, head):
 
 class Long:
     """A command that lasts for a second or more, sent by its own client: each of its items finds a cuckoo filter full,
-    and searches for room. In the block, it has begun and hasn't ended."""
+    and searches for room. When the block begins, the command has begun. When the block ends, so has the command."""
 
     COUNT = 300_000
 
@@ -309,7 +311,7 @@ def test_a_pause_of_writes(server):
 
 @pytest.mark.parametrize(("policy", "is_refused"), [("volatile-lru", False), ("noeviction", True)])
 def test_memory_runs_short_in_the_middle(new_server, policy, is_refused):
-    """If keys are evicted, a server is always above its limit between a write and the next command."""
+    """A server that evicts keys is always above its limit between a write and the next command."""
     server = new_server(config={"maxmemory-policy": policy})
     with server.client() as client:
         for number in range(1000):
@@ -407,7 +409,7 @@ def test_a_slot_that_moves_away_in_the_middle(spec):
 
 
 def test_a_client_that_says_asking(spec):
-    """The node that a slot moves to runs the command whole: it doesn't serve the key to anyone else."""
+    """The node that a slot moves to runs the command as a whole, because it serves the key only after ASKING."""
     with Cluster(spec) as cluster:
         slot = 1000
         key = f"{{{tag_in([slot])}}}k"
@@ -423,7 +425,7 @@ def test_a_client_that_says_asking(spec):
 
 @pytest.mark.parametrize("command", ["CF.INSERT", "CF.INSERTNX"])
 def test_items_that_search_for_long_are_pieces_of_their_own(server, command):
-    """One slot is free. Each item walks 65,535 steps back and forth, for about 10 ms. The clock of each piece,
+    """One slot is free. Each item's search takes 65,535 steps back and forth, about 10 ms. The clock of each piece,
     including the first, starts before its first item."""
     size, items = 16 << 20, 8
     part = bytes(range(1, 256)) * (size // 255 + 1)

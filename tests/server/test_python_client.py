@@ -1,5 +1,5 @@
-"""clients/python, the package bloomery-redis: with redis-py and valkey-py, blocking and asyncio, in both protocols,
-with replies decoded and not. Most tests run with all of these; spread filters are in test_cluster.py.
+"""clients/python, the package bloomery-redis, with redis-py and valkey-py, blocking and asyncio, in both protocols,
+with and without decoded replies. Most tests run with all of these. test_cluster.py tests spread filters.
 """
 
 import array
@@ -49,7 +49,7 @@ class Api:
         return lambda *arguments, **options: Blocking(self.loop, made(self.client, *arguments, **options))
 
     def pieces(self, pieces):
-        """As restore takes them."""
+        """The pieces in the form that `restore` accepts."""
         return asynchronous(pieces) if self.loop else pieces
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def test_what_can_be_written_in_several_ways_is_refused(api, item):
 
 @pytest.mark.parametrize("items", ["ada", b"ada"], ids=repr)
 def test_one_item_where_many_go_is_refused(api, items):
-    """Otherwise its characters would be added, one by one."""
+    """Otherwise, the item's characters would be added one by one."""
     bloom = api.Bloom("seen").reserve(0.01, 100)
     for call in (bloom.add_many, bloom.contains_many):
         with pytest.raises(TypeError, match="put it into a list"):
@@ -137,12 +137,12 @@ def test_one_item_where_many_go_is_refused(api, items):
 
 
 def test_many_items(api, server):
-    """In pieces, from any iterable. Answers come in the order of the items."""
+    """Items come from any iterable and are sent in pieces. Answers come in the order of the items."""
     bloom = api.Bloom("seen").reserve(1e-6, 200_000)
     api.plain.config_resetstat()
     assert bloom.add_many(f"item:{number}" for number in range(20_000)) > 19_990
-    # 20,000 items of 14 bytes at most, with their lengths: five pieces of 64 KiB. A slow server divides some again, and
-    # they count twice.
+    # 20,000 items of at most 14 bytes, with their lengths, are five pieces of 64 KiB. A slow server divides some of
+    # these again, and counts each part.
     assert 5 <= server.info("commandstats")["cmdstat_bf.bulkadd"]["calls"] <= 20
     expected = [number < 20_000 for number in range(19_000, 21_003)]
     assert bloom.contains_many(f"item:{number}" for number in range(19_000, 21_003)) == expected
@@ -158,7 +158,7 @@ def test_many_items(api, server):
 
 
 def test_options_are_those_of_the_server(api):
-    """A timedelta is milliseconds, True is the word alone, None and False are no option."""
+    """A timedelta is sent as milliseconds, and True as the option's word alone. None and False omit the option."""
     since = datetime.datetime.now(datetime.timezone.utc)
     window = api.Bloom("window").reserve(
         0.01, 100, window=25, every=datetime.timedelta(hours=1), since=since, onfull="ERROR", seed=None
@@ -300,7 +300,7 @@ def test_merge(api):
 
 
 def test_merge_blob(api, server):
-    """Two services with a filter each, which they exchange."""
+    """Two services have a filter each, and exchange them."""
     paris = api.Bloom("paris").reserve(1e-6, 1000)
     rome = api.Bloom("rome").reserve(1e-6, 1000, like=paris)
     paris.add("ada")
@@ -335,7 +335,7 @@ def test_feedback(api):
 
 
 def test_stats(api):
-    """The same in both protocols, also when the client has parsers of its own for BF.INFO and CF.INFO."""
+    """Stats are the same in both protocols, even if the client has parsers of its own for BF.INFO and CF.INFO."""
     api.client.bf(), api.client.cf()
     bloom = api.Bloom("seen").reserve(0.02, 1000, window=2, seed="7")
     bloom.rotate()
@@ -381,7 +381,8 @@ def shape(value):
 
 
 def test_stats_of_every_kind(server):
-    """Every field is in the types, and the same in both protocols: numbers of RESP2 are strings."""
+    """Every field is declared in `BloomStats`, and has the same type in both protocols, although some numbers are
+    strings in RESP2."""
     with server.client() as one, server.client(protocol=3, decode_responses=True) as two:
         kinds = {
             "window": {"window": 4, "every": 3_600_000},
@@ -446,7 +447,7 @@ def test_a_rebuild_that_cannot_begin_ends_no_other(api):
 
 
 def test_a_rebuild_that_ended_by_itself(api):
-    """The reply says why, and doesn't hide an error of the program."""
+    """The exception says why the rebuild ended, and doesn't hide an exception of the program."""
     bloom = api.Bloom("seen").reserve(0.01, 100)
 
     def overfill():
@@ -460,7 +461,7 @@ def test_a_rebuild_that_ended_by_itself(api):
             overfill()
             bloom.add_many(range(50, 90))
             raise OSError
-    # Ten items are new to it. One more may count as present, since the error rate is 10% and each run has another seed.
+    # Ten items fit. Some of the others may test positive, depending on the seed, and then count as items that went in.
     with pytest.raises(ERRORS, match=r"full; 1\d of 20 items went in"):
         with bloom.rebuild(capacity=10, nonscaling=True) as new:
             new.add_many(range(20))
@@ -471,7 +472,7 @@ def test_a_rebuild_that_ended_by_itself(api):
 
 
 def test_dump_and_restore(api):
-    """A filter of several MiB, in pieces, with the same bits afterwards."""
+    """Copies filters in several pieces. The copies have the same bits."""
     bloom = api.Bloom("bloom").reserve(1e-4, 1_000_000, nonscaling=True)
     cuckoo = api.Cuckoo("cuckoo").reserve(1 << 21)
     for filled, make in ((bloom, api.Bloom), (cuckoo, api.Cuckoo)):
@@ -555,7 +556,7 @@ CLASSES = ["Bloom", "Cuckoo", "SpreadBloom", "Rebuild"]
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_both_kinds_have_the_same_methods(spec, name):
-    """With the same signatures, and with a description each."""
+    """The methods also have the same parameters and the same descriptions."""
     blocking, other = getattr(bloomery_redis, name), getattr(bloomery_redis.asyncio, name)
     public = [method for method in dir(blocking) if not method.startswith("_")]
     assert public == [method for method in dir(other) if not method.startswith("_")]

@@ -1,5 +1,6 @@
-"""BF.REBUILD in a server: filter and shadow stay together in everything that a server does with a key, the time to
-live stays, the key has the right type in each phase, and a rebuild needs its memory and its permission.
+"""BF.REBUILD in a server: the filter and its shadow, the new filter, stay together in everything that a server does
+with a key. The time to live stays, and the key has the right type in each phase. A rebuild needs memory and
+permissions.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ NOT_RUNNING = "no rebuild is running"
 
 
 def begin_all(client) -> list[str]:
-    """A filter of every kind and of other systems. Each has a shadow with some items that has missed some deletes."""
+    """Makes filters of every kind and from other systems, each with a shadow that has some items. The shadows of
+    counting filters have missed a delete. Returns the keys."""
     keys = []
     for kind in BLOOM:
         key = f"{kind.name}/rebuilding"
@@ -41,7 +43,7 @@ def begin_all(client) -> list[str]:
 
 
 def look(client, key) -> dict:
-    """All that can be seen of both filters."""
+    """Everything that a client can see of a filter and its shadow."""
     return {**snapshot(client, key), "status": client.execute_command("BF.REBUILD", key, "STATUS")}
 
 
@@ -55,7 +57,7 @@ def status(client, key) -> dict:
 
 @EVERY_SERVER
 def test_through_every_way_of_keeping_data(new_server):
-    """DUMP, COPY, RENAME, DEBUG RELOAD, RDB, the append-only file as it is and rewritten in both forms."""
+    """DUMP, COPY, RENAME, DEBUG RELOAD, and the append-only file, as it was written and rewritten in both forms."""
     server = new_server(config={**APPEND_ONLY, "save": ""})
     with server.client() as client:
         keys = begin_all(client)
@@ -72,7 +74,7 @@ def test_through_every_way_of_keeping_data(new_server):
         client.delete("renamed", "copied")
         assert client.execute_command("DEBUG", "RELOAD") == b"OK"
         assert differences(before, looks(client, keys)) == []
-    server.restart(kill=True)  # the commands as they came
+    server.restart(kill=True)  # from the append-only file as it was written
     for preamble in ("yes", "no"):
         with server.client() as client:
             assert differences(before, looks(client, keys)) == []
@@ -84,7 +86,7 @@ def test_through_every_way_of_keeping_data(new_server):
         server.restart(kill=True)
     with server.client() as client:
         assert differences(before, looks(client, keys)) == []
-        # All of them can continue, to either end.
+        # Every rebuild can be committed or aborted.
         for number, key in enumerate(keys):
             assert client.execute_command("BF.REBUILD", key, ["COMMIT", "ABORT"][number % 2]) == b"OK"
             assert status(client, key) == {b"Status": b"none"}
@@ -102,7 +104,7 @@ def test_replicas_see_every_phase(new_server):
         primary.wait_for_replicas()
 
         def rebuilds(client) -> dict:
-            """A user without write permission uses BF.INFO."""
+            """The rebuild of each key, from BF.INFO: BF.REBUILD STATUS needs write permission."""
             return {key: pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Rebuild"] for key in keys}
 
         def equal(server) -> bool:
@@ -123,7 +125,8 @@ def test_replicas_see_every_phase(new_server):
 
 @EVERY_SERVER
 def test_types_and_times_to_live(new_server):
-    """A RedisBloom filter has our type while it has a shadow, and RedisBloom's again if the shadow is dropped."""
+    """A filter from RedisBloom or valkey-bloom has Bloomery's type while it has a shadow, and its own type again if the
+    shadow is dropped."""
     server = new_server(config=APPEND_ONLY)
     with server.client() as client:
         for key, payload, home in [
@@ -181,7 +184,7 @@ def test_a_shadow_goes_with_its_key(server):
             client.execute_command(*end)
             wait_for(lambda: client.info("bf")["bf_cell_bytes"] == 0, f"the memory after {end}")
             client.delete("k")
-        # An aborted shadow doesn't leave a time to live behind, either.
+        # ABORT frees the shadow, and COMMIT the old filter.
         client.execute_command("BF.RESERVE", "k", 0.01, 5_000_000)
         cells = client.info("bf")["bf_cell_bytes"]
         for end in ("ABORT", "COMMIT"):
@@ -246,7 +249,7 @@ def test_in_transactions_and_scripts(server):
         script = "return redis.call('BF.REBUILD', KEYS[1], unpack(ARGV))"
         assert client.eval(script, 1, "k", "BEGIN") == b"OK"
         assert client.eval(script, 1, "k", "ADD", "a", "b") == b"OK"
-        # A watched key has changed.
+        # COMMIT changes a watched key.
         with client.pipeline(transaction=True) as pipeline:
             pipeline.watch("k")
             client.execute_command("BF.REBUILD", "k", "COMMIT")
@@ -278,7 +281,7 @@ def test_permissions(server):
 
 
 def test_an_abort_gives_the_filter_back_bit_for_bit(server):
-    """Also if the key was dumped and restored in between."""
+    """This works even if the key was dumped and restored during the rebuild."""
     with server.client() as client:
         client.restore("k", 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
         dump = client.dump("k")

@@ -1,6 +1,6 @@
 """Bloomery's replies are RedisBloom's, to the byte. tests/fixtures/redisbloom/transcript.json contains exchanges
 recorded from RedisBloom, each in RESP2 and RESP3, with sizes masked as <n>. Scenarios begin with FLUSHALL. Two
-differences are intended: the type's name, and capacities above 2^30, which only memory limits here.
+differences are intended: the names of the data types, and capacities above 2^30, which Bloomery accepts.
 """
 
 import json
@@ -17,7 +17,7 @@ BEYOND_REDISBLOOM = str((1 << 30) + 1)
 
 def scenarios():
     exchanges = json.loads(TRANSCRIPT.read_text())
-    # A list of scenarios, or one list in which FLUSHALL separates them.
+    # The file has a list of scenarios, or one list of exchanges, in which each scenario begins with FLUSHALL.
     flat = [exchange for part in exchanges for exchange in (part if isinstance(part, list) else [part])]
     found: list[list[dict]] = []
     for exchange in flat:
@@ -74,4 +74,4 @@ def test_every_reply_is_redisblooms(server, protocol):
                 compared += 1
     finally:
         connection.close()
-    assert compared > 250  # else the fixture was not what it should be
+    assert compared > 250  # otherwise, the fixture is incomplete

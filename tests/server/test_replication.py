@@ -1,7 +1,7 @@
-"""A replica equals its primary, bit for bit, whatever its own configuration says and whatever was refused. Replicas
-get effects, not requests: a creation has every parameter and the seed, only items that changed something are sent, and
-a command that failed or did nothing sends nothing. The servers run with `propagation-error-behavior panic`: a replica
-that met an error in the stream would be dead at the end of the test.
+"""A replica equals its primary, bit for bit, whatever its own configuration says and whatever was refused. Replicas get
+effects, not requests: a creation has every parameter and the seed, only items that changed something are sent, and a
+command that failed or did nothing sends nothing. The servers run with `propagation-error-behavior panic`: a replica
+that met an error in the stream would no longer be running at the end of the test.
 """
 
 import collections
@@ -45,13 +45,14 @@ def must_be_equal(primary, *replicas):
 
 
 def caught_up(primary, *chain):
-    """Waits until a chain of replicas has all that its head has written."""
+    """Waits until a chain of replicas has everything that its head has written."""
     for server in (primary, *chain[:-1]):
         server.wait_for_replicas()
 
 
 def test_random_writes(new_server):
-    """Thousands of commands, a chain of two replicas, a full and a partial resync in the middle."""
+    """Sends thousands of commands to the primary of a chain of two replicas, with full and partial resyncs in between.
+    """
     seed = int(os.environ.get("BLOOMERY_SEED") or random.randrange(1 << 32))
     print("BLOOMERY_SEED", seed)
     primary = new_server(config={"repl-backlog-size": "64mb", "appendonly": "yes", "appendfsync": "no"})
@@ -80,14 +81,14 @@ def test_random_writes(new_server):
         primary.wait_until_online(replica)
         write_and_compare()
 
-        replica.kill()  # both have to start again
+        replica.kill()  # both replicas have to sync again
         replica.start()
         primary.wait_until_online(replica)
         replica.wait_until_online(second)
         write_and_compare()
 
-        # Otherwise the test would show little. A few commands seldom have an effect, such as BF.DEL, so it may take
-        # some more.
+        # The test shows little unless each of these verbs was replicated more than ten times. Some commands, such as
+        # BF.DEL, seldom have an effect, so it may take a few more rounds.
         bloom = "reserve add madd bulkadd del mdel rotate clear merge intersect loadchunk rebuild".split()
         cuckoo = "reserve add insert del compact loadchunk".split()
         written = list(effects.new())
@@ -240,8 +241,8 @@ def wire(new_server):
 
 
 def test_creation_carries_everything(wire):
-    """Whatever command creates a filter: replicas get each parameter and the seed. They get a RESERVE, or for an add
-    of arguments to a missing key an INSERT with the first items."""
+    """Whichever command creates a filter, replicas get every parameter and the seed. They get a RESERVE, or, if items
+    are added to a missing key, an INSERT with the first items."""
     tail = "SEED "
     created = {
         "BF.ADD a x": "bf.insert a SPEC,100,0.01,2,",
@@ -282,7 +283,7 @@ def test_creation_carries_everything(wire):
         found = re.match(pattern, first)
         assert found, command
         seed = found[1]
-        # 64 random bits, or 128. A number this small would be an extreme coincidence.
+        # 64 random bits, or 128. A shorter number would be an extreme coincidence.
         assert seed.lstrip("0") == "beef" if command.endswith("00BEEF") else len(seed) > (24 if "SIPHASH" in command else 8)
     # The parameters copied by LIKE are written out, so that they don't depend on the other key.
     (like,) = wire("BF.RESERVE n 0.1 10 LIKE g")
@@ -360,7 +361,7 @@ def test_only_effects_are_written(wire):
 
 def test_only_effects_on_cuckoo_filters_are_written(wire):
     wire("CF.RESERVE cuckoo 100 SEED 1")
-    wire("CF.RESERVE small 2 BUCKETSIZE 1 EXPANSION 0 SEED 3")  # by which x has two buckets, and not twice the same
+    wire("CF.RESERVE small 2 BUCKETSIZE 1 EXPANSION 0 SEED 3")  # with this seed, x has two different buckets
     wire("BF.RESERVE bloom 0.01 100")
     wire("SET text x")
     for command, effects in [

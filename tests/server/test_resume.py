@@ -1,9 +1,8 @@
 """`bloomery load --resume`, with a fault between any two steps.
 
-A proxy is between the program and the server. At a random script call of a load, before it or after it, the connection
-is cut or the program is killed, and something happens to the server. Then the same command runs again until it ends.
-Its exit code must be 0 exactly if every item is in, and then every item was added exactly once. And it must not fail
-unless something was lost.
+A proxy is between the program and the server. Before or after a random script call of a load, something happens to the
+server, and the connection may be cut, or the program killed or interrupted. Then the same command runs again. If its
+exit code is 0, every item must have been added exactly once. It must not fail unless something was lost.
 """
 
 import base64
@@ -35,7 +34,7 @@ RESERVATIONS = {
     "rebuild": ["BF.REBUILD", "k", "BEGIN", "CAPACITY", "10000", "ERROR", "0.000001", "COUNTING", "8"],
 }
 OTHERS = [f"other:{number}" for number in range(450)]
-SEED = "8"  # a cuckoo filter with it confuses none of the items here
+SEED = "8"  # with this seed, a cuckoo filter confuses none of the items here
 
 
 class Filter:
@@ -65,8 +64,8 @@ class Filter:
             return pipeline.execute()
 
     def is_exact(self) -> bool:
-        """Whether every item was added once. A cuckoo filter confuses some items, so there the number of items counts.
-        """
+        """Whether every item was added once. A cuckoo filter confuses some items, so its number of items must also be
+        right."""
         if self.server.command("EXISTS", "k") == 0:
             return False
         if self.kind == "rebuild" and not pairs(self.server.command("BF.INFO", "k", "FULL"))[b"Rebuild"]:
@@ -76,7 +75,7 @@ class Filter:
             return inserted == len(ITEMS) + self.others and self.counts() == [1] * len(ITEMS)
         return self.counts() == [1] * len(ITEMS)
 
-    # Possible faults. Nothing is lost:
+    # Faults after which nothing is lost:
 
     def nothing(self):
         pass
@@ -93,7 +92,7 @@ class Filter:
         self.server.command("DEBUG", "RELOAD")
 
     def restored(self):
-        """As when the server last saved: filter and account are both older."""
+        """The data is as it was when the server last saved. The filter and the load's account are both older."""
         self.server.command("DEBUG", "RELOAD", "NOSAVE")
 
     def no_memory(self):
@@ -105,15 +104,15 @@ class Filter:
         self.others += count
 
     def dumped(self):
-        """A copy is kept, which may replace the filter later."""
+        """Keeps a copy of the filter, which may replace it later."""
         self.older = self.server.command("DUMP", "k"), self.others
 
     def rotated(self):
-        """Three times at most, so that it still has all items."""
+        """Rotates a window. A scenario does so at most three times, so the window still has all items."""
         if self.kind == "window":
             self.server.command("BF.ROTATE", "k")
 
-    # Something is lost:
+    # Faults after which something is lost:
 
     def deleted(self):
         self.server.command("DEL", "k")
@@ -140,8 +139,8 @@ class Filter:
             self.server.command("BF.CLEAR", "k")
 
     def cleared_and_filled_by_others(self):
-        """The number of items stays the same. The shadow of a rebuild can't be tested for items, so its number
-        differs."""
+        """Others add more items than were lost, so the number of items doesn't show the loss. A rebuild's shadow can't
+        be tested for items, so another rebuild replaces it."""
         if self.kind == "rebuild":
             self.replaced()
         else:
@@ -150,7 +149,7 @@ class Filter:
         self.others_add(len(OTHERS))
 
     def older_copy(self):
-        """The account stays, and the filter is an earlier one to which others have added."""
+        """The account stays, but an older copy replaces the filter, and others add items to it."""
         payload, self.others = self.older
         self.server.command("RESTORE", "k", "0", payload, "REPLACE")
         self.rotated()
@@ -200,7 +199,7 @@ def attempt(words, proxy, rng, event) -> tuple[int, int]:
 
 
 def scenario(server, proxy, path, state, kind, rng, more=()) -> int:
-    """One load with faults, and how it ended."""
+    """Runs one load with faults until it ends, and returns its exit code."""
     server.command("FLUSHALL", "SYNC")
     state.unlink(missing_ok=True)
     filter = Filter(server, kind, rng)
@@ -263,7 +262,7 @@ def test_whatever_happens_between_two_steps(new_server, files, kind):
 
 @pytest.mark.parametrize("kind", RESERVATIONS)
 def test_a_cluster_client_sends_nothing_twice(new_server, files, kind):
-    """A command whose connection broke may have been executed."""
+    """A command whose connection broke isn't sent again, because it may have been executed."""
     with Proxy(0) as proxy:
         settings = {"cluster-enabled": "yes", "cluster-announce-port": proxy.port, "enable-debug-command": "yes"}
         server, rng = new_server(config=settings), random.Random(kind)
@@ -314,7 +313,8 @@ class Existing(Filter):
 
 @pytest.mark.parametrize("reserve", ["CF.RESERVE k 200 EXPANSION 0", "CF.RESERVE k 100 EXPANSION 1"])
 def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, files, reserve):
-    """There is room for some of the items after the first refused one. Room is made, and the load continues."""
+    """After the first refused item, there is still room for some of the others. Deletes make room, and the load
+    continues."""
     server = new_server()
     path, state = files
     server.command(*reserve.split())
@@ -328,7 +328,7 @@ def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, f
     kept = json.loads(state.read_text())
     inserted = pairs(server.command("CF.INFO", "k"))[b"Number of items inserted"]
     assert kept["items"] == inserted < len(ITEMS) and kept["offset"] < path.stat().st_size
-    # A larger filter replaces the full one, item by item: earlier items stay in.
+    # After deletes, the load continues with the items that are missing, and doesn't add the deleted items again.
     removed = [item for item in ITEMS[:100] if server.command("CF.DEL", "k", item)]
     done = subprocess.run(command("load", "k", path, "--resume", state, "-q", port=server.port), capture_output=True)
     now = pairs(server.command("CF.INFO", "k"))[b"Number of items inserted"]
@@ -339,7 +339,7 @@ def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, f
 
 @pytest.mark.parametrize("keys", [["{a}1", "{a}2"], ["{a}3", "{a}3"]], ids=["one hash tag", "one key"])
 def test_two_loads_side_by_side(new_server, tmp_path, keys):
-    """Each load has its own account: both are stopped in the middle, and resumed."""
+    """Both loads are stopped in the middle and resumed. Each has its own account."""
     server = new_server()
     for key in {*keys}:
         server.command("BF.RESERVE", key, "0.000001", "1000", "COUNTING", "8")
@@ -467,8 +467,8 @@ def items_of(form) -> list[str]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_a_file_that_grows_at_any_byte(new_server, tmp_path, kind, form):
-    """Each run sees more of the file, and ends or is stopped somewhere. In the end every item is in once. If the file
-    ended within an item, its beginning may be in as well."""
+    """Each run sees more of the file, and ends or is stopped somewhere. In the end, every item is in once. If the file
+    ended within an item, the beginning of the item may be in as well."""
     server, rng = new_server(), random.Random(f"{kind} {form}")
     path, state = tmp_path / "items", tmp_path / "state"
     options, head, line = FORMS[form]
@@ -533,7 +533,8 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
         proxy.after = cut
         run(*words, port=proxy.port, status=DONE if stopped == "complete" else SERVER)
     count = server.command("BF.CARD", "k")
-    # The server has executed a batch that the program doesn't know about, or a part of one.
+    # If the load was cut, the server has executed a batch that the program doesn't know about. If the filter is full,
+    # it has executed a part of one.
     end = len("".join(f"{item}\n" for item in ITEMS[:count]))
     path.write_text(CHANGES[change](text, end))
     _, errors = run(*words, port=server.port, status=USAGE)
@@ -591,7 +592,8 @@ def in_the_middle(server, words) -> int:
 
 
 def test_another_filter_of_another_system(new_server, files):
-    """The filter has no identity, and the same number of items."""
+    """The filter has no identity, and has enough items. So the load must test whether the filter has the items of the
+    last batch."""
     path, state = files
     server = new_server()
     empty = base64.b64decode(MANIFEST["bf:empty"]["dump_base64"])
@@ -606,7 +608,7 @@ def test_another_filter_of_another_system(new_server, files):
 
 @pytest.mark.parametrize("rotations, is_older", [(0, True), (3, True), (3, False), (4, False), (9, False), (9, True)])
 def test_a_window_may_lack_what_is_too_old(new_server, files, rotations, is_older):
-    """After four rotations nothing of the last batch would be left, whatever happened to the filter."""
+    """After four rotations, no item of the last batch would be left in any case, so the load doesn't require them."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS["window"])
@@ -627,7 +629,8 @@ def test_a_window_may_lack_what_is_too_old(new_server, files, rotations, is_olde
 
 
 def test_a_window_may_lack_what_made_room(new_server, files):
-    """If another client's items drop a generation early, no new one is opened."""
+    """If a window drops a generation early, to make room for another client's items, its generation number stays the
+    same. Nevertheless, the load continues."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS["window"][:3], "150", "WINDOW", "4", "LAYOUT", "FINGERPRINT", "ONFULL", "ROTATE")
@@ -645,7 +648,7 @@ def test_a_window_may_lack_what_made_room(new_server, files):
 
 
 def test_a_batch_may_go_in_over_several_generations(new_server, files):
-    """A window accepts ten of its items at a time, and drops them after three rotations."""
+    """The window accepts ten items of a batch at a time, and drops them after three rotations."""
     path, state = files
     server = new_server()
     server.command("BF.RESERVE", "k", "0.000001", "10", "WINDOW", "3", "ONFULL", "ERROR")
@@ -660,8 +663,8 @@ def test_a_batch_may_go_in_over_several_generations(new_server, files):
 
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_deleted_items_are_not_lost(new_server, files, kind):
-    """The number of missing items is at most the number of deletes. Deletes after the end of a load don't matter, nor
-    does a restart. """
+    """Missing items aren't lost if there were at least as many deletes. Deletes after the end of a load don't matter,
+    nor does a restart. """
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS[kind], "SEED", SEED)

@@ -1,6 +1,6 @@
-"""Large filters that replicas and the append-only file can't make by themselves: imports, and loads that they don't
-have. They get such a filter as a load, a few pieces at a time, before it is a key anywhere. So whatever happens in the
-middle, each server has the whole filter or none.
+"""Large filters that replicas and the append-only file can't make by themselves: imports, and loads whose first pieces
+they don't have. They get such a filter as a load, a few pieces at a time, before it is a key anywhere. So whatever
+happens in the middle, each server has the whole filter or none.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ IMPORT = ["BF.IMPORT", "k", "GOZERO", "bitmap", "BITS", SIZE * 8]
 
 
 def bitmap(client):
-    """A bitmap with bits in each piece, created without being sent to replicas."""
+    """Makes a bitmap with bits in each piece. Replicas make it from the same short commands."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(SIZE // MIB * 8):
             pipe.setbit("bitmap", number * MIB + number * 7919 % MIB, 1)
@@ -41,7 +41,8 @@ def redisbloom_cuckoo(size: int) -> bytes:
 
 
 def ways(client) -> dict:
-    """Commands, the last of which creates a filter of some MiB."""
+    """Ways to create a filter of several MiB, by name. Each is a list of commands, the last of which creates the
+    filter."""
     size = 4 * MIB
     data = bytes(range(256)) * (size // 256)
     chain = ValkeyBloomChain(int(size * 0.8), 0.01, 0.5, 0, bytes(32))
@@ -69,7 +70,7 @@ def ways(client) -> dict:
 
 
 def longest_argument(server) -> int:
-    """All commands in its append-only file."""
+    """The length in bytes of the longest argument in the server's append-only file."""
     longest = 0
     for path in (server.directory / "appendonlydir").glob("*.incr.aof"):
         text, at = path.read_bytes(), 0
@@ -84,7 +85,7 @@ def longest_argument(server) -> int:
 
 @EVERY_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
-    """Replicas and the file also have the filter, with its type. No command there is longer than a piece."""
+    """Replicas and the append-only files also have the filter, with the same type."""
     server = new_server(config=APPEND_ONLY)
     replica = server.replica(config=APPEND_ONLY)
     last = replica.replica()
@@ -122,7 +123,7 @@ def test_it_is_the_filter_that_a_transaction_makes(new_server):
             assert differences({"x": sent}, {"x": whole}) == [], name
     for there in (server, replica):
         there.kill()
-    for there in (replica, server):  # the replica first: without a primary it has what its own file says
+    for there in (replica, server):  # the replica first: without a primary, it has only what is in its own file
         there.start()
         with there.client() as other:
             assert {name: (other.execute_command("DEBUG", "DIGEST-VALUE", name), other.type(name)) for name in made} == made
@@ -147,7 +148,8 @@ def test_no_command_of_the_file_is_longer_than_a_piece(new_server):
 
 
 class Middle:
-    """An import of which a part has been sent to a replica, at a server that pauses writes. `end` lets it continue."""
+    """An import of which a part has been sent to a replica. The server has paused writes, and `end` lets the import
+    continue."""
 
     def __init__(self, new_server, **config):
         self.server = new_server(config={**APPEND_ONLY, **config})
@@ -225,8 +227,8 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
     rewrite(middle.server, middle.client)
     assert middle.end() == b"OK"
     middle.is_whole(middle.replica)
-    # What each has in its own file. Each starts alone: beside its primary, the replica would be empty while it gets
-    # everything again.
+    # Checks what each server has in its own file. Each starts alone, because a replica with a primary would be empty
+    # until it has everything again.
     for server in (middle.server, middle.replica):
         server.kill()
     for server in (middle.server, middle.replica):
@@ -267,7 +269,8 @@ def test_kill_9_in_the_middle(new_server):
 
 @EVERY_SERVER
 def test_a_failover_in_the_middle(new_server):
-    """The promoted replica has no key, and accepts the import. The old primary has lost its own, and follows."""
+    """The promoted replica has no key, and accepts the import. The old primary gives up its own import, and becomes a
+    replica."""
     middle = Middle(new_server)
     middle.server.wait_for_replicas()
     middle.replica.command("REPLICAOF", "NO", "ONE")
@@ -301,7 +304,7 @@ def test_the_client_goes_in_the_middle(new_server):
     middle.is_whole(middle.replica)
 
 
-# What happens to the key, and what the import then replies.
+# What happens to the key, and a part of the import's reply.
 MEANWHILE = {
     "SET": (["SET", "k", "text"], "WRONGTYPE"),
     "COPY": (["COPY", "small", "k"], "item exists"),
@@ -317,7 +320,8 @@ MEANWHILE = {
 @EVERY_SERVER
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_happens_to_the_key_in_the_middle(new_server, what):
-    """The server's own commands run at once, and ours wait. Replicas have the same data in the end."""
+    """The server's own commands don't wait for the import, but the module's do. In the end, replicas have the same
+    data."""
     command, expected = MEANWHILE[what]
     middle = Middle(new_server)
     writer = threading.Thread(target=lambda: attempt(middle.server, command))
@@ -341,7 +345,7 @@ def attempt(server, command):
 
 @EVERY_SERVER
 def test_a_transaction_on_the_key_in_the_middle(new_server):
-    """The load must not wait, so the rest is sent at once."""
+    """A transaction can't wait, so the rest of the filter is sent at once."""
     middle = Middle(new_server)
     outcome = []
 
@@ -363,7 +367,7 @@ def test_a_transaction_on_the_key_in_the_middle(new_server):
 
 @EVERY_SERVER
 def test_loads_that_a_rewrite_has_missed_go_in_pieces_also(new_server):
-    """An earlier load of ours, of which the rewritten file has nothing."""
+    """The rewritten file has no pieces of a load that had begun before the rewrite."""
     server = new_server(config={**APPEND_ONLY, "aof-use-rdb-preamble": "no"})
     replica = server.replica()
     with server.client() as client:

@@ -1,4 +1,5 @@
-"""Static filters in a server: built while others are served, equal on replicas, and kept by every form of persistence.
+"""Static filters in a server: built while other clients are served, equal on replicas, and kept by every form of
+persistence.
 """
 
 import struct
@@ -13,7 +14,7 @@ from kit.servers import APPEND_ONLY
 EVERY_LAYOUT = pytest.mark.parametrize("layout", ["FUSE", "RIBBON"])
 EVERY_SERVER = pytest.mark.every_server("the server saves and replicates, and blocks clients")
 
-MANY = 400_000  # many enough to be built apart
+MANY = 400_000  # enough items for the filter to be built in the background
 
 
 def blob(first: int, count: int) -> bytes:
@@ -42,7 +43,7 @@ def test_through_every_way_of_keeping_data(new_server, layout):
         for key, count in [("small", 100), ("large", MANY)]:
             build(client, key, layout, count, "ERROR", 0.004)
             if key == "small":
-                client.copy("small", "list")  # one that is being built
+                client.copy("small", "list")  # still being rebuilt
             assert client.execute_command("BF.REBUILD", key, "COMMIT") == b"OK"
             assert found(client, key, 0, count) == count
             assert client.execute_command("BF.CARD", key) == count
@@ -97,7 +98,7 @@ def test_replicas_build_the_same_bits(new_server, layout):
 @EVERY_LAYOUT
 @EVERY_SERVER
 def test_others_are_served_while_it_is_built(server, layout):
-    """Their adds to the key wait, since the filter would lack those items."""
+    """Adds to the rebuild wait until COMMIT has ended, because the filter would lack those items."""
     with server.client() as client, server.client() as other, server.client() as late:
         build(client, "built", layout, 4 * MANY)
         longest, replies = 0.0, {}

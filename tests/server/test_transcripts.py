@@ -1,4 +1,6 @@
-"""Every file of tests/transcripts, through the real redis-cli, on every server. `transcript.py` says how to write one."""
+"""Runs every file in tests/transcripts through the real redis-cli, on every server. kit/transcript.py describes their
+syntax.
+"""
 
 import pytest
 

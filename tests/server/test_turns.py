@@ -1,6 +1,6 @@
 """How long a plain command waits for another client's long one. The pool gives each job its turn, so a long job that
 holds one key doesn't delay a short one that holds another. The machine may be busy with other things, so the best of
-several tries counts. If a job ran to its end, all tries would be as long as that job.
+several tries counts. If each job ran to its end in one turn, every try would take as long as such a job.
 """
 
 import array
@@ -18,12 +18,12 @@ from test_apart import Replies, valkey_payload
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients and calls timers")
 
-SMALL = 2_000_000  # capacity at 1%: 2.3 MiB of cells, the least that is merged apart
-LARGE = 128 << 20  # bytes of what others work on
-CLIENTS = 4  # that send the same long command, so that each kind is longer than the bound together
+SMALL = 2_000_000  # capacity at 1%: 2.3 MiB of cells, enough for a merge in the background
+LARGE = 128 << 20  # bytes of the filters that long commands work on
+CLIENTS = 4  # clients that send the same long command, so that together their commands last longer than BOUND
 TRIES = 3
-# A turn of 5 ms for each longer job, and one for each that has had its turn; two intervals of the timer at 16 ms; the
-# work itself. On an idle machine, 5 to 60 ms were measured.
+# In seconds. A plain command may have to wait for a turn of 5 ms of each longer job, for another turn of each that has
+# had one, and for two timer intervals of 16 ms. On an idle machine, 5 to 60 ms were measured.
 BOUND = 0.3
 
 
@@ -56,7 +56,7 @@ LONG = {
     "intersect": lambda n: ["BF.INTERSECT", f"intersection:{n}", "large", "larger"],
 }
 
-# The command that is timed, after another one that holds its key for a short time, if there is one.
+# Commands that hold a key for a short time, if there are any, and the command that is timed after them.
 PLAIN = {
     "other-filter": ([], ["BF.ADD", "plain", "x"]),
     "test": ([], ["BF.EXISTS", "large", "x"]),
@@ -71,7 +71,7 @@ PLAIN = {
 
 
 def waited(server, plain) -> float:
-    """Seconds until it is answered."""
+    """Seconds until the plain command is answered."""
     before, words = PLAIN[plain]
     holds = [Replies(server, [command.split()]) for command in before]
     if holds:
@@ -104,8 +104,8 @@ def test_a_plain_write_does_not_wait_for_long_work(crowded, kind):
 
 
 def test_many_clients_that_wait_have_few_threads(new_server):
-    """A container may forbid more threads, and then the server couldn't fork. Each job lasts several turns, so all
-    would be paused."""
+    """A container may limit the number of threads, and a server that has reached the limit can't fork. Each job lasts
+    several turns, so without a limit, all jobs would be paused, each on a thread of its own."""
     server = new_server(module_args=["THREADS", "1"], config={"maxclients": 2000})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "deep", 0.01, 1, "EXPANSION", 1)
@@ -119,7 +119,7 @@ def test_many_clients_that_wait_have_few_threads(new_server):
             now = figures(client)
             most, paused = max(most, threads(server) - own), max(paused, now["pool_jobs_paused"])
             assert now["pool_threads"] <= 1 + 32
-        # Besides the worker, jemalloc starts up to four. A thread that leaves is counted until the system has removed
+        # jemalloc starts up to four threads of its own. A thread that leaves is counted until the system has removed
         # it.
         assert paused == 32 and most <= 1 + paused + 4 + 2, (most, paused)
         assert clients[40].has_come(), "later ones begin when earlier ones have ended"
@@ -135,7 +135,7 @@ def threads(server) -> int:
 
 
 def test_a_deep_test_is_cut_in_small_tasks(new_server):
-    """In thousands of layers, a part of a test would take more than a second."""
+    """With thousands of layers, a task would take more than a second if it had the usual number of items."""
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client:
         client.execute_command("BF.RESERVE", "deep", 1e-12, 1, "EXPANSION", 1)
@@ -158,8 +158,8 @@ IMPORTS = {
 
 
 def begun(server, client, command) -> tuple[Replies, int]:
-    """The reply to a job that takes 0.1 s, while it runs, and how many jobs ended before it. If it ends too early to
-    be seen, the next try may work."""
+    """Starts a job that takes 0.1 s. While the job runs, returns the object for its reply, and how many jobs ended
+    before it. If the job ends too early to be seen, tries again."""
     for _ in range(20):
         before = figures(client)["pool_jobs"]
         reply = Replies(server, [command])
@@ -204,9 +204,9 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
 
 
 def test_compactions_give_others_their_turn_and_end_with_their_client(new_server):
-    """If a search ran to its end, it would take seconds here: with seven slots of each bucket in all, it visits all
-    sub-filters. Nothing can be moved: even buckets are full of even fingerprints, whose other bucket is also even, and
-    odd buckets are empty."""
+    """If a search ran to its end, it would take seconds here, because it visits all seven sub-filters, whose buckets
+    have one slot each. Nothing can be moved: even buckets are full of even fingerprints, whose other bucket is also
+    even, and odd buckets are empty."""
     server, tables, size = new_server(module_args=["THREADS", "1"]), 7, 16 << 20
     with server.client() as client:
         cells = b"".join(b"%c\0" % (2 + 2 * (n % 126)) for n in range(size // 2))
@@ -220,7 +220,8 @@ def test_compactions_give_others_their_turn_and_end_with_their_client(new_server
 
 @pytest.mark.parametrize("layout", ["FUSE", "RIBBON"])
 def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server, layout):
-    """Work that can't be divided takes 0.7 s and more: the cell, or the row, of each item, one after the other."""
+    """Part of the work can't be divided, and takes 0.7 s or more: finding each item's cell or row, one after the other.
+    """
     server, items = new_server(module_args=["THREADS", "1"]), 10_000_000
     with server.client() as client:
         client.execute_command("BF.RESERVE", "f", 0.01, 100)
@@ -233,14 +234,14 @@ def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server,
 
 
 def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
-    """Work that lasts a second or more. A short test of `plain` doesn't wait for it. Neither stopping it nor a shutdown
-    has to wait."""
+    """Sends a command that works for a second or more. A short test of `plain` doesn't wait for it. Its work ends
+    within `ends_within` seconds after its client has disconnected, and a shutdown doesn't wait for it."""
     running = lambda: figures(client)["pool_jobs_running"]  # noqa: E731
     wait_for(lambda: running() == 0, "other work to end")
     first = Replies(server, [command])
     wait_for(lambda: running() == 1, "the work to begin")
     durations = []
-    # The machine may pause one of them.
+    # The machine may pause one of these tests, so others are tried.
     while not durations or (durations[-1] >= BOUND and not first.has_come()):
         begun = time.monotonic()
         assert client.execute_command("BF.BULKTEST", "plain", "FIXED", 1, bytes(20_000), "COUNT") == 20_000
@@ -257,6 +258,6 @@ def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
 
 
 def processor(server, threads) -> float:
-    """Seconds of processor time that threads have used."""
+    """Seconds of CPU time that these threads have used."""
     texts = [Path(f"/proc/{server.process.pid}/task/{thread}/schedstat").read_text() for thread in threads]
     return sum(int(text.split()[0]) for text in texts) / 1e9

@@ -1,6 +1,6 @@
-// node node_redis.mjs PORT PROTOCOL FAMILY: the exchanges of a program that uses node-redis and its package
-// @redis/bloom, with the replies that such a program counts on. FAMILY is "bloom" or "cuckoo". The packages are taken
-// from the working directory; the server is empty. Prints "done" when every reply was right.
+// node node_redis.mjs PORT PROTOCOL FAMILY: sends the commands of a program that uses node-redis and its package
+// @redis/bloom, and checks the replies. FAMILY is "bloom" or "cuckoo". The packages are loaded from the working
+// directory. The server must be empty. Prints "done" if every reply is right.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -12,7 +12,7 @@ const { default: modules } = require("@redis/bloom");
 const [port, protocol, family] = process.argv.slice(2);
 const RESP = Number(protocol);
 
-// What the package does not turn into booleans itself: an answer of 1 or 0 in RESP2, and what the server says in RESP3.
+// Answers in replies that the package doesn't convert: 1 or 0 in RESP2, a boolean in RESP3.
 const yes = RESP === 3 ? true : 1;
 const no = RESP === 3 ? false : 0;
 
@@ -57,7 +57,7 @@ async function bloom(client) {
     assert.deepEqual(await bf.mExists("target", items), items.map(() => true));
     assert.equal(await bf.card("target"), await bf.card("source"));
 
-    // The package does not know them; any client can send them.
+    // The package has no methods for these commands, but it can send any command.
     assert.equal(await client.sendCommand(["BF.RESERVE", "counts", "0.01", "100", "COUNTING"]), "OK");
     assert.deepEqual(await bf.mAdd("counts", ["a", "a"]), [true, false]);
     assert.equal(await client.sendCommand(["BF.COUNT", "counts", "a"]), 2);
@@ -71,7 +71,7 @@ async function bloom(client) {
 
 async function cuckoo(client) {
     const { cf } = client;
-    // With random seeds, now and then, two items would look alike, or an item would have the same bucket twice.
+    // With a random seed, two items would sometimes look alike, or both buckets of an item would be the same one.
     const reserveSeeded = (key) => client.sendCommand(["CF.RESERVE", key, "1000", "SEED", "1"]);
     await reserveSeeded("seen");
     assert.equal(await cf.add("seen", "ada"), true);
@@ -103,7 +103,7 @@ async function cuckoo(client) {
     });
     await assert.rejects(cf.info("missing"), { message: "ERR not found" });
 
-    // CF.INSERTNX answers with integers in RESP3, too, where the package leaves replies as they are.
+    // CF.INSERTNX returns integers even in RESP3, in which the package doesn't convert its replies.
     const [added, there, full] = RESP === 3 ? [1, 0, -1] : [true, false, false];
     assert.deepEqual(await cf.insert("seen", ["a", "b", "a"], { NOCREATE: true }), [true, true, true]);
     assert.deepEqual(await cf.insertNX("seen", ["a", "c", "c"], { NOCREATE: true }), [there, added, there]);
@@ -117,7 +117,7 @@ async function cuckoo(client) {
     const shaped = await cf.info("shaped");
     assert.deepEqual([shaped["Bucket size"], shaped["Max iterations"], shaped["Expansion rate"]], [4, 50, 2]);
 
-    // Of one item, the two slots of one bucket or the four of two.
+    // There is room for two copies of an item if both of its buckets are the same one, and otherwise for four.
     assert.equal(await cf.reserve("fixed", 4, { EXPANSION: 0 }), "OK");
     const five = await cf.insert("fixed", ["a", "a", "a", "a", "a"]);
     const room = five.indexOf(false);
@@ -126,7 +126,7 @@ async function cuckoo(client) {
     assert.equal(await cf.count("fixed", "a"), 4);
     await assert.rejects(cf.add("fixed", "a"), { message: "Filter is full" });
     await assert.rejects(cf.reserve("fixed", 10), { message: "ERR item exists" });
-    // The filter is full at the end, whatever the items' buckets were, and so has an answer of each kind.
+    // Whichever buckets these items have, the filter is full at the end, so at least one of the answers is `full`.
     const many = await cf.insertNX("fixed", ["a", ...items.slice(0, 100)]);
     assert.equal(many[0], there);
     assert.ok(many.includes(full), `${many}`);
@@ -145,7 +145,8 @@ async function cuckoo(client) {
     assert.deepEqual(await transaction.exec(), [true, 1, true]);
 }
 
-// Dumps the key "source" and loads it as "target". Pieces are bytes, and the package would make text of them.
+// Dumps the key "source" and loads it as "target". Pieces are binary, but by default, the package would decode them
+// as text.
 async function copy(client, name) {
     const commands = client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer })[name];
     const pieces = [];
@@ -156,7 +157,7 @@ async function copy(client, name) {
     const bytes = pieces.reduce((sum, { chunk }) => sum + chunk.length, 0);
     assert.ok(pieces.length > 3 && bytes > 3 << 20, `${pieces.length} pieces, ${bytes} bytes`);
     for (const { iterator, chunk } of pieces) {
-        assert.equal(await client.exists("target"), 0); // not before the last one
+        assert.equal(await client.exists("target"), 0); // the last piece creates it
         assert.equal((await commands.loadChunk("target", iterator, chunk)).toString(), "OK");
     }
     const [source, target] = await client.sendCommand(["DEBUG", "DIGEST-VALUE", "source", "target"]);
@@ -168,10 +169,10 @@ const client = createClient({
     modules,
     socket: { host: "127.0.0.1", port: Number(port), reconnectStrategy: false, socketTimeout: 60_000 },
 });
-client.on("error", () => {}); // it also rejects what waits for a reply
+client.on("error", () => {}); // commands that wait for a reply are rejected as well
 await client.connect();
 try {
-    // Were this another protocol than was asked for, the answer would be of another type.
+    // If the connection used another protocol than PROTOCOL, the answer would have another type.
     assert.equal(await client.sendCommand(["BF.EXISTS", "missing", "a"]), no);
     await { bloom, cuckoo }[family](client);
 } finally {
