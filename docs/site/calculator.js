@@ -1,11 +1,11 @@
-// The calculator: fields become the options of `bloomery plan`, and calculator.wasm (plan/src/page.rs) answers them.
+// The calculator: fields become options of `bloomery plan`, and calculator.wasm (plan/src/page.rs) computes the plan.
 
-// The page for printing has all others in it, and their names.
+// All lookups are inside the calculator, because the page for printing contains all other pages, too, with their ids.
 const calculator = document.querySelector(".calculator");
 const form = calculator.querySelector("form");
 const $ = (id) => calculator.querySelector(`#${id}`);
 const fields = [...form.querySelectorAll("input, select")];
-const FLAGS = ["nonscaling", "cuckoo"]; // kinds that are an option; others follow from their fields
+const FLAGS = ["nonscaling", "cuckoo"]; // kinds that have an option; the others follow from their fields
 
 function element(name, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "line", "text", "circle"].includes(name);
@@ -25,7 +25,7 @@ for (const field of fields) {
   field.setAttribute("aria-describedby", [hint?.id, error.id].filter(Boolean).join(" "));
 }
 
-// Only what belongs to the kind is shown; FormData leaves disabled fields out.
+// Shows only the fields of the kind. The others are also disabled, because FormData leaves disabled fields out.
 function showKind() {
   for (const part of form.querySelectorAll("[data-kinds]")) {
     part.hidden = !part.dataset.kinds.split(" ").includes(form.kind.value);
@@ -58,7 +58,8 @@ function ask(wasm, words) {
   return JSON.parse(new TextDecoder().decode(new Uint8Array(wasm.memory.buffer, wasm.text(), length)));
 }
 
-// At the field, in its words; a complaint about no field that is shown stands below all of them.
+// Shows a complaint at the field that it is about, after the field's label. If no such field is shown, the complaint is
+// below all fields.
 function complain(complaint) {
   const blamed = complaint && form.querySelector(`[name="${complaint.option}"]:enabled`);
   for (const field of fields) {
@@ -87,14 +88,14 @@ function draw(chart) {
     svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
     svg.append(label(text, { x: left - 8, y: y(value) + 4, "text-anchor": "end" }));
   }
-  const step = width < 480 ? 2 : 1; // labels that would touch each other
+  const step = width < 480 ? 2 : 1; // otherwise, labels would touch each other
   chart.x_ticks.forEach(([value, text], index) => {
     if (index % step === 0) svg.append(label(text, { x: x(value), y: height - below + 18, "text-anchor": "middle" }));
   });
   svg.append(label(chart.x_name, { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }));
   const legend = [];
   [...chart.lines, ...chart.points].forEach(({ name, points }, index) => {
-    if (!points.length) return; // no such filter is that large
+    if (!points.length) return; // no filter of this kind is that large
     const at = points.map(([a, b]) => [x(a).toFixed(1), y(b).toFixed(1)]);
     const isLine = index < chart.lines.length;
     const mark = isLine

@@ -900,8 +900,8 @@ def rebuild_header(kind, header):
     live, live_stamp = read_header(live_kind, headers[:live_length])
     need(live_kind != CHAIN or live.layout not in BUILT, "a list that isn't a shadow")
     shadow, shadow_stamp = read_header(shadow_kind, headers[live_length:])
-    counts = live_kind == FIXED and live.width > 1
-    need(deletes_missed <= (1 << 62 if counts else 0), "deletes missed")
+    can_delete = live_kind != FOREIGN and (live.width > 1 or live_kind == WINDOW and live.layout == FINGERPRINT)
+    need(deletes_missed <= (1 << 62 if can_delete else 0), "deletes missed")
     if live_kind == shadow_kind == WINDOW:
         times = [(f.every_ms, f.since_ms, f.rotations, f.newest) for f in (live, shadow)]
         need(times[0] == times[1], "schedule of the shadow")
