@@ -1,9 +1,9 @@
-//! The library without a server, for exploring: every kind at sizes that fit into a core's cache, into the shared
-//! cache, and into neither, compared with the crates `fastbloom` and `bloomfilter`. The scoreboard's numbers come from
-//! `scripts/bench`.
+//! Measures the library without a server, for exploring. Filters of several kinds are compared with the crates
+//! `fastbloom` and `bloomfilter`, at sizes that fit into a core's cache, into the shared cache, and into neither. The
+//! scoreboard's numbers come from `scripts/bench`.
 //!
-//! Filters are half full. Half of the tested items are present. Adds cycle through the other half of the items, which
-//! are new in the first cycle.
+//! Filters are half full. Half of the tested items are present. Adds cycle through other items, at most about a
+//! million, which are new only in the first cycle.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
@@ -14,15 +14,15 @@ use std::time::Duration;
 
 type Item = [u8; 16];
 
-/// Items in one call of a benchmark.
+/// Number of items in one call of a benchmark.
 const BATCH: usize = 4096;
 
-/// Items whose cache misses overlap.
+/// Number of items in a group, whose cache misses overlap.
 const GROUP: usize = 16;
 
 const RATE: f64 = 0.01;
 
-/// Capacities: about 64 KiB, 12 MiB and 128 MiB at 1 %.
+/// Capacities. At 1%, filters have about 64 KiB, 12 MiB and 128 MiB.
 const CAPACITIES: [u64; 3] = [50_000, 10_000_000, 105_000_000];
 
 fn item(number: u64) -> Item {
@@ -49,7 +49,7 @@ fn adds(capacity: u64) -> Vec<Vec<Item>> {
     (0..batches).map(batch).collect()
 }
 
-/// Every kind of Bloom filter, half full.
+/// Bloom filters of several kinds, half full.
 fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     let fixed = |layout| Spec { layout, ..Spec::fixed(capacity, RATE) };
     let specs = [
@@ -76,7 +76,7 @@ fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     specs.into_iter().map(|(name, spec)| (name, half_full(spec))).collect()
 }
 
-/// Calls `work` with one batch after another.
+/// Adds a benchmark that calls `work` with one batch after another, over and over.
 fn cycle(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -148,7 +148,7 @@ fn cuckoo(group: &mut BenchmarkGroup<'_, WallTime>, capacity: u64, tests: &[Vec<
             black_box(filter.contains(filter.hash(item)));
         }
     });
-    // Every added item is deleted again, because a cuckoo filter is a multiset, and would grow.
+    // Every added item is deleted again, because a cuckoo filter is a multiset: repeated adds would fill it.
     cycle(group, "cuckoo/add and delete", capacity, adds, |items| {
         for item in items {
             let _ = black_box(filter.insert(filter.hash(item)));

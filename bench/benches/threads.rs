@@ -1,10 +1,10 @@
-//! One filter that is shared by one core, by several, and by all: behind a mutex, behind a read-write lock, as an
-//! `AtomicBloom` with one shard and with 64, and for comparison a filter for each thread. `cargo bench --bench threads`
-//! prints one table.
+//! Measures a filter that is used by one thread, by several, and by as many as there are cores. It is a `Bloom`
+//! behind a mutex, a `Bloom` behind a read-write lock, or an `AtomicBloom` with one shard or 64. For comparison, each
+//! thread also gets a filter of its own. `cargo bench --bench threads` prints the results as a table.
 //!
-//! A cell has two numbers, medians of the rounds: millions of items a second for all threads together, by the wall
-//! clock, and nanoseconds of processor time per item. The first needs an idle machine. The second is also valid on a
-//! busy one, but doesn't include the time that a thread waits for a lock.
+//! A cell has two numbers, both medians over the rounds: millions of items a second for all threads together, by the
+//! wall clock, and nanoseconds of processor time per item. The first is valid only on an idle machine. The second is
+//! valid on a busy one too, but doesn't include the time that a thread waits for a lock.
 
 use bloomery::{AtomicBloom, Bloom, LayoutChoice, Spec};
 use nix::time::{ClockId, clock_gettime};
@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};
 use std::time::Instant;
 
-/// Capacity at 1%: 12 MiB, which is more than a core's caches hold.
+/// Capacity of a filter. At 1%, it has 12 MiB, more than a core's caches hold.
 const CAPACITY: u64 = 10_000_000;
 
 /// Items numbered below this are in a filter from the start. Half of the items in a round are among them.
@@ -73,7 +73,7 @@ fn locked() -> Bloom {
     Bloom::new(spec(1)).expect("memory for the filter")
 }
 
-/// A name, and the filters for a number of threads: one for all, or one for each.
+/// A name, and a function that makes the filters for a number of threads: one for all threads, or one for each.
 type Way = (&'static str, fn(usize) -> Vec<Box<dyn Shared>>);
 
 const WAYS: [Way; 5] = [
@@ -84,7 +84,7 @@ const WAYS: [Way; 5] = [
     ("a filter for each thread", |threads| (0..threads).map(|_| atomic(1)).collect()),
 ];
 
-/// A name, and what is done with the item that has this number.
+/// A name, and a function that adds or tests an item. The number is the item's position in the round.
 type Work = (&'static str, fn(&dyn Shared, u64, &Item) -> bool);
 
 const WORKS: [Work; 3] =
@@ -100,7 +100,7 @@ fn item(number: u64) -> Item {
     u128::from(number).to_le_bytes()
 }
 
-/// Alternates between items that the filter has and items that it doesn't have.
+/// If `number` is even, an item that is in the filter from the start, otherwise one that isn't.
 fn one(number: u64) -> Item {
     item(if number.is_multiple_of(2) {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % FILLED
@@ -120,7 +120,8 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Millions of items a second, and nanoseconds of processor time per item.
+/// Measures `work` on this number of threads. Returns millions of items a second, and nanoseconds of processor time per
+/// item.
 fn measure(filters: &[Box<dyn Shared>], work: Work, threads: usize) -> (f64, f64) {
     for filter in filters {
         (0..FILLED).for_each(|number| _ = filter.add(&item(number)));
@@ -133,7 +134,7 @@ fn measure(filters: &[Box<dyn Shared>], work: Work, threads: usize) -> (f64, f64
             .map(|thread| {
                 let filter = &*filters[thread % filters.len()];
                 scope.spawn(move || {
-                    // Round 0 touches the pages of the filter for the first time, and isn't counted.
+                    // Round 0 warms up, and isn't counted.
                     let rounds = (0..=ROUNDS).map(|round| {
                         let first = (round * threads as u64 + thread as u64) * ITEMS;
                         let items: Vec<Item> = (first..first + ITEMS).map(one).collect();
@@ -159,7 +160,7 @@ fn measure(filters: &[Box<dyn Shared>], work: Work, threads: usize) -> (f64, f64
     (median(rates), median(costs))
 }
 
-/// 1, 2, 4 … and all cores.
+/// The numbers of threads to measure: 1, 2, 4 … and the number of cores.
 fn counts() -> Vec<usize> {
     let all = std::thread::available_parallelism().map_or(1, Into::into);
     let mut counts: Vec<usize> =
@@ -171,7 +172,7 @@ fn counts() -> Vec<usize> {
 fn main() {
     let counts = counts();
     let columns: Vec<String> = counts.iter().map(|count| format!("threads: {count}")).collect();
-    println!("| millions of items a second; ns an item | | {} |", columns.join(" | "));
+    println!("| millions of items a second; ns per item | | {} |", columns.join(" | "));
     println!("| --- | --- |{}", " ---: |".repeat(counts.len()));
     for work in WORKS {
         for (name, make) in WAYS {

@@ -1,1 +1,4 @@
-"""Bloomery beside RedisBloom and go-zero's Lua, in everything that people do with filters: `scripts/bench --rivals`."""
+"""Compares Bloomery with RedisBloom and go-zero's Lua in everything that people do with filters.
+
+Run it with `scripts/bench --rivals`.
+"""

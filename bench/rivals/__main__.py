@@ -1,8 +1,8 @@
-"""Bloomery beside RedisBloom and go-zero's Lua: everything that people do with filters, in one run.
+"""Compares Bloomery with RedisBloom and go-zero's Lua in everything that people do with filters, in one run.
 
-Prints a table for each topic with the rival's cost over ours, so below 1 we are slower, and the rows below their target
-at the end; then the exit status is 1. A whole run of the topics writes docs/benchmarks/rivals.json, the charts
-docs/pictures/rivals*.svg, and the table of docs/PERFORMANCE.md.
+Prints a table for each topic, with the ratio of the rival's cost to ours: below 1, ours is higher. Then lists the rows
+below their target; if there are any, the exit status is 1. A run of all topics writes docs/benchmarks/rivals.json, the
+charts docs/pictures/rivals*.svg, the tables of docs/PERFORMANCE.md, and the measured rows of README.md.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def as_json(results: dict) -> str:
 
 
 def publish(results: dict) -> None:
-    """Makes the pictures and the tables of the documents."""
+    """Draws the charts, and writes the tables of the documents."""
     for name, chart in charts.CHARTS.items():
         (charts.PICTURES / name).write_text(chart(results))
     report.DOCUMENT.write_text(report.document(report.DOCUMENT.read_text(), results))

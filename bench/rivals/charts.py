@@ -48,7 +48,7 @@ def side(ratio: float) -> str:
 
 
 def bars(results: dict) -> str:
-    """The main ratios."""
+    """Draws a bar for each ratio in BARS."""
     rows = {(topic["name"], row["row"]): row for topic in results["topics"] for row in topic["rows"]}
     chosen = [(words, rows[name, what]["ratio"]) for name, what, words in BARS if (name, what) in rows]
     left, scale, bottom = 250, 400 / max(ratio for _, ratio in chosen), 44 + 26 * len(chosen)
@@ -64,7 +64,7 @@ def bars(results: dict) -> str:
 
 
 def rows(results: dict) -> str:
-    """Every row as a dot, a line for each topic."""
+    """Draws every row that is compared with RedisBloom as a dot. The dots of a topic are on one line."""
     topics = [topic for topic in results["topics"] if topic["rival"] == "RedisBloom"]
     left, right, low, high = 130, 690, 1 / 64, 16
 
@@ -90,7 +90,7 @@ def rows(results: dict) -> str:
 
 
 def memory(results: dict) -> str:
-    """RedisBloom's memory over ours: as reserved, and grown."""
+    """Draws the ratio of RedisBloom's memory to ours, for filters as reserved and for filters that grew."""
     topics = {topic["name"]: topic["rows"] for topic in results["topics"]}
     lines = {
         "as reserved": [

@@ -1,4 +1,4 @@
-"""End to end: redis-benchmark with one and several clients and commands in flight, with I/O threads and without."""
+"""End to end: redis-benchmark with one client or several, one command in flight or several, and I/O threads or none."""
 
 import csv
 import subprocess
@@ -9,7 +9,7 @@ from kit.servers import io_threads
 from rivals.measure import CORES, Bench, Row, Scale, Series, Side, Topic, Wrong, cpu, encode
 from rivals.rows import RATE, answer, fill
 
-ITEM = "item:__rand_int__"  # twelve digits
+ITEM = "item:__rand_int__"  # redis-benchmark replaces __rand_int__ with twelve digits
 COMMANDS = {
     "BF.EXISTS": ["BF.EXISTS", "BF", ITEM],
     "BF.ADD": ["BF.ADD", "BF", ITEM],
@@ -34,7 +34,7 @@ def topic(scale: Scale) -> Topic:
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {}
         for threads in THREADS.values():
-            # One core for the server, or with I/O threads all cores.
+            # The server has one core, or with I/O threads all cores.
             where = {} if threads == 1 else {"cores": set(CORES)}
             with bench.sides(config=io_threads(bench.spec, threads), **where) as sides:
                 answer(sides, [encode("BF.RESERVE", "BF", RATE, size), encode("CF.RESERVE", "CF", 2 * size)])
@@ -42,13 +42,13 @@ def topic(scale: Scale) -> Topic:
                     answer(sides, fill(family, family, range(size // 2)))
                 for name, words, count, connections, pipeline in cases(scale):
                     if count == threads:
-                        # One client waits for each reply.
+                        # A single client waits for each reply, so it sends fewer requests.
                         requests = scale.requests // (4 if connections == 1 else 1)
                         options = ["-n", requests, "-c", connections, "-P", pipeline, "-r", size]
                         found[name] = rounds(bench, sides, [*options, *words])
         return found
 
-    return Topic("clients", "redis-benchmark, server CPU", "ns a command", rows, run)
+    return Topic("clients", "redis-benchmark, server CPU", "ns per command", rows, run)
 
 
 def rounds(bench: Bench, sides: list[Side], arguments: list) -> Series:
@@ -63,7 +63,7 @@ def rounds(bench: Bench, sides: list[Side], arguments: list) -> Series:
 
 
 def redis_benchmark(bench: Bench, side: Side, arguments: list) -> int:
-    """Runs it. Returns the number of requests."""
+    """Runs the server's benchmark program against a side. Returns the number of requests."""
     tree: Path = bench.spec.program.parent
     name = f"{bench.spec.product}-benchmark"
     (loader,) = tree.glob("usr/lib/*/ld-linux-*.so.*")
@@ -71,7 +71,7 @@ def redis_benchmark(bench: Bench, side: Side, arguments: list) -> int:
     command += ["-p", side.server.port, "--csv", "-e", *arguments]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
     lines = list(csv.reader(done.stdout.splitlines()))
-    # A header and a line with the test and its requests a second. -e adds a line for an error.
+    # The output is a header, and a line with the test and its requests a second. With -e, an error adds a line.
     if done.returncode or len(lines) != 2 or not float(lines[1][1]) > 0:
         raise Wrong(f"{side.name}: {name} {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
     return int(arguments[1])

@@ -1,4 +1,4 @@
-"""Many filters of the default size: made, saved, loaded, replicated, deleted, expired, evicted."""
+"""Many filters of the default size: what it costs to make, save, load, replicate, delete, expire and evict them."""
 
 import os
 import re
@@ -26,8 +26,8 @@ def topic(scale: Scale) -> Topic:
 
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {row.name: Series([], [], []) for row in rows}
-        # A round with a million filters lasts half a minute. Rounds with fewer filters are run three times, each time
-        # beginning with another side.
+        # A round with a million filters lasts half a minute, so there is only one. With fewer filters, there are up to
+        # three rounds, each of which begins with another side.
         for turn in range(1 if count >= 1_000_000 else min(bench.rounds, 3)):
             with bench.sides(config={"repl-diskless-sync": "yes"}) as sides:
                 for side in sides[turn:] + sides[:turn]:
@@ -42,13 +42,13 @@ def topic(scale: Scale) -> Topic:
 
 
 def make(side: Side, numbers: range) -> int:
-    """Filters of one item each. Returns the CPU time."""
+    """Makes filters of one item each. Returns the CPU time in nanoseconds."""
     return over_all(side, numbers, "BF.ADD", 1, "item")
 
 
 def life(side: Side, count: int) -> list[float]:
-    """Measures what ROWS describes, for all of the filters together."""
-    empty, before = cpu(side.server), figure(side, "memory", "used_memory")  # what a start costs
+    """Returns the measurements that ROWS names, in that order, for all of the filters together."""
+    empty, before = cpu(side.server), figure(side, "memory", "used_memory")  # of a server that has just started
     created = make(side, range(count))
     memory = figure(side, "memory", "used_memory") - before
     saved, _ = side.cost([encode("SAVE")])
@@ -70,7 +70,7 @@ def life(side: Side, count: int) -> list[float]:
 
 
 def over_all(side: Side, numbers: range, command: str, reply: int, *options) -> int:
-    """A command for each of these filters, which must have this reply. Returns the CPU time."""
+    """Sends a command for each of these filters. Every reply must be `reply`. Returns the CPU time in nanoseconds."""
     ns = 0
     for start in range(0, len(numbers), PART):
         part = [encode(command, f"filter:{number}", *options) for number in numbers[start : start + PART]]
@@ -82,7 +82,8 @@ def over_all(side: Side, numbers: range, command: str, reply: int, *options) -> 
 
 
 def full_sync(side: Side, count: int) -> float:
-    """The primary forks a child that writes, and the replica reads."""
+    """Starts a replica, and stops it again. Returns the CPU time in nanoseconds: of the primary, of the child that it
+    forks to send the data, and of the replica since its start."""
     before = cpu(side.server) + children(side)
     replica = side.server.replica()
     settle(replica)
@@ -96,12 +97,12 @@ def full_sync(side: Side, count: int) -> float:
 
 
 def children(side: Side) -> float:
-    """Nanoseconds of processes that have ended."""
+    """Nanoseconds of CPU time that the server's child processes used. Only those that have ended are counted."""
     return sum(figure(side, "cpu", name) for name in ("used_cpu_user_children", "used_cpu_sys_children")) * 1e9
 
 
 def evicted(side: Side) -> float:
-    """Bytes of memory for each of the filters that remain when many more were made than fit."""
+    """Makes many more filters than fit into `maxmemory`. Returns `maxmemory` in bytes per filter that remains."""
     limit = figure(side, "memory", "maxmemory")
     made = 0
     while figure(side, "stats", "evicted_keys") < made / 3 or not made:

@@ -1,7 +1,8 @@
 """The method: every side gets the same commands in every round, and what counts is the CPU time of its server.
 
-The sides are servers of one version, on one core, and this program works from another. A third side is Bloomery again:
-what it costs over the second is the noise of the run. A ratio is the median over the rounds.
+The sides are servers of the same version, all on one core, and this program runs on another core. The third side is
+Bloomery again: the ratio of its cost to that of the second side is the noise of the run. A row's ratio is the median
+over the rounds.
 """
 
 import contextlib
@@ -20,28 +21,28 @@ from kit.servers import HANG_SECONDS, MODULE, Server, Spec
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = {CORES[0]}, {CORES[-1]}
-PRIORITY = -10  # nice value of servers and client, if we may: what else runs on the machine waits
-NOISE = 0.97  # a time may miss its target by so much
+PRIORITY = -10  # nice value of servers and client, if permitted, so that other programs on the machine wait
+NOISE = 0.97  # a ratio of times may be as low as this part of its target
 
 
 class Wrong(Exception):
-    """A reply is an error, or the sides disagree. Then the measurement means nothing."""
+    """The measurement means nothing: a reply is an error, the sides disagree, or a row wasn't measured."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Something that people do. A target of 1 means as fast, or as small, as the rival."""
+    """Something that people do with filters. A target of 1 means as fast, or as small, as the rival."""
 
     name: str
     target: float
-    make: Callable = None  # of a round's number: the commands before, which don't count, and those that do
-    items: int = 1  # that a round's commands are about
-    alike: Callable = None  # whether the replies of rival and ours may differ so
+    make: Callable = None  # given a round's number, returns commands that aren't measured, and those that are
+    items: int = 1  # number of items that a round's commands are about
+    alike: Callable = None  # whether the replies of the rival and ours agree well enough
 
     def result(self, series: "Series") -> dict:
         ratios = series.ratios()
         ratio = statistics.median(ratios)
-        # Memory has no noise.
+        # A row without a control is about memory, which has no noise.
         allowed = self.target * (NOISE if series.control else 1)
         return {
             "row": self.name,
@@ -58,7 +59,7 @@ class Row:
 
 @dataclasses.dataclass
 class Series:
-    """A value of each side for each round."""
+    """The values of each side, one for each round."""
 
     rival: list[float]
     ours: list[float]
@@ -68,13 +69,13 @@ class Series:
         return [rival / ours for rival, ours in zip(self.rival, self.ours, strict=True)]
 
     def noise(self) -> float:
-        """Ours over our control: 1 on a machine without noise."""
+        """The control over ours: 1 on a machine without noise."""
         return statistics.median(control / ours for control, ours in zip(self.control, self.ours, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-    """Rows that stand in one table. `run` gives the series of each row by its name."""
+    """The rows of one table. `run` returns the series of each row, by the row's name."""
 
     name: str
     title: str
@@ -84,7 +85,7 @@ class Topic:
     rival: str = "RedisBloom"
 
     def result(self, found: dict[str, Series]) -> list[dict]:
-        """Yields every row with its measurements. A row that wasn't measured is an error."""
+        """Returns every row with its measurements. A row that wasn't measured is an error."""
         if missing := [row.name for row in self.rows if row.name not in found or not found[row.name].rival]:
             raise Wrong(f"{self.name}: not measured: {missing}")
         return [row.result(found[row.name]) for row in self.rows]
@@ -94,12 +95,12 @@ class Topic:
 class Scale:
     """Sizes of a run."""
 
-    items: int  # of a round; a row of slow commands takes a part of them
-    sizes: dict[str, int]  # items of the filters that have these names
-    many: int  # items of a command of many
+    items: int  # in a round; rows of slow commands have fewer
+    sizes: dict[str, int]  # names of filters, and their numbers of items
+    many: int  # items in the largest commands
     most: int  # items of the largest filter that grows
     default_filters: int
-    memory: str  # in which default filters are to fit
+    memory: str  # maxmemory when filters of the default size are evicted
     requests: int  # of redis-benchmark
 
 
@@ -119,13 +120,13 @@ class Side:
         self.connect()
 
     def connect(self) -> None:
-        """Also after a restart."""
+        """Connects to the server, for the first time or after a restart."""
         settle(self.server, self.cores)
         self.socket = socket.create_connection(("127.0.0.1", self.server.port), timeout=HANG_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, requests: list[bytes]) -> list:
-        """Sends commands, and takes the replies while they are being sent. None of them may be an error."""
+        """Sends commands and returns their replies, which it reads while it is sending. No reply may be an error."""
         if not requests:
             return []
         reader, replies = hiredis.Reader(), []
@@ -145,7 +146,7 @@ class Side:
         return replies
 
     def cost(self, requests: list[bytes]) -> tuple[int, list]:
-        """Nanoseconds of CPU time of all threads, and the replies."""
+        """Sends commands. Returns nanoseconds of CPU time of all the server's threads, and the replies."""
         before = cpu(self.server)
         replies = self.ask(requests)
         return cpu(self.server) - before, replies
@@ -153,7 +154,7 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What every topic gets."""
+    """What every topic gets when it runs."""
 
     spec: Spec
     scale: Scale
@@ -162,7 +163,7 @@ class Bench:
 
     @contextlib.contextmanager
     def sides(self, *, config=None, rival=None, cores=SERVER_CORE) -> Iterator[list[Side]]:
-        """The rival, ours, and ours as the control, each on a server of its own."""
+        """Starts the rival, ours, and ours again as the control, each on a server of its own."""
         modules = [rival or self.rival, MODULE, MODULE]
         config = {"proto-max-bulk-len": "1gb", **(config or {})}
         with contextlib.ExitStack() as stack:
@@ -177,7 +178,7 @@ def tasks(server: Server) -> list[Path]:
 
 
 def settle(server: Server, cores=SERVER_CORE) -> None:
-    """Puts a server on these cores. Threads and processes that it starts later follow."""
+    """Puts a server on these cores. Threads and processes that it starts later inherit them."""
     for task in tasks(server):
         with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
             place(int(task.name), cores)
@@ -191,8 +192,8 @@ def place(thread: int, cores: set[int]) -> None:
 
 
 def cpu(server: Server) -> int:
-    """Nanoseconds of processor time that all threads of the server have used. Waits until they sleep: while a thread runs,
-    the kernel adds to its time only every 4 ms, which is longer than some rows take."""
+    """Nanoseconds of processor time that all threads of the server have used. Waits until they sleep: while a thread
+    runs, the kernel adds to its time only every 4 ms, which is longer than some rows take."""
     deadline = time.monotonic() + 0.1
     while any(map(runs, tasks(server))) and time.monotonic() < deadline:
         time.sleep(0.0001)
@@ -225,8 +226,8 @@ def same(rival: list, ours: list) -> bool:
 
 
 def about(share: float, among: int | None = None) -> Callable:
-    """At most about this share of the answers may differ, since each side has its own false positives. If there are
-    only `among` different items, answers are repeated, so their share varies more. """
+    """Returns a check that at most about this share of the answers differ. Some do, since each side has its own false
+    positives. If there are only `among` different items, answers repeat, so the share varies more."""
 
     def alike(rival: list, ours: list) -> bool:
         pairs = list(zip(flat(rival), flat(ours), strict=True))
@@ -245,11 +246,11 @@ def form(rival, ours) -> bool:
 
 
 def alternate(bench: Bench, sides: list[Side], row: Row) -> Series:
-    """Runs a row on all sides in each round. A round before them warms up."""
+    """Runs a row on all sides in each round, after a round that warms up and isn't counted."""
     series = Series([], [], [])
     for number in range(bench.rounds + 1):
         before, measured = row.make(number)
-        # The other two sides get the same commands, unless the rival needs different ones.
+        # All sides get the same commands, unless the rival needs different ones.
         theirs, mine = measured if isinstance(measured, tuple) else (measured, measured)
         turn = number % len(sides)
         order = sides[turn:] + sides[:turn]

@@ -6,12 +6,12 @@ from rivals.rows import RATE, answer, fill
 CAPACITIES = [digit * 10**power for power in range(1, 6) for digit in (1, 2, 4, 7)] + [1_000_000]
 GROWTHS = [2, 3, 4, 7, 10, 20, 40, 100, 200, 400, 1000]
 OPTIONS = ["", " NONSCALING"]
-COPIES = 8 << 20  # bytes of filters that used_memory is divided among
+COPIES = 8 << 20  # total bytes of the copies of a filter over which used_memory is averaged
 
-# The rival's memory over ours. Memory has no noise. For the most common filters, not a byte more than the rival's.
+# Targets for the rival's memory over ours. The most common filters, of up to SMALL items, may not be a byte larger.
 SMALL = 40_000
 RESERVED, LARGE, FIXED, GROWN = 1.0, 1 / 1.05, 1 / 1.05, 1 / 1.08
-FROM_DEFAULT = 53.5 / 37  # 100 items that become 10 million: at most 37 million bytes
+FROM_DEFAULT = 53.5 / 37  # from 100 to 10 million items: RedisBloom's 53.5 million bytes over ours, at most 37 million
 
 
 def usage(side: Side, key: str) -> int:
@@ -29,7 +29,7 @@ def each(sides: list[Side], value) -> Series:
 
 
 def reserved(scale: Scale) -> Topic:
-    """New filters: by used_memory, with the key, and by MEMORY USAGE."""
+    """Memory of new filters, by used_memory and by MEMORY USAGE."""
 
     def target(capacity: int, option: str = "") -> float:
         return FIXED if option else RESERVED if capacity <= SMALL else LARGE
@@ -45,7 +45,8 @@ def reserved(scale: Scale) -> Topic:
         def by_used_memory(words) -> Series:
             def value(side: Side) -> float:
                 side.ask([encode("FLUSHALL", "SYNC"), encode(*words("first"))])
-                # The server rounds its table of keys up to a power of two, and may double a full one at any time.
+                # The size of the server's table of keys is a power of two, and a full table may be doubled at any time.
+                # So there is one copy less than a power of two.
                 copies = min(COPIES // usage(side, "first"), scale.default_filters)
                 copies = max((1 << (copies.bit_length() - 1)) - 1, 1)
                 side.ask([encode("FLUSHALL", "SYNC")])
@@ -74,7 +75,7 @@ def reserved(scale: Scale) -> Topic:
 
 
 def grown(scale: Scale) -> Topic:
-    """Filters that grow from their first capacity."""
+    """Memory of filters that have grown from their first capacity."""
     starts = {first: [times for times in GROWTHS if first * times <= scale.most] for first in (10, 100, 1_000, 10_000)}
     rows = [Row(f"{first:,} ×{times}", GROWN) for first, growths in starts.items() for times in growths]
     last = f"100 to {scale.most:,}, of the first add"

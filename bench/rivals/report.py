@@ -1,4 +1,4 @@
-"""Writes the results: tables, the verdict, the sections of docs/PERFORMANCE.md and the measured rows of README.md."""
+"""Formats the results: tables, the verdict, the sections of docs/PERFORMANCE.md and the measured rows of README.md."""
 
 import re
 import statistics
@@ -11,8 +11,8 @@ README = ROOT / "README.md"
 GAINS = "<!-- gains, by scripts/bench --rivals -->\n", "<!-- end of gains -->\n"
 BEGIN, END = "<!-- by scripts/bench --rivals -->\n", "<!-- end -->\n"
 
-# What a user gains: its words, its topic and row, and go-zero's row if there is one. Times are in filters of a million
-# items, for each item.
+# What a user gains: a description, the topic and row, and go-zero's row if there is one. Tests, adds and deletes are in
+# filters of a million items, and their times are per item.
 FIRST = [
     ("test one item", ("BF-1M", "BF.EXISTS, absent"), "BF.EXISTS, half present"),
     ("add one item", ("BF-1M", "BF.ADD, new"), "BF.ADD, new"),
@@ -26,7 +26,7 @@ FIRST = [
     ("memory, grown from 100 to 10 million items", ("growth", "100 to 10,000,000, of the first add"), None),
 ]
 
-# The rows of the document: topic and row. The others are in the JSON.
+# The main rows, which the document shows: topic and row. The JSON has all rows.
 MAIN = [
     ("BF-1M", "BF.EXISTS, present"),
     ("BF-1M", "BF.EXISTS, absent"),
@@ -80,7 +80,7 @@ def table(header: list[str], lines: list[list[str]]) -> str:
 
 
 def of_topic(topic: dict) -> str:
-    """A table, with the noise of its rows at the end: Bloomery beside itself."""
+    """The table of a topic. Its last line is the noise of the rows: Bloomery compared with itself."""
     rival = topic["rival"]
     lines = [[row["row"], *cells(row)] for row in topic["rows"]]
     if noises := [row["noise"] for row in topic["rows"] if row["noise"]]:
@@ -91,7 +91,7 @@ def of_topic(topic: dict) -> str:
 
 
 def verdict(results: dict) -> str:
-    """One line, and a line for each row below its target."""
+    """A summary in one line, then a line for each row below its target."""
     rows = [(topic["name"], row) for topic in results["topics"] for row in topic["rows"]]
     below = [(name, row) for name, row in rows if not row["met"]]
     lines = [f"rivals: {len(rows)} rows, {len(below)} below their target{':' if below else ''}"]
@@ -108,7 +108,7 @@ def with_unit(value: float, words: str) -> str:
 
 
 def first_rows(results: dict) -> list[tuple[str, dict, dict | None]]:
-    """The words of each row of FIRST, the row beside RedisBloom, and the row beside go-zero."""
+    """For each entry of FIRST: its description, the row compared with RedisBloom, and the row compared with go-zero."""
     found = by_name(results)
     return [(words, found[name][1], found["go-zero", gozero][1] if gozero else None) for words, name, gozero in FIRST]
 
@@ -125,7 +125,8 @@ def gains(results: dict) -> str:
 
 
 def readme(text: str, results: dict) -> str:
-    """README.md with the rows of FIRST that it has. valkey-bloom has not been measured."""
+    """README.md with new numbers in the rows of FIRST that it has. The cell of valkey-bloom is empty, because it has
+    not been measured."""
     for words, row, gozero in first_rows(results):
         other = with_unit(gozero["rival"], words) if gozero else "–"
         line = f"| {words} | {with_unit(row['ours'], words)} | {with_unit(row['rival'], words)} | | {other} |"
@@ -134,7 +135,7 @@ def readme(text: str, results: dict) -> str:
 
 
 def section(results: dict) -> str:
-    """The main rows, as they are in docs/PERFORMANCE.md."""
+    """The section of docs/PERFORMANCE.md with the main rows."""
     found = by_name(results)
     lines = []
     for name, what in MAIN:

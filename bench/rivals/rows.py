@@ -1,4 +1,4 @@
-"""The commands: what clients send to filters of every size, new and old, and the preparation that it needs."""
+"""The rows of most topics: commands that clients send to filters of every size, and commands that prepare them."""
 
 import hashlib
 import itertools
@@ -14,7 +14,7 @@ RATE = 0.01
 ABSENT = 500_000_000_000  # the first number whose item is in no filter
 WIDTH = 17  # bytes of an item unless a row says otherwise
 
-# Commands and the items that they take: tests, adds of items that are new, and of items that are present.
+# Commands and their numbers of items: tests, adds of items that are new, and adds of items that are present.
 TESTS = {
     family: [(f"{family}.EXISTS", 1), (f"{family}.MEXISTS", 10), (f"{family}.MEXISTS", 1000)] for family in ("BF", "CF")
 }
@@ -27,7 +27,7 @@ OLD = {
     "CF": [("CF.ADDNX", 1), ("CF.INSERTNX", 10), ("CF.INSERTNX", 1000)],
 }
 
-# The target, by the command and its number of items. All other commands must not be slower than the rival.
+# Targets by command and number of items. The target of all other commands is 1: no slower than the rival.
 TARGETS = {
     ("BF.EXISTS", 1): 1.2,
     ("BF.ADD", 1): 1.2,
@@ -40,10 +40,10 @@ TARGETS = {
     ("CF.MEXISTS", 1000): 1.5,
 }
 
-# How many answers about absent items may differ: false positives of both sides, at RATE, and those of a cuckoo filter
-# of one sub-filter.
+# The share of answers about absent items that may differ, because both sides have false positives: for a Bloom filter
+# at RATE, and for a cuckoo filter of one sub-filter.
 UNLIKE = {"BF": 0.03, "CF": 0.05}
-UNLIKE_CHAIN = 0.3  # of a cuckoo filter of ten
+UNLIKE_CHAIN = 0.3  # for a cuckoo filter of ten sub-filters
 
 
 # ---- items and commands ---------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def requests(command: str, key, numbers, group: int = 1, *, options=(), width: i
 
 
 def call(script: str, *words) -> bytes:
-    """Calls a script that the server already has, as clients do."""
+    """A call of a script that the server already has, by its hash, as clients do."""
     return encode("EVALSHA", hashlib.sha1(script.encode()).hexdigest(), *words)
 
 
@@ -78,8 +78,8 @@ def load(*scripts: str) -> list[bytes]:
 
 
 def reserve(family: str, key, capacity: int) -> bytes:
-    """A filter that contains this number without growing: the buckets of a cuckoo filter fill up before all slots are
-    taken."""
+    """A command that makes a filter with room for this number of items. A cuckoo filter gets a larger capacity, because
+    some of its buckets fill up before all slots are used."""
     return encode("BF.RESERVE", key, RATE, capacity) if family == "BF" else encode("CF.RESERVE", key, capacity * 5 // 4)
 
 
@@ -90,15 +90,15 @@ def fill(family: str, key, numbers: range, width: int = WIDTH) -> Iterator[bytes
 
 
 def both(size: int) -> Iterator[bytes]:
-    """A Bloom filter at BF and a cuckoo filter at CF."""
+    """Commands that make and fill a Bloom filter at the key BF and a cuckoo filter at the key CF."""
     for family in ("BF", "CF"):
         yield reserve(family, family, size)
         yield from fill(family, family, range(size))
 
 
 class Fresh:
-    """Filters for `capacity` items that contain `filled` of them, and numbers that are in no filter. Adds use the
-    numbers up."""
+    """Adds of new items to filters for `capacity` items, which contain `filled` items at first. When a filter is full,
+    another one is made."""
 
     def __init__(self, family: str, capacity: int, filled: int | None = None):
         self.family, self.capacity = family, capacity
@@ -107,7 +107,7 @@ class Fresh:
         self.next = itertools.count(capacity)
 
     def add(self, command: str, group: int, count: int, **options) -> tuple[list, list]:
-        """Commands that make filters, and commands that add `count` items to them."""
+        """Returns commands that make filters, and commands that add `count` items to them."""
         before, measured = [], []
         for _ in range(count // group):
             if self.left < group:
@@ -130,7 +130,7 @@ def row(name: str, target: float, count: int, measured: Callable, alike=same) ->
 
 
 def tested(command, group, key, size, mix, count, target, alike) -> Row:
-    """Items that are in a filter of `size`, or aren't."""
+    """A row of commands whose items are all in a filter of `size` items, or all absent, as `mix` says."""
     numbers = present if mix == "present" else absent
     return row(
         f"{times(command, group)}, {mix}",
@@ -145,7 +145,7 @@ def tested(command, group, key, size, mix, count, target, alike) -> Row:
 
 
 def of_size(family: str, label: str, scale: Scale) -> Topic:
-    """Tests, adds, deletes and counts on a filter of this size, one item, ten and a thousand a command."""
+    """Tests, adds, deletes and counts on a filter of this size, with one item, ten and a thousand per command."""
     size = scale.sizes[label]
     about_size = about(UNLIKE[family], size)
     fresh = Fresh(family, size)
@@ -176,7 +176,7 @@ def of_size(family: str, label: str, scale: Scale) -> Topic:
     def deleted() -> Row:
         def make(_):
             before, measured = fresh.add("CF.DEL", 1, scale.items)
-            # The items to delete are added first, in the same commands.
+            # The items to delete are added first, by the same requests with another command.
             return before + [request.replace(b"CF.DEL", b"CF.ADD") for request in measured], measured
 
         return Row("CF.DEL", 1.0, make, scale.items, same)
@@ -203,7 +203,7 @@ def grown(scale: Scale) -> Topic:
 
 
 def widths(scale: Scale) -> Topic:
-    """Items from 10 bytes to 16 KiB, on filters of 10,000."""
+    """Items from 10 bytes to 16 KiB, in filters of 10,000 items."""
     size = scale.sizes["10k"]
     widths = {"10 B": 10, "100 B": 100, "1 KiB": 1024, "16 KiB": 16384}
     fresh = {family: Fresh(family, size) for family in ("BF", "CF")}
@@ -245,7 +245,7 @@ def widths(scale: Scale) -> Topic:
 
 
 def ways(scale: Scale) -> Topic:
-    """From transactions and scripts, ten items each."""
+    """Commands in transactions and scripts, with ten items in each."""
     size = scale.sizes["10k"]
     each = "for i = 2, #ARGV do ARGV[i] = redis.call(ARGV[1], KEYS[1], ARGV[i]) end return ARGV"
     all_at_once = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
@@ -285,10 +285,10 @@ def ways(scale: Scale) -> Topic:
 
 
 def large(scale: Scale) -> Topic:
-    """Commands of a hundred thousand items, and ten items for a filter between the sizes above."""
+    """Commands with a hundred thousand items, and with ten, on filters whose size is between those of `of_size`."""
     size, many = 3 * scale.sizes["100k"], scale.many
     half = {family: Fresh(family, size) for family in ("BF", "CF")}
-    empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # to fill one takes longer than the command
+    empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # filling takes longer than the command
 
     def rows() -> Iterator[Row]:
         for command, group in (("BF.INSERT", 10), ("CF.INSERT", 10), ("BF.MADD", many), ("CF.INSERT", many)):
@@ -300,7 +300,7 @@ def large(scale: Scale) -> Topic:
             yield asked(command, many, "absent", about(UNLIKE[command[:2]], size))
 
     def target(command: str, group: int) -> float:
-        # An item of a hundred thousand costs what one of a thousand does.
+        # An item costs as much in a command of a hundred thousand as in one of a thousand.
         return TARGETS.get((command, min(group, 1000)), 1.0)
 
     def added(command: str, group: int) -> Row:
@@ -314,14 +314,14 @@ def large(scale: Scale) -> Topic:
         count = max(amount(scale, 10), group)
         return tested(command, group, command[:2], size, mix, count, target(command, group), alike)
 
-    return topic("large", f"Filters of {size:,} items, up to {many:,} items a command", rows(), both(size))
+    return topic("large", f"Filters of {size:,} items, up to {many:,} items per command", rows(), both(size))
 
 
 # ---- by the life of a key -------------------------------------------------------------------------------------------
 
 
 def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable:
-    """Commands `words(key)` on keys that don't exist, or that only `setup(key)` has made."""
+    """Makes commands `words(key)` on keys that don't exist, or that only `setup(key)` has made."""
 
     def make(_):
         names = [f"new:{number}" for number in range(count)]
@@ -332,7 +332,8 @@ def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable
 
 
 def written(scale: Scale) -> Topic:
-    """The commands that change something, on a server with an append-only file, like one with replicas."""
+    """Commands that change something, on a server with an append-only file. It has to pass them on, like a server with
+    replicas."""
     few = max(scale.items // 20, 20)
     ten = [item(number) for number in range(10)]
     makers = {
@@ -353,12 +354,12 @@ def written(scale: Scale) -> Topic:
         alike = about(UNLIKE[family]) if family == "BF" else same
         rows.append(Row(f"{times(command, group)}, new item", 1.0, make, count, alike))
     config = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-percentage": "0"}
-    return topic("written", "With an append-only file", rows, (), unit="ns a command or item", config=config)
+    return topic("written", "With an append-only file", rows, (), unit="ns per command or item", config=config)
 
 
 def keys(scale: Scale) -> Topic:
-    """Commands that make filters, and that delete them."""
-    # With a quarter of them, rows differed by a tenth from run to run.
+    """Commands that make filters, and commands that delete them."""
+    # With a quarter as many commands, results differed by a tenth from run to run.
     few = max(scale.items // 5, 20)
     ten = [item(number) for number in range(10)]
     makers = {
@@ -394,7 +395,7 @@ def keys(scale: Scale) -> Topic:
         Row(name, 1.0, over_new_keys(count, lambda key: ("DEL", key), setup), count, same)
         for name, (count, setup) in made.items()
     ]
-    return topic("keys", "Filters made and deleted", rows, (), unit="ns a command")
+    return topic("keys", "Filters made and deleted", rows, (), unit="ns per command")
 
 
 COPIED_BY_PIECES = """
@@ -409,7 +410,7 @@ COPIED = "return redis.call('RESTORE', KEYS[2], 0, redis.call('DUMP', KEYS[1]), 
 
 
 def others(scale: Scale) -> Topic:
-    """Questions about a whole filter, and copies of it."""
+    """Commands on missing keys and for absent items, questions about a whole filter, and copies of filters."""
     size, few = scale.sizes["10k"], max(scale.items // 4, 50)
     commands = {
         "BF.EXISTS, missing key": (same, "BF.EXISTS", "missing", "item"),
@@ -419,7 +420,7 @@ def others(scale: Scale) -> Topic:
         "CF.COUNT, missing key": (same, "CF.COUNT", "missing", "item"),
         "CF.COUNT, absent": (form, "CF.COUNT", "CF", "nothing"),
         "CF.DEL, absent": (form, "CF.DEL", "CF", "nothing"),
-        "BF.CARD": (form, "BF.CARD", "BF"),  # a false positive of a new item is not counted
+        "BF.CARD": (form, "BF.CARD", "BF"),  # differs: a new item that is a false positive is not counted
         "BF.CARD, missing key": (same, "BF.CARD", "missing"),
         "BF.INFO": (form, "BF.INFO", "BF"),
         "BF.INFO CAPACITY": (same, "BF.INFO", "BF", "CAPACITY"),
@@ -448,7 +449,7 @@ def others(scale: Scale) -> Topic:
             yield row(name, 1.0, count, lambda _, request=request, count=count: [request] * count, alike)
 
     filled = itertools.chain(load(*scripts), [encode("BF.ADD", "default", "item")], both(size))
-    return topic("others", "Other commands on filters of 10,000", rows(), filled, unit="ns a command")
+    return topic("others", "Other commands on filters of 10,000", rows(), filled, unit="ns per command")
 
 
 def full(scale: Scale) -> Topic:
@@ -460,11 +461,11 @@ def full(scale: Scale) -> Topic:
         "100,000": ("100000",),
     }
 
-    count = scale.items // 10  # a refusal takes as many moves as are allowed
+    count = scale.items // 10  # few, because each refusal costs as many moves as are allowed
 
     def rows() -> Iterator[Row]:
         for label in filters:
-            for group in (1, 10):  # CF.ADD of one would be refused with an error
+            for group in (1, 10):  # not CF.ADD, because its refusal would be an error
                 name = f"{times('CF.INSERT', group)} into a full filter of {label}"
                 yield row(
                     name,
@@ -495,13 +496,14 @@ GOZERO_TEST = (
 
 
 def gozero(scale: Scale) -> Topic:
-    """go-zero's script over a bitmap. There it takes one item a call; here one item or a thousand a command."""
+    """go-zero's script over a bitmap, which handles one item per call, compared with Bloomery's commands for one item
+    or a thousand."""
     size = scale.sizes["1M"]
     bits, count = size * BITS_PER_ITEM, scale.items
     new = itertools.count(size)
 
     def offsets(number: int) -> list[int]:
-        # As good as go-zero's fourteen hashes. The client computes them, so they cost the server nothing.
+        # These are as good as go-zero's fourteen hashes. The client computes them, so they cost the server nothing.
         first, second = divmod(xxhash.xxh3_128_intdigest(item(number)), 1 << 64)
         return [(first + probe * second) % bits for probe in range(PROBES)]
 
@@ -525,7 +527,7 @@ def gozero(scale: Scale) -> Topic:
     def half(round: int, count: int, among: int) -> list[int]:
         return [number + ABSENT * (index % 2) for index, number in enumerate(present(round, count, among))]
 
-    def any_answer(rival, ours) -> bool:  # its script for adding returns nothing
+    def any_answer(rival, ours) -> bool:  # go-zero's script for adding returns nothing
         return True
 
     rows = [
@@ -548,7 +550,8 @@ def gozero(scale: Scale) -> Topic:
             answer(sides, filled)
             return {row.name: alternate(bench, sides, row) for row in topic.rows}
 
-    return Topic("go-zero", "go-zero's Lua, one item a call, filter of 1 M items", "ns an item", rows, run, "go-zero")
+    title = "go-zero's Lua, one item per call, filter of 1 M items"
+    return Topic("go-zero", title, "ns per item", rows, run, "go-zero")
 
 
 # ---- all of them ----------------------------------------------------------------------------------------------------
@@ -560,7 +563,7 @@ def amount(scale: Scale, group: int) -> int:
 
 
 def topic(
-    name: str, title: str, rows: Iterable[Row], filled: Iterable[bytes], unit: str = "ns an item", config=None
+    name: str, title: str, rows: Iterable[Row], filled: Iterable[bytes], unit: str = "ns per item", config=None
 ) -> Topic:
     """A topic whose rows run on servers that have executed `filled`."""
 
@@ -573,7 +576,7 @@ def topic(
 
 
 def answer(sides: list[Side], requests: Iterable[bytes]) -> None:
-    """Every side answers all of them, some at a time: together they may not fit into memory."""
+    """Sends all requests to every side, a thousand at a time, because together they may not fit into memory."""
     requests = iter(requests)
     while some := list(itertools.islice(requests, 1000)):
         for side in sides:

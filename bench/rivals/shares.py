@@ -1,4 +1,5 @@
-"""Draws docs/pictures/shares.svg: bits an item of a chain that doubles, by how its layers share an error rate of 1%.
+"""Draws docs/pictures/shares.svg: bits per item in a chain whose layers double in size, for three ways of dividing an
+error rate of 1% among the layers.
 
     python3 bench/rivals/shares.py
 """
@@ -19,7 +20,7 @@ LOW, HIGH = 10, 36
 
 
 def bits(share, layers: int) -> float:
-    """Bits of CLASSIC layers, n·log2(1/p)/ln 2, for each item of their capacity."""
+    """Bits per item of the capacity in the first `layers` layers. A CLASSIC layer has n·log2(1/p)/ln 2 bits."""
     sizes = [2**j * math.log2(1 / (0.01 * share(j))) / math.log(2) for j in range(layers)]
     return sum(sizes) / (2**layers - 1)
 

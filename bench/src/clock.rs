@@ -3,7 +3,7 @@
 use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of CPU time that `work` costs.
+/// Runs `work`. Returns the nanoseconds of CPU time that it costs, and its result.
 pub fn cpu_ns<R>(work: impl FnOnce() -> R) -> Result<(f64, R)> {
     let now = || -> Result<f64> {
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Number of items whose cache misses overlap, the same as in the server.
 pub const GROUP: usize = 64;
 
-/// A filter of fixed size.
+/// The spec of a filter of fixed size.
 pub fn fixed(capacity: u64, error_rate: f64, layout: LayoutChoice) -> Spec {
     Spec { layout, ..Spec::fixed(capacity, error_rate) }
 }
@@ -53,8 +53,8 @@ pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
     Ok(filter)
 }
 
-/// Makes a filter with the items numbered below `items`. In a window, all items below `end` would be spread equally
-/// over the generations.
+/// Makes a filter with the items numbered below `items`. In a window, they are spread over the generations so that each
+/// would get the same share of all items below `end`.
 pub fn filled_in_turn<const W: usize>(spec: Spec, items: u64, end: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(spec)?;
     for number in 0..items {
@@ -66,7 +66,7 @@ pub fn filled_in_turn<const W: usize>(spec: Spec, items: u64, end: u64) -> Resul
     Ok(filter)
 }
 
-/// Puts the filter at `key`.
+/// Sends the filter to the server, which stores it at `key`.
 pub fn load(server: &Server, key: &str, filter: &Bloom) -> Result<()> {
     let mut client = server.client()?;
     let encoder = Encoder::new(filter);
@@ -83,12 +83,12 @@ pub fn load(server: &Server, key: &str, filter: &Bloom) -> Result<()> {
     Ok(result?)
 }
 
-/// Like [`filled`], at `key` of the server.
+/// Makes a filter like [`filled`], and puts it at `key` on the server.
 pub fn serve<const W: usize>(server: &Server, key: &str, spec: Spec, items: u64) -> Result<()> {
     load(server, key, &filled::<W>(spec, items)?)
 }
 
-/// Sends the items with these numbers, 1000 at a time, with a command that adds.
+/// Adds the items with these numbers to the key by `command`, 1000 at a time.
 pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> Result<()> {
     let mut connection = server.connect()?;
     for start in numbers.clone().step_by(100_000) {

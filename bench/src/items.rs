@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Items from this number on are in no filter.
 pub const ABSENT: u64 = 500_000_000_000;
 
-/// Bytes of an item in commands that take each item as an argument.
+/// Bytes of an item in commands where each item is an argument.
 pub const WIDTH: usize = 17;
 
 /// Bytes of an item in bulk commands.
@@ -34,7 +34,7 @@ pub enum Mix {
     Present,
     /// Only items that were not added.
     Absent,
-    /// One half each, in random order.
+    /// About half of each, in random order.
     Half,
 }
 
@@ -42,7 +42,7 @@ impl Mix {
     /// All of them.
     pub const ALL: [Mix; 3] = [Mix::Half, Mix::Present, Mix::Absent];
 
-    /// A word for it.
+    /// The name in tables and plots.
     pub fn name(self) -> &'static str {
         match self {
             Mix::Present => "present",
@@ -97,7 +97,7 @@ pub fn bulk_commands(name: &str, key: &str, numbers: &[u64], group: usize) -> Ba
 pub struct Fresh(pub Range<u64>);
 
 impl Fresh {
-    /// How many numbers each of `rounds` rounds and the warm-up round can get: at most `count`.
+    /// How many numbers, up to `count`, each of `rounds` rounds and the warm-up round can get.
     pub fn share(&self, count: u64, rounds: u64) -> u64 {
         count.min((self.0.end - self.0.start) / (rounds + 1))
     }

@@ -1,5 +1,5 @@
-//! Measures Bloomery: every row of its scoreboard, and the plots. Run it with `scripts/bench`, which builds everything
-//! it needs.
+//! Measures every row of Bloomery's scoreboard, and draws the plots. Run it with `scripts/bench`, which builds all that
+//! is needed.
 
 mod bench;
 mod clock;

@@ -1,4 +1,4 @@
-//! The method. Both sides of a comparison run in turn, in every round, on the same server. What counts is the server's
+//! The method. The sides of a comparison run in turn, in every round, on the same server. What counts is the server's
 //! CPU time per item. A ratio is the median over the rounds, shown with the smallest and the largest value.
 
 use crate::server::Server;
@@ -58,7 +58,7 @@ type Check<'a> = Box<dyn Fn(&Batch, &Tally) -> bool + 'a>;
 
 /// One side of a comparison.
 pub struct Side<'a> {
-    /// What it does.
+    /// The name in tables.
     pub name: String,
     batch: Box<dyn FnMut(u64) -> Batch + 'a>,
     check: Check<'a>,
@@ -103,7 +103,7 @@ pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result
     Ok(series)
 }
 
-/// Nanoseconds of server CPU time that a batch costs.
+/// Sends a batch. Returns the nanoseconds of server CPU time that it costs, and the tally of its replies.
 pub fn cost(server: &Server, connection: &mut Connection, batch: &Batch) -> Result<(f64, Tally)> {
     let before = server.cpu_ns()?;
     let tally = connection.run(batch)?;

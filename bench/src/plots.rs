@@ -20,7 +20,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xe6, 0x9f, 0x00),
 ];
 
-/// Width of a line. The first one, to which the others are compared, is wide and lies below them.
+/// Width of a line. The first line, to which the others are compared, is wide and lies below them.
 fn width(index: usize) -> u32 {
     if index == 0 { 6 } else { 2 }
 }
@@ -56,7 +56,7 @@ pub enum Corner {
 
 /// The scale of the horizontal axis, and how its values are written.
 pub enum Axis {
-    /// Evenly.
+    /// Values are evenly spaced.
     Linear,
     /// Logarithmic to this base, with a mark at each power of the base. The function formats the marks.
     Log(f64, fn(f64) -> String),
@@ -71,7 +71,7 @@ fn canvas(path: &Path) -> Result<DrawingArea<SVGBackend<'_>, Shift>> {
 /// Draws lines, with a bar from the smallest to the largest value at each point. The vertical axis begins at
 /// 0, or is logarithmic with `log_y`.
 pub fn lines(path: &Path, labels: &Labels<'_>, axis: &Axis, log_y: bool, lines: &[Line]) -> Result<()> {
-    // A logarithmic axis is drawn as a linear axis of exponents, because plotters only supports base 10.
+    // A logarithmic axis is drawn as a linear axis of exponents, so that the marks are at powers of the base.
     let place = |x: f64| match axis {
         Axis::Linear => x,
         Axis::Log(base, _) => x.log(*base),

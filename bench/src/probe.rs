@@ -1,4 +1,4 @@
-//! A client that runs alongside the load: sends one command after another, and records how long each took.
+//! A client that runs alongside the load. It sends one command after another, and records how long each took.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection};
@@ -27,7 +27,7 @@ impl Probe {
         Probe::of(server, pause, move || requests.next().unwrap_or_default())
     }
 
-    /// Like [`start`](Probe::start), with commands that `next` creates.
+    /// Starts the client as [`start`](Probe::start) does, but with commands that `next` creates.
     pub fn of(
         server: &Server,
         pause: Duration,
@@ -39,7 +39,7 @@ impl Probe {
         Ok(Probe { stop, thread })
     }
 
-    /// Stops the client.
+    /// Stops the client, and returns what it recorded.
     pub fn stop(self) -> Result<Latencies> {
         self.stop.store(true, Relaxed);
         self.thread.join().map_err(|_| anyhow!("the probing thread panicked"))?
@@ -62,7 +62,7 @@ fn probe(
         if let Some(error) = tally.error {
             bail!("a probe got {error}");
         }
-        // A slow command delays the commands after it. They are recorded as if they had waited for it.
+        // A slow command delays those that would have been sent meanwhile. They are recorded as if they had waited.
         latencies.record_correct(taken.max(1), pause.as_nanos() as u64)?;
         std::thread::sleep(pause);
     }

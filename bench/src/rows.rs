@@ -3,9 +3,9 @@
 /// On which side of its target a measurement should be.
 #[derive(Clone, Copy)]
 pub enum Bound {
-    /// A cost.
+    /// For a cost.
     AtMost(f64),
-    /// A gain.
+    /// For a gain.
     AtLeast(f64),
 }
 
@@ -28,7 +28,7 @@ pub struct Row {
     pub figure: &'static str,
     /// The unit.
     pub unit: &'static str,
-    /// What it should be.
+    /// The target.
     pub bound: Bound,
 }
 
@@ -42,7 +42,7 @@ impl Bound {
     }
 }
 
-/// RedisBloom's memory for a filter that grew from 100 to 10 million items at 1 %, in bytes. One row is relative to it.
+/// RedisBloom's memory for a filter that grew from 100 to 10 million items at 1%, in bytes. One row is relative to it.
 pub const REDISBLOOM_GROWN: f64 = 53.5e6;
 
 const fn speed(id: &'static str, figure: &'static str, unit: &'static str, bound: Bound) -> Row {
@@ -60,54 +60,69 @@ pub const ROWS: &[Row] = &[
     speed("exists", "EXISTS, one item", "× one line", AtMost(1.0)),
     speed("test", "TEST, one item", "× one line", AtMost(1.0)),
     speed("add", "ADD, one item", "× one line", AtMost(1.05)),
-    speed("mexists", "MEXISTS, 1000 items, 10 M filter at 1 %", "× one line", AtMost(1.1)),
+    speed("mexists", "MEXISTS, 1000 items, 10 M filter at 1%", "× one line", AtMost(1.1)),
     speed("mexists-large", "MEXISTS, 1000 items, 1 GiB filter", "× one line", AtMost(1.1)),
     speed("madd", "MADD, 1000 items, 10 M filter", "× one line", AtMost(1.2)),
     speed("bulktest", "BULKTEST FIXED 16, 64 KiB blobs, 10 M filter", "× one line", AtMost(1.15)),
-    speed("bulkadd", "BULKADD FIXED 16, the same", "× one line", AtMost(1.6)),
+    speed("bulkadd", "BULKADD FIXED 16, 64 KiB blobs, 10 M filter", "× one line", AtMost(1.6)),
     speed("counting-add", "counting ADD, 1000 items", "× floor", AtMost(1.5)),
     speed("counting-del", "counting DEL, 1000 items", "× floor", AtMost(1.5)),
     speed("fingerprint-test", "FINGERPRINT TEST, 1000 items", "× two lines", AtMost(1.15)),
-    speed("fingerprint-add", "FINGERPRINT ADD, 1000 items, to full", "× two lines", AtMost(1.15)),
-    speed("fingerprint-counting-test", "the same, counting, TEST", "× two lines", AtMost(1.15)),
-    speed("fingerprint-counting-add", "the same, counting, ADD, half full", "× two lines", AtMost(1.15)),
-    speed("fingerprint-counting-del", "the same, counting, DEL", "× two lines", AtMost(1.15)),
-    speed("fingerprint-window-8", "the same, window of 8, TEST", "× two lines", AtMost(1.15)),
-    speed("fingerprint-window-60", "the same, window of 60, TEST", "× two lines", AtMost(1.15)),
-    speed("static-build", "static filter built, one thread", "ns an item", AtMost(60.0)),
+    speed("fingerprint-add", "FINGERPRINT ADD, 1000 items, 50% to 80% full", "× two lines", AtMost(1.15)),
+    speed(
+        "fingerprint-counting-test",
+        "FINGERPRINT, counting, TEST, 1000 items",
+        "× two lines",
+        AtMost(1.15),
+    ),
+    speed(
+        "fingerprint-counting-add",
+        "FINGERPRINT, counting, ADD, 1000 items, half full",
+        "× two lines",
+        AtMost(1.15),
+    ),
+    speed("fingerprint-counting-del", "FINGERPRINT, counting, DEL, 1000 items", "× two lines", AtMost(1.15)),
+    speed("fingerprint-window-8", "FINGERPRINT, window of 8, TEST, 1000 items", "× two lines", AtMost(1.15)),
+    speed(
+        "fingerprint-window-60",
+        "FINGERPRINT, window of 60, TEST, 1000 items",
+        "× two lines",
+        AtMost(1.15),
+    ),
+    speed("static-build", "static filter built, one thread", "ns per item", AtMost(60.0)),
     speed("static-test", "static filter TEST, 1000 items", "× three lines", AtMost(1.2)),
     speed("window", "window of 8 generations, MTEST of 1000", "× floor", AtMost(2.0)),
-    speed("gozero-one", "faster than go-zero's Lua, one item a command", "×", AtLeast(15.0)),
-    speed("gozero-many", "the same, 1000 items a command", "×", AtLeast(80.0)),
-    speed("gozero-bulk", "the same, bulk", "×", AtLeast(500.0)),
+    speed("gozero-one", "faster than go-zero's Lua, one item per command", "×", AtLeast(15.0)),
+    speed("gozero-many", "faster than go-zero's Lua, 1000 items per command", "×", AtLeast(80.0)),
+    speed("gozero-bulk", "faster than go-zero's Lua, bulk", "×", AtLeast(500.0)),
     speed("reserve", "BF.RESERVE of 1 GiB holds the main thread", "ms", AtMost(1.0)),
-    speed("unlink", "UNLINK of it", "ms", AtMost(1.0)),
+    speed("unlink", "UNLINK of 1 GiB holds the main thread", "ms", AtMost(1.0)),
     speed("others", "other clients' p99 during a bulk test of 1 M, 1 GiB CLASSIC", "× idle", AtMost(2.0)),
     speed("bgsave", "BGSAVE of a 1 GiB filter, rate", "× string's", AtLeast(0.8)),
-    speed("load", "loading it, rate", "× string's", AtLeast(0.8)),
-    speed("core", "core: batched blocked test, 128 MiB", "ns an item", AtMost(25.0)),
+    speed("load", "loading a 1 GiB filter, rate", "× string's", AtLeast(0.8)),
+    speed("core", "core: batched blocked test, 128 MiB", "ns per item", AtMost(25.0)),
     speed("core-fastbloom", "core: faster than crate fastbloom's AtomicBloomFilter", "×", AtLeast(3.0)),
     speed("core-threads", "core: 2 threads adding to one sharded filter", "× one", AtLeast(1.8)),
-    memory("blocked-1", "BLOCKED at 1 %", "bits an item", AtMost(9.95)),
-    memory("blocked-01", "BLOCKED at 0.1 %", "bits an item", AtMost(15.6)),
-    memory("classic-1", "CLASSIC at 1 %", "bits an item", AtMost(9.62)),
-    memory("classic-01", "CLASSIC at 0.1 %", "bits an item", AtMost(14.42)),
-    memory("partitioned-1", "PARTITIONED at 1%", "bits an item", AtMost(9.62)),
-    memory("partitioned-01", "PARTITIONED at 0.1%", "bits an item", AtMost(14.42)),
-    memory("fingerprint-1", "FINGERPRINT at 1%", "bits an item", AtMost(9.6)),
-    memory("fingerprint-01", "FINGERPRINT at 0.1%", "bits an item", AtMost(12.8)),
-    memory("fingerprint-001", "FINGERPRINT at 0.01%", "bits an item", AtMost(17.0)),
-    memory("fingerprint-millionth", "FINGERPRINT at 0.0001%", "bits an item", AtMost(23.5)),
-    memory("fingerprint-counting-1", "the same, COUNTING 4 at 1%", "bits an item", AtMost(14.5)),
-    memory("fingerprint-counting-01", "the same, COUNTING 4 at 0.1%", "bits an item", AtMost(18.0)),
-    memory("fingerprint-window", "the same, window of 8 at 1%, full", "bits an item", AtMost(14.5)),
-    memory("static-04", "static at 0.39%", "bits an item", AtMost(9.1)),
-    memory("static-millionth", "static at 1e-6", "bits an item", AtMost(22.6)),
-    memory("ribbon-078", "static, RIBBON, at 0.78%", "bits an item", AtMost(7.4)),
-    memory("ribbon-01", "static, RIBBON, at 0.1%", "bits an item", AtMost(10.6)),
-    memory("ribbon-millionth", "static, RIBBON, at 1e-6", "bits an item", AtMost(21.2)),
+    memory("blocked-1", "BLOCKED at 1%", "bits per item", AtMost(9.95)),
+    memory("blocked-01", "BLOCKED at 0.1%", "bits per item", AtMost(15.6)),
+    memory("classic-1", "CLASSIC at 1%", "bits per item", AtMost(9.62)),
+    memory("classic-01", "CLASSIC at 0.1%", "bits per item", AtMost(14.42)),
+    memory("partitioned-1", "PARTITIONED at 1%", "bits per item", AtMost(9.62)),
+    memory("partitioned-01", "PARTITIONED at 0.1%", "bits per item", AtMost(14.42)),
+    memory("fingerprint-1", "FINGERPRINT at 1%", "bits per item", AtMost(9.6)),
+    memory("fingerprint-01", "FINGERPRINT at 0.1%", "bits per item", AtMost(12.8)),
+    memory("fingerprint-001", "FINGERPRINT at 0.01%", "bits per item", AtMost(17.0)),
+    memory("fingerprint-millionth", "FINGERPRINT at 0.0001%", "bits per item", AtMost(23.5)),
+    memory("fingerprint-counting-1", "FINGERPRINT, COUNTING 4 at 1%", "bits per item", AtMost(14.5)),
+    memory("fingerprint-counting-01", "FINGERPRINT, COUNTING 4 at 0.1%", "bits per item", AtMost(18.0)),
+    memory("fingerprint-window", "FINGERPRINT, window of 8 at 1%, full", "bits per item", AtMost(14.5)),
+    memory("static-04", "static at 0.39%", "bits per item", AtMost(9.1)),
+    memory("static-millionth", "static at 1e-6", "bits per item", AtMost(22.6)),
+    memory("ribbon-078", "static, RIBBON, at 0.78%", "bits per item", AtMost(7.4)),
+    memory("ribbon-01", "static, RIBBON, at 0.1%", "bits per item", AtMost(10.6)),
+    memory("ribbon-millionth", "static, RIBBON, at 1e-6", "bits per item", AtMost(21.2)),
     memory("grown", "grown from 100 to 10 M items, at 1%", "× RedisBloom's", AtMost(0.7)),
-    memory("empty", "an empty default filter, all its overhead", "bytes", AtMost(350.0)),
+    memory("empty", "an empty default filter, including all overhead", "bytes", AtMost(350.0)),
 ];
 
 /// The row with that name.

@@ -24,10 +24,10 @@ const PRIORITY: i32 = -10;
 /// Nice value of a thread that measures latencies, which takes precedence over the clients that create the load.
 const PROBE_PRIORITY: i32 = -15;
 
-/// Where `scripts/servers` puts what it makes, from the root of the repository.
+/// Folder in which `scripts/servers` puts the servers, relative to the root of the repository.
 const SERVERS: &str = ".cache/servers";
 
-/// Maximum time for a start, which may have to load 1 GiB.
+/// Maximum time for a start.
 const START: Duration = Duration::from_secs(120);
 
 /// What is needed to start a server.
@@ -42,7 +42,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The server with that name among those that `scripts/servers` made.
+    /// Finds the server with that name among those that `scripts/servers` made.
     pub fn find(name: &str, modules: &[&Path]) -> Result<Launch> {
         for folder in fs::read_dir(SERVERS).context("run scripts/servers first")? {
             let folder = folder?.path();
@@ -63,7 +63,7 @@ impl Launch {
         bail!("no server {name} in {SERVERS}; run scripts/servers")
     }
 
-    /// Starts it without persistence: nothing is written to disk. If a core is given, the server is pinned to it.
+    /// Starts the server. It doesn't save on its own. If a core is given, the server is pinned to it.
     pub fn start(&self, core: Option<usize>, settings: &[(&str, &str)]) -> Result<Server> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
@@ -88,7 +88,7 @@ impl Server {
         core: Option<usize>,
         settings: &[(&str, &str)],
     ) -> Result<Server> {
-        // A child inherits the cores of the thread that starts it, before it has threads of its own.
+        // A child inherits the cores of the thread that starts it, and its own threads inherit them in turn.
         let before = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
         match core {
             Some(core) => pin(core)?,
@@ -104,7 +104,7 @@ impl Server {
 
     fn spawn(launch: &Launch, folder: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Child> {
         // setpriv: the server dies with this process, however that ends. nice: the server has priority over other
-        // programs on the machine, if we are permitted to set that.
+        // programs on the machine, if permitted.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", &PRIORITY.to_string()]).arg(&launch.program);
         command.arg("--dir").arg(folder).arg("--port").arg(port.to_string());
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// The end of its log.
+    /// The server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -175,8 +175,8 @@ impl Server {
         line.map(str::to_owned).with_context(|| format!("INFO has no {field}"))
     }
 
-    /// Nanoseconds of processor time that all its threads have used. Waits until they sleep: while a thread runs, the
-    /// kernel adds to its time only every 4 ms, which is longer than some measurements take.
+    /// Nanoseconds of processor time that all threads of the server have used. Waits until they sleep: while a thread
+    /// runs, the kernel adds to its time only every 4 ms, which is longer than some measurements take.
     pub fn cpu_ns(&self) -> Result<u64> {
         let deadline = Instant::now() + Duration::from_millis(100);
         while self.of_threads("stat")?.iter().any(|stat| stat.contains(") R ")) && Instant::now() < deadline {
@@ -186,7 +186,7 @@ impl Server {
         times.iter().map(|times| Ok(times.split(' ').next().unwrap_or_default().parse::<u64>()?)).sum()
     }
 
-    /// The content of this file for each thread, as the kernel provides it.
+    /// The content of the file with this name in `/proc`, for each thread of the server.
     fn of_threads(&self, file: &str) -> Result<Vec<String>> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
         threads.map(|thread| Ok(fs::read_to_string(thread?.path().join(file))?)).collect()
@@ -215,7 +215,7 @@ pub fn query<T: redis::FromRedisValue>(client: &mut redis::Connection, words: &[
     command.query(client).with_context(|| words.join(" "))
 }
 
-/// Pins this thread, and those that it starts, to a core. Does nothing on a machine with one core.
+/// Pins this thread, and those that it starts, to a core. Does nothing if the machine doesn't have that core.
 pub fn pin(core: usize) -> Result<()> {
     if core < cores() {
         let mut set = CpuSet::new();
@@ -225,7 +225,7 @@ pub fn pin(core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Gives this thread priority over others, if permitted. A probe that has to wait for a core measures the machine.
+/// Gives this thread priority over others, if permitted. A probe that had to wait for a core would measure the machine.
 pub fn hurry() {
     // SAFETY: a plain system call about the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PROBE_PRIORITY) };
@@ -238,7 +238,7 @@ pub fn unpin() -> Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Cores of the machine, not only those that this thread may run on.
+/// Number of cores of the machine, not only of those that this thread may run on.
 pub fn cores() -> usize {
     fs::read_to_string("/proc/cpuinfo")
         .map(|text| text.lines().filter(|line| line.starts_with("processor")).count())

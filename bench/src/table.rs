@@ -1,4 +1,4 @@
-//! Tables for people.
+//! Prints the results as tables.
 
 use crate::measure::{Series, Spread};
 use crate::report::Measured;
@@ -22,7 +22,7 @@ pub fn spread(figure: &Spread) -> String {
     format!("{} ({}–{})", number(figure.median), number(figure.min), number(figure.max))
 }
 
-/// Prints columns, each as wide as its widest cell.
+/// Prints a table. Each column is as wide as its widest cell.
 pub fn print(title: &str, header: &[&str], lines: &[Vec<String>]) {
     let all = || {
         std::iter::once(header.iter().map(|cell| (*cell).to_owned()).collect()).chain(lines.iter().cloned())
@@ -43,7 +43,7 @@ pub fn print(title: &str, header: &[&str], lines: &[Vec<String>]) {
     lines.for_each(|line| println!("{}", row(&line)));
 }
 
-/// Prints the sides of a comparison, each as a ratio to the side named by `base`.
+/// Prints the cost of each side of a comparison, and its ratio to the cost of the side with index `base`.
 pub fn sides<'a>(title: &str, base: usize, sides: impl IntoIterator<Item = &'a str>, series: &[Series]) {
     let names: Vec<&str> = sides.into_iter().collect();
     let lines: Vec<Vec<String>> = names
@@ -54,7 +54,7 @@ pub fn sides<'a>(title: &str, base: usize, sides: impl IntoIterator<Item = &'a s
         })
         .collect();
     let over = format!("over {}", names[base]);
-    print(title, &["", "ns of server CPU an item", &over], &lines);
+    print(title, &["", "ns of server CPU per item", &over], &lines);
 }
 
 /// Prints a section of the scoreboard.

@@ -1,4 +1,5 @@
-//! The wire as the benchmark sees it: requests are encoded in advance, replies are skipped and counted.
+//! A client that costs little: requests are encoded in advance, and replies are skipped, except for the number of yes
+//! answers and the first error.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ pub struct Batch {
     bytes: Vec<u8>,
     /// Commands in the batch.
     pub commands: u64,
-    /// Items that they ask about.
+    /// Items in all commands together.
     pub items: u64,
 }
 
@@ -35,7 +36,7 @@ impl Batch {
     }
 }
 
-/// What the replies to a batch said.
+/// A summary of the replies to a batch.
 #[derive(Default, Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
     /// The number of yes answers: the sum of integers, booleans and set bits in bulk strings.

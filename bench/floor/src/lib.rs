@@ -1,6 +1,6 @@
 //! The floor: commands of the same shape as Bloomery's that do no filter work. They have the same arguments and flags,
-//! open the key and check its type, send the same reply, and if they add, the same notification of a changed key. They
-//! cost what the server itself costs, and no filter can cost less.
+//! open the key, check its type, and send the same kind of reply. Those that add also replicate the command, and report
+//! that the key has changed. They cost what the server itself costs, and no filter can cost less.
 //!
 //! ```text
 //! FLOOR.RESERVE key [bytes [lines]]    creates the key
@@ -9,11 +9,12 @@
 //! FLOOR.BULKTEST key FIXED width blob  a bitmap         FLOOR.BULKADD key FIXED width blob  a number
 //! ```
 //!
-//! Every second answer is yes. Only the server allocates memory.
+//! If a command has several items, every second answer is yes. Apart from `FLOOR.RESERVE`, only the server allocates
+//! memory.
 //!
 //! There are also commands that do the minimum that any filter has to do. `FLOOR.TOUCH`, `MTOUCH` and `BULKTOUCH` hash
-//! each item and read one cache line of the key, or the given number of lines. `FLOOR.MARK`, `MMARK` and `BULKMARK`
-//! write to them. `FLOOR.RESERVE key bytes` makes the key as large as a filter.
+//! each item and read one cache line of the key, or `lines` of them. `FLOOR.MARK`, `MMARK` and `BULKMARK` also write to
+//! the lines. `FLOOR.RESERVE key bytes` gives the key as many bytes as a filter would have.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -26,7 +27,7 @@ const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 /// The type of the keys. Set once, when the module is loaded.
 static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 
-/// Bytes for the answers to a blob, enough for a million one-byte items.
+/// Answers to a blob, one bit per item: enough for 8 million items. Every second bit is set.
 static BITMAP: [u8; 1 << 20] = [0xaa; 1 << 20];
 
 /// Calls a function of the server's API.
@@ -43,7 +44,7 @@ mod lines; // after the macro, which it uses
 
 use lines::Lines;
 
-/// Every function used here exists in every server since Redis 7.0.
+/// Aborts. This never happens, because every function used here exists in all servers since Redis 7.0.
 #[cold]
 fn missing() -> ! {
     std::process::abort()
@@ -53,7 +54,7 @@ type Context = *mut raw::RedisModuleCtx;
 type Arguments = *mut *mut raw::RedisModuleString;
 type Command = unsafe extern "C" fn(Context, Arguments, c_int) -> c_int;
 
-/// Name, flags, code. The flags are those of Bloomery's command of the same shape.
+/// The name, flags and function of each command. The flags are those of Bloomery's command of the same shape.
 const COMMANDS: [(&CStr, &CStr, Command); 13] = [
     (c"FLOOR.RESERVE", c"write deny-oom", reserve),
     (c"FLOOR.EXISTS", c"readonly fast", exists),
@@ -121,7 +122,7 @@ fn created_type() -> *mut raw::RedisModuleType {
 }
 
 unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: context and arguments are those of the running command, of which there are `argc`.
+    // SAFETY: the context and the `argc` arguments are those of the running command.
     unsafe {
         // Bytes, and lines per item.
         let mut sizes: [c_longlong; 2] = [0, 1];
@@ -147,7 +148,7 @@ unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_in
     }
 }
 
-/// Opens a command's key and checks what it holds.
+/// Opens a command's key, and returns whether `FLOOR.RESERVE` made it.
 ///
 /// # Safety
 /// Context and arguments are those of the running command, which has a key.
@@ -163,13 +164,13 @@ unsafe fn visit(ctx: Context, argv: Arguments, mode: u32) -> bool {
     }
 }
 
-/// What a command does after changing its key.
+/// Replicates the command, and reports that its key has changed.
 ///
 /// # Safety
-/// As [`visit`].
+/// As for [`visit`].
 #[inline(always)]
 unsafe fn changed(ctx: Context, argv: Arguments) {
-    // SAFETY: as above; the event's name is NUL-terminated.
+    // SAFETY: context and key are the caller's; the event's name is NUL-terminated.
     unsafe {
         server!(RedisModule_ReplicateVerbatim(ctx));
         server!(RedisModule_SignalModifiedKey(ctx, *argv.add(1)));
@@ -178,22 +179,22 @@ unsafe fn changed(ctx: Context, argv: Arguments) {
     }
 }
 
-/// Every command has to read the item from its argument. This function does nothing else.
+/// Returns the start and the length of an item. Every command has to read them.
 ///
 /// # Safety
 /// `item` is an argument of the running command.
 #[inline(always)]
 unsafe fn length(item: *mut raw::RedisModuleString) -> (*const c_char, usize) {
     let mut length = 0;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees that this is an argument.
     let bytes = unsafe { server!(RedisModule_StringPtrLen(item, &mut length)) };
     (bytes, length)
 }
 
-/// One item.
+/// Runs a command with one item.
 #[inline(always)]
 unsafe fn one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
-    // SAFETY: as for every command: `argc` arguments, and the context of the call.
+    // SAFETY: the context and the `argc` arguments are those of the running command.
     unsafe {
         if argc != 3 {
             return server!(RedisModule_WrongArity(ctx));
@@ -209,7 +210,7 @@ unsafe fn one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int 
     }
 }
 
-/// Several items, an array of answers.
+/// Runs a command with several items, and replies with an array of answers.
 #[inline(always)]
 unsafe fn many(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
     // SAFETY: as above.
@@ -231,7 +232,8 @@ unsafe fn many(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int
     }
 }
 
-/// A blob of items with the same width, or `None` after an error reply.
+/// Checks the key and the arguments of a bulk command. Returns the number of items in the blob, or `None` after an
+/// error reply.
 #[inline(always)]
 unsafe fn items_of_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<usize> {
     // SAFETY: as above.
@@ -263,12 +265,12 @@ unsafe fn string_to_integer(text: *const raw::RedisModuleString, into: &mut c_lo
 }
 
 unsafe fn refuse(ctx: Context, text: &CStr) -> c_int {
-    // SAFETY: NUL-terminated, and sent as it is.
+    // SAFETY: the context is the caller's; the text is NUL-terminated.
     unsafe { server!(RedisModule_ReplyWithError(ctx, text.as_ptr())) }
 }
 
 unsafe fn wrong_type(ctx: Context) -> c_int {
-    // SAFETY: the caller's context.
+    // SAFETY: the context is the caller's.
     unsafe { refuse(ctx, c"WRONGTYPE not a key of FLOOR.RESERVE") }
 }
 
@@ -277,7 +279,7 @@ const fn mode(write: bool) -> u32 {
 }
 
 unsafe extern "C" fn exists(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: passed on unchanged, as in the four functions below.
+    // SAFETY: the arguments are passed on unchanged.
     unsafe { one(ctx, argv, argc, false) }
 }
 
@@ -297,7 +299,7 @@ unsafe extern "C" fn add_many(ctx: Context, argv: Arguments, argc: c_int) -> c_i
 }
 
 unsafe extern "C" fn bulk_test(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: as above; the bitmap is long enough, as was checked.
+    // SAFETY: as above; `items_of_blob` checked that the bitmap is long enough.
     unsafe {
         let Some(items) = items_of_blob(ctx, argv, argc, false) else { return OK };
         server!(RedisModule_ReplyWithStringBuffer(ctx, BITMAP.as_ptr().cast(), items.div_ceil(8)))
@@ -313,10 +315,10 @@ unsafe extern "C" fn bulk_add(ctx: Context, argv: Arguments, argc: c_int) -> c_i
     }
 }
 
-/// Opens a command's key, and returns its lines.
+/// Opens a command's key, and returns its lines, or `None` if `FLOOR.RESERVE` didn't make it.
 ///
 /// # Safety
-/// As [`visit`]. Only this command uses the lines, and nothing interrupts it.
+/// As for [`visit`]. Only this command uses the lines, and nothing interrupts it.
 #[inline(always)]
 unsafe fn lines<'a>(ctx: Context, argv: Arguments, write: bool) -> Option<&'a Lines> {
     // SAFETY: the handle is closed once, here; a key of our type has a value that `reserve` or `load` made.
@@ -329,7 +331,7 @@ unsafe fn lines<'a>(ctx: Context, argv: Arguments, write: bool) -> Option<&'a Li
     }
 }
 
-/// Touches the line of one item.
+/// Runs a command that touches the lines of one item.
 #[inline(always)]
 unsafe fn touch_one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
     // SAFETY: as above.
@@ -346,7 +348,7 @@ unsafe fn touch_one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> 
     }
 }
 
-/// Touches the lines of several items.
+/// Runs a command that touches the lines of several items.
 #[inline(always)]
 unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
     // SAFETY: as above.
@@ -367,7 +369,8 @@ unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -
     }
 }
 
-/// Touches the lines of the items in a blob of equally long items. Returns the number of items that were found.
+/// Touches the lines of the items in a blob of equally long items. Returns the number of items, and how many of them
+/// were found.
 #[inline(always)]
 unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<(usize, usize)> {
     // SAFETY: as above.
@@ -382,7 +385,7 @@ unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) ->
 }
 
 unsafe extern "C" fn touch(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: passed on unchanged, as in the five functions below.
+    // SAFETY: the arguments are passed on unchanged.
     unsafe { touch_one(ctx, argv, argc, false) }
 }
 
@@ -402,7 +405,7 @@ unsafe extern "C" fn mark_many(ctx: Context, argv: Arguments, argc: c_int) -> c_
 }
 
 unsafe extern "C" fn bulk_touch(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: as above; the bitmap is long enough, as was checked.
+    // SAFETY: as above; the length is limited so that the reply ends inside the bitmap.
     unsafe {
         let Some((items, found)) = touch_blob(ctx, argv, argc, false) else { return OK };
         // The answer must have an effect, or the compiler would remove the test.
@@ -420,7 +423,7 @@ unsafe extern "C" fn bulk_mark(ctx: Context, argv: Arguments, argc: c_int) -> c_
     }
 }
 
-// A loaded value gets no lines.
+// The content of a value isn't saved. A loaded value has a single line.
 
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: made by `reserve` or `load`, and freed once.
@@ -438,6 +441,6 @@ unsafe extern "C" fn rewrite(
     key: *mut raw::RedisModuleString,
     _value: *mut c_void,
 ) {
-    // SAFETY: format "s" takes one string.
+    // SAFETY: format "s" stands for one string, the key.
     unsafe { server!(RedisModule_EmitAOF(to, c"FLOOR.RESERVE".as_ptr(), c"s".as_ptr(), key)) }
 }

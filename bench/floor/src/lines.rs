@@ -1,6 +1,6 @@
-//! The least that a filter can do with an item: hash it, and look at one cache line. The difference between such a
-//! command and the floor is memory and the hash. The difference between Bloomery's command and such a command is
-//! Bloomery itself.
+//! Commands that do the least that a filter can do with an item: hash it, and look at one cache line. They cost more
+//! than the floor because of the hash and the memory access. Bloomery's commands cost still more because of Bloomery's
+//! own work.
 
 use redis_module::raw;
 use std::ffi::c_int;
@@ -10,11 +10,11 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 /// Words in a cache line.
 const LINE: usize = 8;
 
-/// Number of items that are hashed and whose lines are prefetched before the first line is read: the same as in
+/// Number of items that are hashed, and whose lines are prefetched, before the first line is read. It is the same as in
 /// Bloomery.
 pub const GROUP: usize = 64;
 
-/// The memory of a key: cache lines, as many as a filter of that size has.
+/// The memory of a key, as cache lines.
 pub struct Lines {
     lines: Vec<[AtomicU64; LINE]>,
     /// Lines to read for each item, one after the other, like the layers of a window.
@@ -22,8 +22,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The lines that fit into `bytes`. Every page is written to, because untouched pages would all be the same
-    /// physical one.
+    /// As many lines as fit into `bytes`, but at least one. Every page is written to, because all untouched pages would
+    /// be the same physical page.
     pub fn new(bytes: usize, each: u64) -> Lines {
         let line = |index| [(); LINE].map(|()| AtomicU64::new(index));
         let count = (bytes / size_of::<[AtomicU64; LINE]>()).max(1) as u64;
@@ -35,7 +35,7 @@ impl Lines {
         xxh3_128_with_seed(item, 1)
     }
 
-    /// The `turn`th line of an item.
+    /// The index of the line that an item touches in this turn.
     #[inline(always)]
     fn line(&self, hash: u128, turn: u64) -> usize {
         let position = (hash as u64).wrapping_mul(2 * turn + 1);
@@ -46,14 +46,14 @@ impl Lines {
     #[inline(always)]
     fn ask(&self, hash: u128, turn: u64) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch never faults, and the number of the line is below their number.
+        // SAFETY: a prefetch never faults, and the index is less than the number of lines.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(self.lines.as_ptr().add(self.line(hash, turn)).cast());
         }
     }
 
-    /// Reads a bit of a line, and sets it if `write`.
+    /// Reads a bit of a line and returns it. If `write`, also sets it.
     #[inline(always)]
     fn touch(&self, hash: u128, turn: u64, write: bool) -> bool {
         let (word, bit) = (&self.lines[self.line(hash, turn)][0], 1 << (hash >> 64 & 63));
@@ -64,14 +64,14 @@ impl Lines {
         old & bit != 0
     }
 
-    /// Touches the lines of one item.
+    /// Touches the lines of one item. Returns whether one of its bits was set.
     #[inline(always)]
     pub fn touch_one(&self, item: &[u8], write: bool) -> bool {
         let hash = Lines::hash(item);
         (0..self.each).fold(false, |found, turn| found | self.touch(hash, turn, write))
     }
 
-    /// Touches the lines of items in groups, and returns the answers in the order of the items.
+    /// Touches the lines of items in groups, and calls `answer` for each item, in order.
     #[inline(always)]
     pub fn touch_all<'i>(
         &self,
@@ -105,23 +105,23 @@ impl Lines {
 /// The bytes of an argument.
 ///
 /// # Safety
-/// `item` is an argument of the running command, and the bytes are not used beyond it.
+/// `item` is an argument of the running command, and the bytes are not used after the command ends.
 #[inline(always)]
 pub unsafe fn bytes<'a>(item: *mut raw::RedisModuleString) -> &'a [u8] {
     let mut length = 0;
-    // SAFETY: the server gives the start and the number of the bytes of a string that it holds.
+    // SAFETY: the server returns the start and the length of a string that it holds.
     unsafe {
         let start = server!(RedisModule_StringPtrLen(item, &mut length));
         std::slice::from_raw_parts(start.cast(), length)
     }
 }
 
-/// An answer.
+/// Replies with an answer.
 ///
 /// # Safety
 /// The context is that of the running command.
 #[inline(always)]
 pub unsafe fn reply(ctx: *mut raw::RedisModuleCtx, answer: bool) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the context is the caller's.
     unsafe { server!(RedisModule_ReplyWithBool(ctx, answer.into())) }
 }

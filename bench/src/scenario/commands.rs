@@ -1,4 +1,4 @@
-//! Commands that take each item as an argument, compared with the floor's.
+//! Commands where each item is an argument, compared with the floor's.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -17,15 +17,15 @@ const RATE: f64 = 0.01;
 /// Items in a command that accepts several.
 pub const GROUP: usize = 1000;
 
-/// Items in a filter that fits into the processor's caches. It shows what the same command costs without a cache miss.
+/// Items in a filter that fits into the processor's caches. It shows what a command costs without cache misses.
 const SMALL: u64 = 20_000;
 
-/// Maximum number of items that a large filter is filled with before it is tested. They are enough to touch every page
-/// of 1 GiB, and a test's cache misses do not depend on the fill.
+/// Maximum number of items that a large filter is filled with before it is tested. This is enough to touch every page
+/// of a 1 GiB filter, and the cache misses of a test don't depend on how full the filter is.
 const LARGE_FILL: u64 = 100_000_000;
 
-/// Whether these answers are possible for a filter of our error rate: no member is absent, and few other items test
-/// positive.
+/// A check that the answers are possible for a filter of our error rate: every member tests positive, and few other
+/// items do.
 pub fn plausible(mix: Mix) -> impl Fn(&Batch, &Tally) -> bool {
     move |batch, tally| {
         let share = tally.yes as f64 / batch.items as f64;
@@ -61,7 +61,7 @@ fn test_side(
     })
 }
 
-/// A side that tests the filter itself.
+/// A side that tests the filter itself, and checks its answers.
 fn filter_side(name: &'static str, mix: Mix, count: u64, added: u64, group: usize) -> Side<'static> {
     test_side(name, "filter", mix, count, added, group).expect(plausible(mix))
 }
@@ -81,7 +81,7 @@ fn against_floor<'a>(
     Ok(series.split_off(1))
 }
 
-/// One item a command.
+/// Measures commands with one item.
 pub fn single(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.singles);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
@@ -98,34 +98,34 @@ pub fn single(bench: &mut Bench) -> Result<()> {
     }));
     tests.push(test_side("FLOOR.TOUCH", "lines", Mix::Half, count, capacity, 1));
     let floor = test_side("FLOOR.EXISTS", "floor", Mix::Half, count, capacity, 1);
-    let series = against_floor(bench, &server, "Test, one item a command", floor, tests)?;
+    let series = against_floor(bench, &server, "Test, one item per command", floor, tests)?;
     let least = &series[series.len() - 1];
     bench.report.record("exists", series[0].over(least));
     bench.report.record("test", series[1].over(least));
 
     let names = ["FLOOR.ADD", "FLOOR.MARK", "BF.ADD"];
-    let [least, added] = adds(bench, &server, "Add, one item a command", names, count, 1)?;
+    let [least, added] = adds(bench, &server, "Add, one item per command", names, count, 1)?;
     bench.report.record("add", added.over(&least));
     Ok(())
 }
 
-/// 1000 items a command.
+/// Measures commands with 1000 items.
 pub fn many(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.many);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
     filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
     filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
-    let [least, tested] = tests_of_many(bench, &server, "Test, 1000 items a command", count, capacity)?;
+    let [least, tested] = tests_of_many(bench, &server, "Test, 1000 items per command", count, capacity)?;
     bench.report.record("mexists", tested.over(&least));
 
-    let (title, names) = ("Add, 1000 items a command", ["FLOOR.MADD", "FLOOR.MMARK", "BF.MADD"]);
+    let (title, names) = ("Add, 1000 items per command", ["FLOOR.MADD", "FLOOR.MMARK", "BF.MADD"]);
     let [least, added] = adds(bench, &server, title, names, count, GROUP)?;
     bench.report.record("madd", added.over(&least));
     Ok(())
 }
 
-/// 1000 items a command, on a filter far larger than the caches.
+/// Measures tests with 1000 items per command, on a filter far larger than the caches.
 pub fn large(bench: &mut Bench) -> Result<()> {
     let spec = fixed(1, RATE, Auto);
     let capacity = filters::capacity_for(spec, bench.scale.large)?;
@@ -134,7 +134,7 @@ pub fn large(bench: &mut Bench) -> Result<()> {
     filters::floor(&server)?;
     filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), items)?;
     let title = format!(
-        "Test, 1000 items a command, filter of {} MiB for {} M items that holds {} M",
+        "Test, 1000 items per command, filter of {} MiB for {} M items that holds {} M",
         bench.scale.large >> 20,
         capacity / 1_000_000,
         items / 1_000_000
@@ -145,7 +145,8 @@ pub fn large(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Returns the series for the least that a filter can do, and for the filter.
+/// Measures tests with 1000 items per command. Returns the series for the least that a filter can do, and for the
+/// filter. In both, half of the items are present.
 fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added: u64) -> Result<[Series; 2]> {
     let floor = test_side("FLOOR.MEXISTS", "floor", Mix::Half, count, added, GROUP);
     let mut tests = vec![test_side("FLOOR.MTOUCH", "lines", Mix::Half, count, added, GROUP)];

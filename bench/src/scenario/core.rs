@@ -1,4 +1,4 @@
-//! The library without a server. `cargo bench` in this folder measures it in more detail.
+//! The library without a server. `cargo bench` in the folder `bench` measures it in more detail.
 
 use crate::bench::Bench;
 use crate::clock::cpu_ns;
@@ -21,7 +21,7 @@ const TESTS: u64 = 2_000_000;
 /// Items that each thread adds in a round.
 const ADDS: u64 = 2_000_000;
 
-/// Shards of the filter that two threads add to.
+/// Shards of the filters that threads add to.
 const SHARDS: u32 = 64;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -29,12 +29,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     threads(bench)
 }
 
-/// One after the other.
+/// Tests items one after the other. Returns the number of positive answers.
 pub fn test_each(filter: &Bloom, items: &[Item]) -> u64 {
     items.iter().filter(|item| filter.contains(filter.hash(*item))).count() as u64
 }
 
-/// In groups, whose cache misses overlap, as in the server.
+/// Tests items in groups, whose cache misses overlap, as in the server. Returns the number of positive answers.
 pub fn test_in_groups(filter: &Bloom, items: &[Item]) -> u64 {
     let mut yes = 0;
     for group in items.chunks(GROUP) {
@@ -58,13 +58,13 @@ fn tests(bench: &mut Bench) -> Result<()> {
     let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
     let partitioned = Spec { layout: LayoutChoice::Partitioned, ..classic.spec() };
     let partitioned = filters::filled::<BULK_WIDTH>(partitioned, capacity)?;
-    // The same bits and items, once with the crate's default hash, SipHash, and once with our hash.
+    // Two filters of this size with the same items: one with the crate's default hash, SipHash, and one with XXH3.
     let new = || AtomicBloomFilter::with_num_bits(bytes as usize * 8);
     let fastbloom = new().expected_items(capacity as usize);
     let fastbloom_xxh3 = new().expected_items(capacity as usize);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Not on this thread's core.
+            // Not on the core of the thread that starts this one.
             let _ = pin(SERVER_CORE);
             (0..capacity).for_each(|number| {
                 fastbloom.insert(&item::<BULK_WIDTH>(number)[..]);
@@ -116,15 +116,15 @@ fn tests(bench: &mut Bench) -> Result<()> {
         })
         .collect();
     let title = format!("Core: test, half present, {} MiB, filled with {capacity} items", bytes >> 20);
-    table::print(&title, &["", "ns an item", "over the first"], &lines);
+    table::print(&title, &["", "ns per item", "over the first"], &lines);
     bench.report.record("core", series[0].spread());
     bench.report.record("core-fastbloom", series[4].over(&series[0]));
     Ok(())
 }
 
-/// Two threads that add to one filter at the same time, compared with one thread that adds alone, and with two that
-/// have a filter each and share nothing but the machine. Measured in CPU time: whether each thread has a core depends
-/// on the machine, but whether they slow each other down depends on us.
+/// Compares two threads that add to one filter at the same time with one thread that adds alone, and with two that have
+/// a filter each and share nothing but the machine. What counts is CPU time: whether each thread has a core depends on
+/// the machine, but whether threads slow each other down depends on us.
 fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
@@ -163,13 +163,13 @@ fn threads(bench: &mut Bench) -> Result<()> {
         .zip(&series)
         .map(|(name, series)| vec![(*name).to_owned(), table::spread(&series.spread())]);
     let title = format!("Core: adds to filters of {SHARDS} shards");
-    table::print(&title, &["", "ns an item, of each thread"], &lines.collect::<Vec<_>>());
+    table::print(&title, &["", "ns per item, of each thread"], &lines.collect::<Vec<_>>());
     let Spread { median, min, max } = series[0].over(&series[1]);
     bench.report.record("core-threads", Spread { median: 2.0 * median, min: 2.0 * min, max: 2.0 * max });
     Ok(())
 }
 
-/// Nanoseconds per item for adding `adds` items, on the given core.
+/// Adds `adds` items on the given core. Returns nanoseconds of CPU time per item.
 fn add_on(filter: &Bloom, core: usize, start: u64, adds: u64) -> Result<f64> {
     pin(core)?;
     let items: Vec<Item> = (start..start + adds).map(item).collect();

@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         Side::new("FLOOR.MMARK", |_| items::commands("FLOOR.MMARK", "lines", &marked.take(count), GROUP)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
-    let title = "Counting filter of 4 bits, 1000 items a command";
+    let title = "Counting filter of 4 bits, 1000 items per command";
     table::sides(title, 0, sides.iter().map(|side| side.name.as_str()), &series);
     bench.report.record("counting-add", series[1].over(&series[0]));
     bench.report.record("counting-del", series[2].over(&series[0]));

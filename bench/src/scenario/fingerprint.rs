@@ -10,7 +10,7 @@ use crate::table;
 use anyhow::Result;
 use bloomery::{Cell, Family, LayoutChoice, Overflow, Spec};
 
-/// Keys of windows, and the number of their generations.
+/// Keys of windows, and their numbers of generations.
 const WINDOWS: [(&str, u16); 2] = [("window 8", 8), ("window 60", 60)];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -41,15 +41,15 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         test("BF.MTEST", WINDOWS[1].0).expect(plausible(Mix::Half)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
-    let title = "FINGERPRINT at 1%, half full, 1000 items a command, beside two lines an item";
+    let title = "FINGERPRINT at 1%, half full, 1000 items per command, compared with two lines per item";
     table::sides(title, 0, sides.iter().map(|side| side.name.as_str()), &series);
     bench.report.record("fingerprint-test", series[1].over(&series[0]));
     bench.report.record("fingerprint-counting-test", series[2].over(&series[0]));
     bench.report.record("fingerprint-window-8", series[3].over(&series[0]));
     bench.report.record("fingerprint-window-60", series[4].over(&series[0]));
 
-    // Each round deletes as many items as it adds, so the counting filter stays half full. The other filter is full at
-    // the end.
+    // Each round deletes as many items from the counting filter as it adds, so this filter stays half full. The plain
+    // filter gets fuller in each round.
     let fresh = Fresh(half..capacity);
     let count = fresh.share(count, bench.rounds);
     let change = |name: &'static str, key: &'static str, mut numbers: Fresh| {
@@ -62,7 +62,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         change("BF.MDEL", "counting", Fresh(0..half)).expect(|batch, tally| tally.yes == batch.items),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
-    table::sides("The same, changed", 0, sides.iter().map(|side| side.name.as_str()), &series);
+    table::sides(
+        "FINGERPRINT at 1%, adds and deletes, 1000 items per command",
+        0,
+        sides.iter().map(|side| side.name.as_str()),
+        &series,
+    );
     bench.report.record("fingerprint-add", series[1].over(&series[0]));
     bench.report.record("fingerprint-counting-add", series[2].over(&series[0]));
     bench.report.record("fingerprint-counting-del", series[3].over(&series[0]));

@@ -12,7 +12,7 @@ use crate::table;
 use anyhow::{Result, ensure};
 use bloomery::{Bloom, LayoutChoice, Spec, StaticBuilder};
 
-/// The layouts and error rates whose memory is measured, and their rows.
+/// The rows about memory, with their layouts and error rates.
 const MEMORY: [(&str, LayoutChoice, f64); 5] = [
     ("static-04", LayoutChoice::Fuse, 0.004),
     ("static-millionth", LayoutChoice::Fuse, 1e-6),
@@ -41,7 +41,8 @@ fn builder(count: u64, layout: LayoutChoice, error_rate: f64) -> Result<StaticBu
     Ok(builder)
 }
 
-/// Builds on one thread, and adds as many items to a BLOCKED filter for comparison.
+/// Builds static filters on one thread, and adds as many items to a BLOCKED filter for comparison. Returns a FUSE and a
+/// RIBBON filter.
 fn build(bench: &mut Bench, count: u64) -> Result<[Bloom; 2]> {
     let names =
         ["collect the hashes", "build, FUSE", "build, RIBBON", "fill a BLOCKED filter, for comparison"];
@@ -63,7 +64,11 @@ fn build(bench: &mut Bench, count: u64) -> Result<[Bloom; 2]> {
     let lines = names.iter().zip(&series);
     let lines: Vec<_> =
         lines.map(|(name, ns)| vec![(*name).to_owned(), table::spread(&ns.spread())]).collect();
-    table::print(&format!("Core: a static filter of {count} items, one thread"), &["", "ns an item"], &lines);
+    table::print(
+        &format!("Core: a static filter of {count} items, one thread"),
+        &["", "ns per item"],
+        &lines,
+    );
     bench.report.record("static-build", series[1].spread());
     let filters = last.ok_or_else(|| anyhow::anyhow!("no round"))?;
     ensure!(filters.iter().all(|filter| filter.items() == count), "items are lost");
@@ -89,7 +94,7 @@ fn test(bench: &mut Bench, capacity: u64, filter: &Bloom, ribbon: &Bloom) -> Res
         test("BF.MTEST", "blocked").expect(plausible(Mix::Half)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
-    let title = "Static filter at 1%, 1000 items a command, beside three lines an item";
+    let title = "Static filter at 1%, 1000 items per command, compared with three lines per item";
     table::sides(title, 0, sides.iter().map(|side| side.name.as_str()), &series);
     bench.report.record("static-test", series[1].over(&series[0]));
     Ok(())

@@ -39,7 +39,7 @@ fn lua(script: &str, numbers: &[u64], bits: u64) -> Batch {
     batch
 }
 
-/// One command for each bit. Together they count as one item.
+/// One command for each bit of each item. The commands for one item together count as one item.
 fn bits_of_items(command: &str, numbers: &[u64], bits: u64) -> Batch {
     let mut batch = Batch::default();
     for number in numbers {
@@ -128,7 +128,7 @@ fn adds(bench: &Bench, server: &Server, bits: u64) -> Result<()> {
     let (items, singles, many) = (bench.scale.items, bench.scale.singles / 4, bench.scale.many);
     let script: String = query(&mut server.client()?, &["SCRIPT", "LOAD", ADD])?;
     filters::serve::<WIDTH>(server, "adds", fixed(2 * items, 0.01, Auto), items)?;
-    // Every side adds its own number of items, all of which are new to it.
+    // Every side has its own supply of items, and adds each of them only once.
     let fresh = || Fresh(items..2 * items);
     let (mut to_lua, mut to_bits, mut to_set, mut to_set_many) =
         (fresh(), fresh(), fresh(), Fresh(2 * items..3 * items));

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Enough items to touch every page of the filter.
 const TOUCHING: u64 = 50_000_000;
 
-/// How long PINGs are sent after the command, since memory is returned after it.
+/// How long PINGs are sent after the command, because the memory is returned only then.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -60,7 +60,7 @@ struct Held {
     ping_ms: f64,
 }
 
-/// Runs a command while another client pings.
+/// Runs a command while another client pings. Returns the times of the command and of the longest PING.
 fn held(server: &Server, words: &[&str]) -> Result<Held> {
     let mut client = server.client()?;
     query::<()>(&mut client, &["CONFIG", "RESETSTAT"])?;
@@ -74,7 +74,7 @@ fn held(server: &Server, words: &[&str]) -> Result<Held> {
     Ok(Held { command_ms: usec.parse::<f64>()? / 1e3, ping_ms })
 }
 
-/// Longest PING in milliseconds while `work` runs.
+/// Milliseconds of the longest PING while `work` runs.
 fn watched(server: &Server, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let probe = Probe::start(server, &["PING"], Duration::ZERO)?;
     work()?;

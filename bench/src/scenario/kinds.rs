@@ -1,4 +1,4 @@
-//! Kinds and layouts side by side.
+//! Plots the cost of tests and adds for filters of several kinds and layouts.
 
 use super::commands::{GROUP, numbers};
 use super::window;
@@ -59,14 +59,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             std::iter::once(group.name.clone()).chain(group.bars.iter().map(table::spread)).collect()
         })
         .collect();
-    let title = format!("Kinds and layouts, {items} items, 1 %, 1000 items a command");
+    let title = format!("Kinds and layouts, {items} items, 1%, 1000 items per command");
     let header: Vec<&str> = std::iter::once("").chain(names).collect();
     table::print(&title, &header, &rows);
-    let labels = Labels { title: &title, x: "", y: "server CPU time, ns an item", legend: Corner::Left };
+    let labels = Labels { title: &title, x: "", y: "server CPU time, ns per item", legend: Corner::Left };
     plots::bars(&bench.plots.join("kinds.svg"), &labels, &names, &groups)
 }
 
-/// A chain that began with the default capacity.
+/// Makes a chain that grows from the default capacity.
 fn grown(server: &Server, items: u64) -> Result<()> {
     server.query::<()>(&["BF.RESERVE", "filter", "0.01", "100"])?;
     filters::send(server, "BF.MADD", "filter", 0..items)

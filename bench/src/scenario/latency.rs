@@ -1,5 +1,4 @@
-//! Latency under mixed load: probes of several commands, one after the other, while another client tests and
-//! adds.
+//! Latency under mixed load. One kind of command after another is probed while another client tests and adds.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -68,8 +67,8 @@ fn percentile(value: f64) -> String {
     format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Latencies of one kind of command during the time `each`. With `load`, another client meanwhile sends nine tests for
-/// each add, in pipelines of 50 commands.
+/// Latencies of one kind of command during the time `each`. With `load`, another client meanwhile sends pipelines of 45
+/// tests and of 5 adds in turn.
 fn probed(server: &Server, each: Duration, kind: &[&str], added: u64, load: bool) -> Result<Latencies> {
     let (name, mut rng) = (kind[0].to_owned(), Rng::with_seed(1));
     let probe = Probe::of(server, PAUSE, move || one(&name, &mut rng, added))?;
@@ -90,7 +89,7 @@ fn probed(server: &Server, each: Duration, kind: &[&str], added: u64, load: bool
     probe.stop()
 }
 
-/// Tests of 45 items, then 5 adds.
+/// A batch of 45 tests, and one of 5 adds.
 fn mixed(round: u64, added: u64) -> [Batch; 2] {
     let commands = |name, mix, count| items::commands(name, "filter", &numbers(mix, round, count, added), 1);
     [commands("BF.EXISTS", Mix::Half, 45), commands("BF.ADD", Mix::Present, 5)]

@@ -1,5 +1,4 @@
-//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT FINGERPRINT, for each use and for several
-//! sizes.
+//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT FINGERPRINT, for several uses and sizes.
 
 use super::core::test_in_groups;
 use crate::bench::Bench;
@@ -13,13 +12,13 @@ use bloomery::{Bloom, Cell, Family, ItemHash, LayoutChoice, Overflow, Spec};
 use fastrand::Rng;
 use std::ops::Range;
 
-/// Minimum number of items that a round tests and adds.
+/// Number of items that a round tests, and minimum number of items that it adds.
 const LEAST: u64 = 500_000;
 
-/// The adds in a round fill the last part of a filter up to this percentage.
+/// Percentages of the capacity. The adds in a round fill a filter up to one of them.
 const FULL: [u64; 2] = [50, 100];
 
-/// A round adds 1/n of the filter's items, for this n.
+/// The adds in a round are the last 1/n of the filter's items, for this n.
 const PART: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -48,7 +47,7 @@ fn uses(capacity: u64) -> Vec<(&'static str, Spec)> {
 /// What one filter costs.
 struct Measured {
     bits: f64,
-    /// Times of a test and an add, for each of [`FULL`].
+    /// Times of a test and of an add, for each of [`FULL`].
     times: Vec<Series>,
 }
 
@@ -94,15 +93,15 @@ fn compare(rounds: u64, capacity: u64) -> Result<()> {
         line.extend((0..2 * FULL.len()).map(over).map(|ratio: Spread| table::spread(&ratio)));
         lines.push(line);
     }
-    let title = format!("Layouts, {capacity} items, ns of CPU an item, in groups of {GROUP}");
+    let title = format!("Layouts, {capacity} items, ns of CPU per item, in groups of {GROUP}");
     let header =
-        ["", "", "bits an item", "test, half full", "add, half full", "test, 90% full", "add, to full"];
+        ["", "", "bits per item", "test, half full", "add, half full", "test, 90% full", "add, to full"];
     table::print(&title, &header, &lines);
     Ok(())
 }
 
-/// Nanoseconds per add, in groups, to copies of the filter, until enough items have been added. A window gets them in
-/// its newest generation.
+/// Adds items in groups to one copy of the filter after another, until at least [`LEAST`] have been added. A window
+/// gets them in its newest generation. Returns nanoseconds per add.
 fn add(filter: &Bloom, numbers: Range<u64>) -> Result<f64> {
     let items: Vec<_> = numbers.clone().map(item::<BULK_WIDTH>).collect();
     let (mut ns, mut done) = (0.0, 0);

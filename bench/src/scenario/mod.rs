@@ -27,7 +27,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// Rows of the scoreboard that it measures.
     pub rows: &'static [&'static str],
-    /// Measures them.
+    /// Measures the rows, prints tables and draws plots.
     pub run: fn(&mut Bench) -> Result<()>,
 }
 
@@ -39,7 +39,7 @@ const fn scenario(
     Scenario { name, rows, run }
 }
 
-/// All of them.
+/// All scenarios.
 pub const ALL: &[Scenario] = &[
     scenario("single", &["exists", "test", "add"], commands::single),
     scenario("many", &["mexists", "madd"], commands::many),

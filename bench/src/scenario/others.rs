@@ -1,7 +1,8 @@
 //! How a large bulk test slows other clients.
 //!
-//! One client pings every half millisecond, first alone, then while another sends tests of a million items one after
-//! the other. The server may use every core, because its pool does.
+//! In each round, one client pings every half millisecond: first alone, then while another client sends FLOOR.BULKTEST
+//! again and again, then while it sends BF.BULKTEST. Each command has a million items. The server may use every core,
+//! because its pool does.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Pause between two probes.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The filter gets at most this many items. They touch all its pages, and a test of a CLASSIC filter fetches all the
-/// lines of an item whatever the fill.
+/// Maximum number of items that the filter is filled with. This is enough to touch all its pages. A test of a CLASSIC
+/// filter fetches all the lines of an item, however full the filter is.
 const FILL: u64 = 100_000_000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -36,7 +37,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 2000 });
     let numbers = numbers(Mix::Half, 1, items, added);
     let test = items::bulk_commands("BF.BULKTEST", "filter", &numbers, items as usize);
-    // What the server itself needs to receive the same number of bytes and to reply.
+    // This shows what the server itself needs to receive as many bytes and to reply.
     filters::floor(&server)?;
     let floor = items::bulk_commands("FLOOR.BULKTEST", "floor", &numbers, items as usize);
     let under = |request: &Batch| -> Result<(Latencies, u32)> {

@@ -1,6 +1,6 @@
-//! Saving and loading, compared with a plain string of the same size: two servers with the same settings, one key each,
-//! in turn. Measured in CPU time of the server and of its child, because the speed of the disk and the machine's other
-//! work say nothing about a filter.
+//! Saving and loading a filter, compared with a plain string of the same size. Two servers with the same settings have
+//! one key each, and run in turn. What counts is the CPU time of the server or of its child, because the speed of the
+//! disk and the machine's other work say nothing about a filter.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large;
-    // Full: half of the bits are set.
+    // The filter is full, so that half of its bits are set.
     let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
     // Compression is off, because with it, both would spend most of their time trying to compress incompressible bytes,
     // which would hide the rest.

@@ -15,11 +15,11 @@ use bloomery::{LayerSpec, Spec};
 /// Rounds for each point in a plot. There are few because there are many points.
 const ROUNDS: u64 = 3;
 
-/// Maximum number of items that a filter is filled with. They touch every page of 4 GiB.
+/// Maximum number of items that a filter is filled with. This is enough to touch every page of a 4 GiB filter.
 const FILL: u64 = 8_000_000;
 
-/// The vertical axis of all plots.
-const COST: &str = "server CPU time, ns an item";
+/// Label of the vertical axis in the plots of times.
+const COST: &str = "server CPU time, ns per item";
 
 /// Lines that get one more point with each measurement.
 struct Lines(Vec<Line>);
@@ -29,7 +29,7 @@ impl Lines {
         Lines(names.iter().map(|name| Line { name: (*name).to_owned(), points: Vec::new() }).collect())
     }
 
-    /// Adds a point to the first line with that name. A line without a measurement has no point there.
+    /// Adds a point to the line with that name, if there is one.
     fn add(&mut self, name: &str, x: f64, series: &Series) {
         if let Some(line) = self.0.iter_mut().find(|line| line.name == name) {
             line.points.push((x, series.spread()));
@@ -70,14 +70,14 @@ fn count(value: f64) -> String {
     format!("{}", value.round())
 }
 
-/// Bytes of memory that are free on the machine.
+/// Bytes of memory that are available on the machine.
 fn available() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
-/// Measures the sides of a plot. Each is the name of a line, and its requests.
+/// Measures the sides, and adds a point at `x` to each side's line, which has the side's name.
 fn measure<'a>(server: &Server, sides: Vec<Side<'a>>, lines: &mut Lines, x: f64) -> Result<()> {
     let mut sides = sides;
     let series = alternate(server, ROUNDS, &mut sides)?;
@@ -85,7 +85,7 @@ fn measure<'a>(server: &Server, sides: Vec<Side<'a>>, lines: &mut Lines, x: f64)
     Ok(())
 }
 
-/// Times against the size of the filter, from a size that fits in a cache to 4 GiB.
+/// Plots times against the size of the filter, from a size that fits into a cache to 4 GiB.
 pub fn size(bench: &mut Bench) -> Result<()> {
     const NAMES: [(&str, LayoutChoice); 2] = [("BLOCKED", Blocked), ("CLASSIC", Classic)];
     let mut lines = Lines::new(&[
@@ -137,7 +137,7 @@ pub fn size(bench: &mut Bench) -> Result<()> {
     lines.draw(bench, "size.svg", &labels, &Axis::Log(4.0, binary))
 }
 
-/// Times against the number of items in a command.
+/// Plots times against the number of items in a command.
 pub fn group(bench: &mut Bench) -> Result<()> {
     let (capacity, total) = (bench.scale.items, bench.scale.many / 5);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
@@ -157,12 +157,12 @@ pub fn group(bench: &mut Bench) -> Result<()> {
         ];
         measure(&server, sides, &mut lines, group as f64)?;
     }
-    let title = format!("Cost against items a command, filter of {capacity} items");
-    let labels = Labels { title: &title, x: "items a command", y: COST, legend: Corner::Right };
+    let title = format!("Cost against items per command, filter of {capacity} items");
+    let labels = Labels { title: &title, x: "items per command", y: COST, legend: Corner::Right };
     lines.draw(bench, "items.svg", &labels, &Axis::Log(10.0, count))
 }
 
-/// Times against the number of probes, which follows from the error rate.
+/// Plots times against the number of probes, which follows from the error rate.
 pub fn probes(bench: &mut Bench) -> Result<()> {
     let (capacity, many) = (bench.scale.items / 10, bench.scale.many / 2);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
@@ -174,7 +174,7 @@ pub fn probes(bench: &mut Bench) -> Result<()> {
         for exponent in 1..=16 {
             let spec = fixed(capacity, 0.5f64.powi(exponent), choice);
             let k = probes_of(&spec)?;
-            // Blocks use fewer probes than would be ideal, so several rates may share a number of probes.
+            // Blocks use fewer probes than would be ideal, so several rates may have the same number of probes.
             if k == last {
                 continue;
             }
@@ -201,17 +201,17 @@ pub fn probes(bench: &mut Bench) -> Result<()> {
         }
     }
     let title = format!("Cost of MEXISTS of 1000 items against k, filters of {capacity} items");
-    let labels = Labels { title: &title, x: "k, probes of an item", y: COST, legend: Corner::Left };
+    let labels = Labels { title: &title, x: "k, probes per item", y: COST, legend: Corner::Left };
     lines.draw(bench, "probes.svg", &labels, &Axis::Linear)
 }
 
-/// The number of probes in the filter's layer.
+/// The number of probes of an item in a filter with this spec.
 fn probes_of(spec: &Spec) -> Result<u32> {
     let layer = LayerSpec { layout: spec.layout, ..LayerSpec::new(spec.capacity, spec.error_rate) };
     Ok(layer.shape()?.probes)
 }
 
-/// Bits per item against the error rate.
+/// Plots bits per item against the error rate.
 pub fn memory(bench: &mut Bench) -> Result<()> {
     let capacity = bench.scale.items;
     let mut lines: Vec<Line> = ["theory, log2(1/p)/ln 2", "CLASSIC", "BLOCKED"]
@@ -234,9 +234,9 @@ pub fn memory(bench: &mut Bench) -> Result<()> {
     }
     let header: Vec<&str> =
         std::iter::once("error rate").chain(lines.iter().map(|line| line.name.as_str())).collect();
-    table::print(&format!("Bits an item, {capacity} items"), &header, &rows);
+    table::print(&format!("Bits per item, {capacity} items"), &header, &rows);
     let title = "Memory against the error rate";
-    let labels = Labels { title, x: "error rate", y: "bits an item", legend: Corner::Right };
+    let labels = Labels { title, x: "error rate", y: "bits per item", legend: Corner::Right };
     let write = |rate: f64| format!("1e{}", rate.log10().round());
     plots::lines(&bench.plots.join("memory.svg"), &labels, &Axis::Log(10.0, write), false, &lines)
 }

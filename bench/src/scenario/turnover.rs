@@ -1,5 +1,5 @@
-//! The library without a server: adds to full fingerprint tables, each after a delete. Such an add moves several
-//! fingerprints.
+//! The library without a server: adds to fingerprint tables that are half full or full, each after a delete, and unions
+//! of such tables. An add to a full table moves several fingerprints.
 
 use crate::bench::Bench;
 use crate::clock::cpu_ns;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec};
 use fastrand::Rng;
 
-/// How many times all items are replaced.
+/// How many times each item is replaced, on average.
 const TURNOVERS: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -56,14 +56,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     table::print(
         "Unions with a filter that has the other items",
-        &["", "of the source", "ns an item"],
+        &["", "of the source", "ns per item"],
         &lines,
     );
     Ok(())
 }
 
-/// Processor time of a union per item in the source. The source gets `items` items, and the target gets the others up
-/// to the capacity.
+/// Nanoseconds of processor time of a union, per item in the source. The source gets `items` items, and the target gets
+/// the others up to the capacity.
 fn unite(spec: Spec, items: u64) -> Result<f64> {
     let (mut into, mut from) = (Bloom::new(spec)?, Bloom::new(spec)?);
     for number in 0..spec.capacity {
@@ -75,7 +75,8 @@ fn unite(spec: Spec, items: u64) -> Result<f64> {
     Ok(ns / items as f64)
 }
 
-/// Processor time of each add when all `items` are replaced several times. No add may be refused.
+/// Nanoseconds of processor time of each add when all `items` items are replaced [`TURNOVERS`] times on average. No
+/// add may be refused.
 fn replace(spec: Spec, items: u64) -> Result<Vec<f64>> {
     let mut filter = Bloom::new(spec)?;
     for number in 0..items {
@@ -88,7 +89,7 @@ fn replace(spec: Spec, items: u64) -> Result<Vec<f64>> {
     let mut times = Vec::with_capacity((items * TURNOVERS) as usize);
     for number in items..items * (TURNOVERS + 1) {
         let gone = std::mem::replace(&mut live[rng.usize(..items as usize)], number);
-        // Items in a window that can't be told apart are deleted together.
+        // In a window, items that can't be told apart are deleted together.
         let is_gone = filter.remove(item::<BULK_WIDTH>(gone))?.present;
         ensure!(is_gone || filter.window().is_some(), "{gone} is missing");
         let (ns, added) = cpu_ns(|| filter.add(item::<BULK_WIDTH>(number)))?;

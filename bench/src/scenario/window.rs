@@ -34,13 +34,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     sides.extend(Mix::ALL.map(test));
     let series = alternate(&server, bench.rounds, &mut sides)?;
     let title =
-        format!("Window of {GENERATIONS} generations of {each} items, all full, 1000 items a command");
+        format!("Window of {GENERATIONS} generations of {each} items, all full, 1000 items per command");
     table::sides(&title, 0, sides.iter().map(|side| side.name.as_str()), &series);
     bench.report.record("window", series[2].over(&series[0]));
     Ok(())
 }
 
-/// A window whose generations are all full.
+/// A window whose generations are all full, with `each` items in each.
 pub fn full(each: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(Spec::window(each, 0.01, GENERATIONS))?;
     for generation in 0..u64::from(GENERATIONS) {
