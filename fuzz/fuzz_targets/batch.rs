@@ -1,4 +1,4 @@
-//! Adds and tests items in groups, which are hashed and prefetched together, and one by one. The answers and the bits
+//! Adds and tests items one by one, and in groups that are hashed and prefetched together. The answers and the bits
 //! must be the same.
 
 #![no_main]
@@ -32,7 +32,7 @@ fn run(input: &[u8]) -> Option<()> {
         return None;
     }
     let (single, many, bulk) = (server(&filter), server(&filter), server(&filter));
-    // One after the other, up to the first refused item, where BF.BULKADD stops.
+    // Adds items one by one. Stops at the first that is refused, as BF.BULKADD does.
     let added = items.iter().take_while(|item| single.run(&[b"BF.ADD", b"a", item]).is_ok()).count();
     let items = &items[..added];
     if items.is_empty() {

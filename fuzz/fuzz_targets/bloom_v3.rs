@@ -1,4 +1,4 @@
-//! bits-and-blooms' files.
+//! Files of bits-and-blooms.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Guava's files, with every funnel that can be named.
+//! Guava's files, each with every funnel that a command can name.
 
 #![no_main]
 

@@ -9,7 +9,8 @@ use bloomery_fuzz::made::{self, ITEMS, insert, item, may_grow};
 use bloomery_fuzz::{Input, LARGE};
 use libfuzzer_sys::fuzz_target;
 
-/// What the model knows about an item: how many of its adds haven't been removed, and its latest generation.
+/// What the model knows about an item: how many of its adds haven't been removed, and the latest generation to which it
+/// was added.
 #[derive(Clone, Copy, Default)]
 struct Known {
     count: u64,
@@ -80,8 +81,8 @@ fn cuckoo(input: &mut Input) -> Option<()> {
         let count = &mut counts[usize::from(number % ITEMS)];
         match operation % 8 {
             0..=3 => *count += u64::from(insert(&mut filter, &item(number))),
-            // With several sub-filters, a delete may remove another item's fingerprint if the two are equal in one of
-            // them.
+            // With several sub-filters, a delete may remove another item's fingerprint, if the fingerprints of both
+            // items are equal in one of them.
             4 | 5 if *count > 0 && filter.spec().expansion == 0 => {
                 assert!(filter.remove(filter.hash(&item(number))), "item {number} is lost");
                 *count -= 1;

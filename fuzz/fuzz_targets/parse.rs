@@ -1,5 +1,5 @@
-//! Commands with arbitrary words: names, options, numbers, items in one string. Filters that they create are written
-//! and read again.
+//! Commands with arbitrary words: names, options, numbers, and items in one string. Filters that they create are
+//! written and read again.
 
 #![no_main]
 
@@ -90,7 +90,7 @@ const WORDS: &[&str] = &[
     "INT",
 ];
 
-/// A word that the input chooses: one of those above, or arbitrary bytes.
+/// A word that the input chooses: one of [`WORDS`], or arbitrary bytes.
 fn word<'a>(input: &mut Input<'a>) -> Option<&'a [u8]> {
     let choice = usize::from(input.byte()?);
     match choice.checked_sub(128) {
@@ -109,7 +109,7 @@ fn run(input: &[u8]) -> Option<()> {
     while let (Some(command), Some(count)) = (input.byte(), input.byte()) {
         let name = TABLE[usize::from(command) % TABLE.len()].name("bf");
         let mut words = vec![name.as_bytes()];
-        // Mostly the same key, because otherwise few commands would find a filter.
+        // Most commands use the same key, because otherwise few of them would find a filter.
         words.push(if count & 7 == 0 { word(&mut input)? } else { b"a" });
         for _ in 0..count >> 3 {
             words.push(word(&mut input)?);

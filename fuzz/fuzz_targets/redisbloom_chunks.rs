@@ -1,4 +1,4 @@
-//! RedisBloom's head and chunks, which may come in any order and overlap.
+//! RedisBloom's head, and chunks that may overlap and come in any order.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ fn run(input: &[u8]) -> Option<()> {
     while let (Some(end), Some(chunk)) = (input.take(3), input.string()) {
         let _ = loader.push(u32::from_le_bytes([end[0], end[1], end[2], 0]).into(), chunk);
     }
-    // Missing bytes are set to 0, so that most heads lead to a filter.
+    // If bytes are missing, all bytes are set to 0, so that most heads lead to a filter.
     if !loader.is_complete() {
         (1..=loader.body_len()).for_each(|end| loader.push(end, &[0]).expect("inside, and one byte"));
     }

@@ -1,4 +1,5 @@
-//! Filters that commands can create are written, read again in pieces of any size, and must be the same as before.
+//! Writes filters that commands can create, and reads them again in pieces of a size that the input chooses. They must
+//! be the same as before.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Parquet's split-block filters, with every type that can be named.
+//! Parquet's split-block filters, each with every type that a command can name.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Our own format. Checksums would stop the fuzzer, so they are corrected, which leaves the rest of the validation to
-//! test.
+//! Our own format. Checksums would stop the fuzzer, so they are corrected, and the rest of the validation is tested.
 
 #![no_main]
 

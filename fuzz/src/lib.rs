@@ -8,10 +8,10 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, import, value};
 use bloomery::{Bloom, Cuckoo, Error, Filter};
 
-/// Larger filters aren't fuzzed, because they would be slow, and behave the same.
+/// Maximum size of a filter in bytes. Larger filters would be slow, and behave the same.
 pub const LARGE: u64 = 1 << 16;
 
-/// Input, read from its start. Numbers have 8 bytes, and a string is preceded by its length.
+/// Input, read from its start. Numbers have 8 bytes, and a string is preceded by its length in 2 bytes.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -70,7 +70,7 @@ impl Sink for Fields {
     }
 }
 
-/// The same, read from the start. A number is never read as a string, or a string as a number.
+/// Written [`Fields`], read from the start. A number is never read as a string, or a string as a number.
 struct Written {
     numbers: std::vec::IntoIter<u64>,
     strings: std::vec::IntoIter<Vec<u8>>,
@@ -90,7 +90,7 @@ impl Source for Written {
     }
 }
 
-/// Saves the value in its system's encoding, and loads it.
+/// Saves the value in the encoding of the system that it comes from, and loads it.
 fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     let mut fields = Fields::default();
     match value {
@@ -122,7 +122,8 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
 
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // The loader is chosen as LOADCHUNK does it: RedisBloom's number of items may equal our magic number.
+    // As in LOADCHUNK, RedisBloom's loader comes first: its head begins with a number of items, which may look like our
+    // magic.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -140,7 +141,7 @@ pub fn survives(value: Filter) {
         Filter::Foreign(filter) => Filter::Foreign(Box::new(added(*filter))),
         Filter::Cuckoo(filter) => Filter::Cuckoo(inserted(filter)),
         Filter::Bloom(filter) => Filter::Bloom(used(filter)),
-        // Both of its filters, and either of the two ways to end.
+        // Ends the rebuild in both ways, so that each of the two filters is tested.
         value @ Filter::Rebuild(_) => {
             let commit = |filter: &mut Filter| filter.commit_rebuild().map(Filter::from);
             let abort = |filter: &mut Filter| filter.abort_rebuild().map(Filter::from);
@@ -156,14 +157,15 @@ pub fn survives(value: Filter) {
     comes_back(&value.snapshot().unwrap());
 }
 
-/// Checks that every form in which the filter is written can be read, and gives the same filter.
+/// Checks that every form in which the filter is written can be read. In our own format, it must be the same filter.
+/// Another system's format may leave something out, but what was loaded from it is saved and loaded unchanged.
 fn comes_back(value: &Filter) {
     let native = Encoder::native(value).to_vec();
     let read = Decoder::read(&native).expect("it was written");
     assert!(Encoder::native(&read).to_vec() == native, "written otherwise than read");
-    let once = Encoder::native(&restarted(value).expect("it was saved")).to_vec();
-    let again = Encoder::native(&restarted(value).expect("it was saved")).to_vec();
-    assert!(again == once, "saved otherwise than loaded");
+    let once = restarted(value).expect("it was saved");
+    let again = restarted(&once).expect("it was loaded");
+    assert!(Encoder::native(&again).to_vec() == Encoder::native(&once).to_vec(), "saved otherwise than loaded");
     replicated(value).expect("it was sent");
 }
 
@@ -226,11 +228,11 @@ fn used(mut filter: Bloom) -> Bloom {
     filter
 }
 
-/// Bytes before the header in a head.
+/// Number of bytes in a head before the header.
 const ENVELOPE: usize = 24;
 
-/// A file in our format, with a header of this kind, a body of this length, and all checksums corrected. `None` if the
-/// head is refused, or if the body would be large.
+/// A file in our format, with a header of this kind, a body of this length, and correct checksums. `None` if the head
+/// is refused, or if the body would be large.
 pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Vec<u8>> {
     let mut file = b"BLMY\x01".to_vec();
     file.extend([kind, 0, 0]);
@@ -242,7 +244,7 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
     if Decoder::new(&file).ok()?.body_len() > LARGE {
         return None;
     }
-    // Word by word, so that no chunk goes beyond the end of an array.
+    // Each chunk is one word, so that no chunk goes beyond the end of an array.
     let stamp = stamp(kind, &file[ENVELOPE..]).to_le_bytes();
     for (offset, i) in (0..body_len).step_by(8).zip(0..) {
         let cells = cells.chunks(8).nth(i).unwrap_or(&[]);
@@ -259,7 +261,7 @@ pub fn packed(bytes: &[u8]) -> Result<Filter, DecodeError> {
     value::load(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
 }
 
-/// A chunk in our format, cut into several with up to `cut` bytes of data each.
+/// Cuts a chunk in our format into several, with up to `cut` bytes of data each.
 pub fn resealed(chunk: &[u8], cut: usize) -> Vec<Vec<u8>> {
     let (prefix, data) = chunk.split_at(20);
     let offset = u64::from_le_bytes(prefix[..8].try_into().expect("8 bytes"));
@@ -287,7 +289,7 @@ fn stamp(kind: u8, header: &[u8]) -> u32 {
         let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
         return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
     }
-    // Where the first part with a number of items begins, its length, and the position of the number in it.
+    // Where the first part with a number of items begins, the length of a part, and where in a part the number is.
     let (first, len, at) = match kind {
         4 => return crc32c::crc32c(header),
         5 => (64, 64, 32),

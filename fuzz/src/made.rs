@@ -6,10 +6,10 @@ use bloomery::{
     Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
 };
 
-/// Items that an input can choose from.
+/// Number of items that an input can choose from.
 pub const ITEMS: u8 = 64;
 
-/// An item of any length up to a few hundred bytes.
+/// The item with this number, of 1 to 397 bytes.
 pub fn item(number: u8) -> Vec<u8> {
     let number = number % ITEMS;
     vec![number; usize::from(number) * usize::from(number) / 10 + 1]
@@ -51,7 +51,7 @@ fn seed(one: u8, other: u8) -> Seed {
     Seed::from(u128::from(one) << 64 | u128::from(other))
 }
 
-/// An empty cuckoo filter, like [`bloom`].
+/// An empty cuckoo filter, or `None` if the input ends or its parameters aren't valid.
 pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
     let [capacity, bucket_size, iterations, expansion, options] = input.take(5)?.try_into().ok()?;
     let spec = CuckooSpec {
@@ -67,7 +67,7 @@ pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
     Some(Cuckoo::new(spec).expect("it is small"))
 }
 
-/// Either kind with the items that the input chooses, or a Bloom filter that is being rebuilt.
+/// A Bloom or cuckoo filter with items that the input chooses, or a Bloom filter that is being rebuilt.
 pub fn value(input: &mut Input) -> Option<Filter> {
     let kind = input.byte()?;
     if kind % 3 == 0 {
