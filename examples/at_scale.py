@@ -1,4 +1,5 @@
-"""What a Bloom filter that is spread over a cluster costs: memory, time to load and to rebuild, and what a failure does.
+"""Estimates the memory of a Bloom filter spread over a cluster, the times to load and to rebuild it, and what a failure
+does.
 
     python3 examples/at_scale.py 1e9:10 1e12:1000
 
@@ -15,17 +16,17 @@ MOST_PARTS = 1024  # of a spread filter
 PARTS_OF_A_NODE = 10
 OVERFLOW = 1e-9  # the chance that any part gets more items than it has room for
 
-# Bits an item, by error rate, where LAYOUT AUTO chooses BLOCKED: in filters of more than 512 KiB.
+# Bits per item, by error rate, in filters of more than 512 KiB, for which LAYOUT AUTO chooses BLOCKED.
 BLOCKED_BITS = {0.01: 9.92, 0.001: 15.55, 0.0001: 22.0}
 BLOCKED_ABOVE = 512 << 10
 
-LOAD_NS = 210  # `bloomery load --spread`, processor time for an item: reads, hashes, sends
+LOAD_NS = 210  # `bloomery load --spread`, processor time for an item: to read, hash and send it
 ADD_NS = 52  # processor time of the server for the same item
 BUILD_NS = 360  # `bloomery build --static`, processor time for an item
-BUILD_BYTES = 33  # its memory for an item
-PUSH_MIB = 100  # `bloomery push`, MiB a second over one connection
+BUILD_BYTES = 33  # memory of `bloomery build --static` for an item
+PUSH_MIB = 100  # `bloomery push`, MiB per second over one connection
 MIGRATE_SECONDS = 20  # for each GiB of a filter; both nodes serve nobody meanwhile
-SET_BYTES = 46  # used_memory for a member of 16 bytes of a SET
+SET_BYTES = 46  # used_memory for a member of 16 bytes in a SET
 GO_ZERO_BITS = 20  # for an item of go-zero's filter, whose error rate is 0.007%
 NODE_TIMEOUT = 15  # cluster-node-timeout in seconds
 
@@ -37,7 +38,7 @@ class Spread:
     items: int
     nodes: int
     error_rate: float = 0.01
-    parts: int = 0  # 0: ten for each node, or as many as there may be
+    parts: int = 0  # 0: ten for each node, or fewer, so that there are at most 1024
 
     def __post_init__(self) -> None:
         most = MOST_PARTS // self.nodes
@@ -65,13 +66,13 @@ class Spread:
         return part * self.nodes // self.parts
 
     def draw(self, chance: random.Random) -> list[int]:
-        """The number of items in each part, when the filter holds all of them. Binomial, so nearly normal."""
+        """Draws the number of items in each part of the full filter. The numbers are binomial, so nearly normal."""
         mean = self.items / self.parts
         deviation = math.sqrt(mean * (1 - 1 / self.parts))
         return [round(chance.gauss(mean, deviation)) for _ in range(self.parts)]
 
     def error_rate_with(self, counts: list[int]) -> float:
-        """The error rate of the whole: an absent item is tested in one part, and all parts are equally likely.
+        """The error rate of the whole filter: an absent item is tested in one part, and all parts are equally likely.
 
         A part that holds its capacity has half of its bits set, and each of its k probes has to find one of these. """
         k = math.log2(1 / self.error_rate)

@@ -1,11 +1,11 @@
-"""Processes each event of a stream once, although the stream delivers some of them again. A window remembers them.
+"""Processes each event of a stream once, although the stream delivers some events again. A window remembers the events.
 
     python3 examples/event_dedup.py
 
-It makes a stream of events of which some are delivered again: at once, or hours and days later. A consumer reads it,
-and asks a window of the last day whether it has seen an event. At one point it dies between noting an event and
-processing it, and another takes over. What they did is then compared with the truth, which the program knows because it
-made the stream.
+It makes a stream that delivers some events again: at once, or hours or days later. A consumer reads the stream, and
+asks a window of the last day whether it has seen an event. At one point, the consumer dies between noting an event and
+processing it, and another consumer takes over. What they did is then compared with the truth, which the program knows
+because it made the stream.
 
 An hour of the stream passes in a moment, so here the consumer rotates the window, by BF.ROTATE, at every full hour of
 the events' own clock. With real events, reserve the window with EVERY 3600000, and the server does that. """
@@ -24,11 +24,11 @@ from bloomery_redis import Bloom
 WINDOW, STREAM, GROUP, CONSUMER = "seen", "events", "workers", "worker-1"
 HOURS = 72  # of the stream
 GENERATIONS = 25  # of an hour each: an event stays known for 24 to 25 hours
-ERROR_RATE = 1e-6  # the part of new events that are taken for duplicates, and so are lost
-SEED = "5eed"  # of the window, so that everybody sees the same
-BATCH = 500  # entries, for a command that takes several
+ERROR_RATE = 1e-6  # the fraction of new events that are taken for duplicates, and so are lost
+SEED = "5eed"  # of the window's hash, so that every run has the same result
+BATCH = 500  # entries per command
 
-Event = dict[str, str]  # its fields, and its entry in the stream
+Event = dict[str, str]  # an event's fields, and the id of its entry in the stream
 
 
 class Consumer:
@@ -41,9 +41,9 @@ class Consumer:
         self.dies_at = dies_at  # how many events it notes before it dies
 
     def run(self) -> None:
-        # What an earlier consumer of this name was given and did not acknowledge. It went through its entries in order,
-        # so the first of them may be in the window without having been processed. The window is not asked about that
-        # one.
+        # First come the entries that an earlier consumer of this name did not acknowledge. It went through its entries
+        # in order, so the first of these may be in the window without having been processed. For that entry, the
+        # window's answer doesn't count.
         for event in self._read("0")[:1]:
             self._note(event)
             self._finish(event, is_new=True)
@@ -52,8 +52,8 @@ class Consumer:
                 self._finish(event, is_new=self._note(event))
 
     def _note(self, event: Event) -> bool:
-        """Whether the event is new: in no generation. One command tests and adds, so only one of two consumers is told
-        that it is new."""
+        """Notes an event, and returns whether it is new, that is, in no generation. One command tests and adds, so if
+        two consumers note the same event, only one is told that it is new."""
         return self.window.add(event["id"])
 
     def _finish(self, event: Event, *, is_new: bool) -> None:
@@ -66,7 +66,7 @@ class Consumer:
         self.client.xack(STREAM, GROUP, event["entry"])
 
     def _read(self, position: str) -> list[Event]:
-        """"0" are the entries that this consumer was given and has not acknowledged, ">" are new ones."""
+        """Reads entries: from "0", those that this consumer was given and has not acknowledged; from ">", new ones."""
         streams: Any = self.client.xreadgroup(GROUP, CONSUMER, {STREAM: position}, count=BATCH)
         return [{"entry": entry, **fields} for entry, fields in (streams[0][1] if streams else [])]
 
@@ -79,7 +79,7 @@ class Died(Exception):
 
 
 class Clocked(Consumer):
-    """The stand-in for EVERY: before it notes the first event of an hour, it rotates the window."""
+    """Rotates the window before it notes the first event of an hour. With EVERY, the server would do that."""
 
     hour = -1
 
@@ -92,7 +92,7 @@ class Clocked(Consumer):
 
 
 def deliveries(events: int) -> list[tuple[int, str]]:
-    """(hour, event), in the order of delivery. A tenth of the events comes again within minutes, a tenth later."""
+    """Hour and event of each delivery, in order. A tenth of the events come again within minutes, and a tenth later."""
     chance = random.Random(1)
     stream = []
     for number in range(events):
@@ -107,7 +107,7 @@ def deliveries(events: int) -> list[tuple[int, str]]:
 
 
 def truth(stream: list[tuple[int, str]]) -> collections.Counter[str]:
-    """What an exact memory of this number of generations would say."""
+    """Counts the verdicts that an exact memory of the same number of generations would give."""
     verdicts: collections.Counter[str] = collections.Counter()
     noted: dict[str, int] = {}
     for hour, event in stream:

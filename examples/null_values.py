@@ -1,9 +1,9 @@
-"""Requests for users who don't exist: how many queries remain with cached nulls, with a filter, and with both.
+"""Counts how many requests for users who don't exist reach the database: with cached nulls, with a filter, with both.
 
     python3 examples/null_values.py
 
-The database is a set in this program. The server is on port 6379, or at the address in REDIS_URL. The program deletes the key
-`known`, and the keys `null:*` that it has made. """
+The database is a set in this program. The server is on port 6379, or at the address in REDIS_URL. The program replaces
+the key `known`, and deletes all keys `null:*`. """
 
 import argparse
 import os
@@ -19,7 +19,7 @@ SEED = "5eed"  # of the filter, so that everybody sees the same false positives
 
 
 class Lookup:
-    """Finds a user, and counts what reaches the database."""
+    """Finds a user, and counts the queries that reach the database."""
 
     def __init__(self, client: redis.Redis, *, nulls: bool, filtered: bool):
         self.client, self.nulls = client, nulls
@@ -42,7 +42,7 @@ DATABASE = {f"user:{number}" for number in range(USERS)}
 
 
 def absent(distinct: int) -> list[str]:
-    """Requests for this number of distinct ids, none of which exists."""
+    """The ids of REQUESTS requests: this number of distinct ids, none of which exists."""
     chance = random.Random(distinct)
     ids = [f"user:{number}" for number in range(USERS, USERS + distinct)]
     return ids if distinct == REQUESTS else chance.choices(ids, k=REQUESTS)

@@ -2,8 +2,8 @@
 
     python3 examples/tracing.py        needs: pip install opentelemetry-sdk
 
-A span has the names that tools know (db.*, server.*, error.type), and three of our own for what a filter answered.
-Items are not recorded: they are user data. """
+A span has attributes that tools recognise (db.*, server.*, error.type), and three of our own: the filter's key, the
+number of items, and the number of positive answers. Items are not recorded, because they are user data. """
 
 import argparse
 import functools
@@ -17,8 +17,8 @@ from bloomery_redis import Bloom
 
 
 def tested(start_span: Callable[..., AbstractContextManager[Any]], filter: Bloom, items: Sequence[str]) -> list[bool]:
-    """`filter.contains_many(items)` in a span. `start_span` is a tracer's `start_as_current_span`, of the kind
-    CLIENT."""
+    """Returns `filter.contains_many(items)`, and traces the call in a span. `start_span` is a tracer's
+    `start_as_current_span` for spans of the kind CLIENT."""
     connection = filter.client.get_connection_kwargs()
     attributes = {
         "db.system.name": "redis",

@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# Makes the .deb and the .rpm from the folder of a release archive, the same bytes every time.
+# Makes the .deb and the .rpm from the folder of a release archive, with the same bytes every time.
 #
 # Sourced by scripts/release, which sets version, OLDEST_GLIBC and SOURCE_DATE_EPOCH. Nothing is compiled here. dpkg-deb
-# and rpmbuild pack a tree of files as it will be on the system: cargo-deb and cargo-generate-rpm would be two tools more
-# to install, with a list of files each.
+# and rpmbuild pack a tree of files as it will be on the system. cargo-deb and cargo-generate-rpm would be two more
+# tools to install, each with its own list of files.
 # shellcheck disable=SC2154 # version
 
 PACKAGE=bloomery-redis
 
-# lay_out ARCHIVE TREE LIBRARIES ZSH: the files of the package, whose modes the caller sets. LIBRARIES and ZSH are the
-# folders in which the distribution has libraries, and completions of zsh.
+# lay_out ARCHIVE TREE LIBRARIES ZSH: put the package's files into TREE. The caller sets their modes. LIBRARIES and ZSH
+# are the distribution's folders for libraries and for completions of zsh.
 lay_out() {
     local archive=$1 tree=$2 libraries=$3 zsh=$4 doc=$2/usr/share/doc/$PACKAGE server
     install -D --mode=755 "$archive/bloomery" "$tree/usr/bin/bloomery"
@@ -35,13 +35,13 @@ lay_out() {
         >"$doc/redis.conf.example"
 }
 
-# pack_deb ARCHIVE OUT ARCHITECTURE: for Debian and Ubuntu, into the folder OUT.
+# pack_deb ARCHIVE OUT ARCHITECTURE: make the .deb, for Debian and Ubuntu, in the folder OUT.
 pack_deb() {
     local archive=$1 out=$2 architecture=$3 work tree
     work=$(mktemp --directory)
     tree=$work/tree
     lay_out "$archive" "$tree" /usr/lib /usr/share/zsh/vendor-completions
-    # In this format, a line of a text begins with a space, and an empty one is a dot.
+    # In this format, every line of a licence's text begins with a space, and an empty line is written as a dot.
     {
         sed '/@MIT@/,$d' packaging/deb/copyright
         sed '1,2d; s/^$/./; s/^/ /' LICENSE-MIT
@@ -59,17 +59,17 @@ pack_deb() {
     rm -rf "$work"
 }
 
-# pack_rpm ARCHIVE OUT ARCHITECTURE: for Fedora and its relatives.
+# pack_rpm ARCHIVE OUT ARCHITECTURE: make the .rpm, for Fedora and its relatives, in the folder OUT.
 pack_rpm() {
     local archive=$1 out=$2 architecture=$3 work tree file
-    work=$(mktemp --directory) # rpmbuild knows no folders with spaces
+    work=$(mktemp --directory) # rpmbuild doesn't support spaces in paths
     tree=$work/tree
     lay_out "$archive" "$tree" /usr/lib64 /usr/share/zsh/site-functions
     cp "$archive"/LICENSE-* "$tree/usr/share/doc/$PACKAGE"
     chmod -R u=rwX,go=rX "$tree"
     cat packaging/rpm/bloomery-redis.spec packaging/before-removal >"$work/$PACKAGE.spec"
     file=$PACKAGE-$version-1.$architecture.rpm
-    # Nothing is stripped or compressed again, and nothing depends on this machine: its name, its time, its defaults.
+    # Nothing is stripped or compressed again, and nothing depends on this machine's name, time or defaults.
     rpmbuild -bb --quiet --target "$architecture-linux" \
         --define "version $version" --define "tree $tree" --define "_topdir $work/rpmbuild" --define "_rpmdir $work" \
         --define "_rpmfilename $file" \

@@ -1,7 +1,7 @@
-"""The parts of scripts/docs that aren't shell: the pages that mdbook gets, and whether the links of the site lead
-anywhere.
+"""The parts of scripts/docs that aren't shell: writing the pages for mdbook, and checking the links of the site.
 
-`docs.py pages SITE` writes the pages and the settings of mdbook; `docs.py check BOOK` reads what mdbook has made of them.
+`docs.py pages SITE` writes the pages and the settings of mdbook. `docs.py check BOOK` looks for dead links in the site
+that mdbook has built.
 """
 
 import os
@@ -25,7 +25,7 @@ BLOCKS = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
 
 def place(source: Path) -> Path:
-    """Where the page of a file of the repository is."""
+    """The path of the page made from this file of the repository, relative to the folder of the pages."""
     if source == CONFIGURATION:
         return Path("configuration.md")
     if source.parent == SITE:
@@ -35,7 +35,7 @@ def place(source: Path) -> Path:
 
 
 def anchor(heading: str) -> str:
-    """As GitHub and mdbook name a heading."""
+    """The anchor that GitHub and mdbook give to a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip())
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
@@ -76,7 +76,7 @@ class Pages:
         self.files = set()
 
     def target(self, text: Text, link: str) -> str | None:
-        """What a link of a page becomes; `None` if that is a folder."""
+        """What a link of a page becomes on the site; `None` if it leads to a folder."""
         parts = urlsplit(link)
         if parts.scheme:
             return link
@@ -95,7 +95,7 @@ class Pages:
             target = self.target(text, link[3])
             return f"{link[1]}[{link[2]}]({target})" if target else link[2]
 
-        # Only outside code blocks, which are the odd-numbered parts. A link can continue on the next line.
+        # Replaces links only outside code blocks, which are the odd-numbered parts. A link can span two lines.
         parts = BLOCKS.split("\n".join(text.lines) + "\n")
         return "".join(part if number % 2 else LINK.sub(replace, part) for number, part in enumerate(parts))
 
@@ -121,7 +121,7 @@ def write_pages(site: Path) -> None:
 
 
 class Page(HTMLParser):
-    """The links and the names of a page."""
+    """The links of a page, and the names of the places in it that links can lead to."""
 
     def __init__(self, path: Path):
         super().__init__()

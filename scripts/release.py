@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 TEXT = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 
-# For packages that come without a licence text: where it is instead.
+# Packages that come without a licence text, each with the package that has the text.
 ELSEWHERE = {"redis-module-common": "redis-module"}
 
 RULE = "-" * 80
@@ -47,13 +47,13 @@ def linked(source: Path, target: str, package: str, *features: str) -> list[dict
 
 
 def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
-    """The files of a package that say its licence, and what is in them."""
+    """The names and the contents of the files that state a package's licence."""
     folder = Path(package["manifest_path"]).parent
     found = [file for file in sorted(folder.iterdir()) if file.is_file() and TEXT.match(file.name)]
     if not found and (other := ELSEWHERE.get(package["name"])):
         return texts(others[other], others)
     if not found and "MIT" in re.split(r" OR |/", package["license"]):
-        # The licence requires that its text, which is always the same, and the copyright holder are named.
+        # The licence requires its text, which is always the same, and the name of the copyright holder.
         ours = (ROOT / "LICENSE-MIT").read_text()
         holder = f"Copyright (c) {', '.join(package['authors']) or 'the authors of ' + package['name']}\n"
         return [("MIT", re.sub(r"(?m)^Copyright .*\n", lambda _: holder, ours, count=1))]
@@ -82,8 +82,8 @@ def licences(source: Path, target: str) -> None:
 
 
 def smoke(program: Path) -> None:
-    """Loads the module that BLOOMERY_MODULE names in every server of the matrix, adds items, also by the program, and
-    restarts.
+    """Loads the module that BLOOMERY_MODULE names into every server of the matrix, adds items by commands and with the
+    program, restarts the server, and checks that the items are still there.
     """
     sys.path.insert(0, str(ROOT / "tests"))
     from kit.servers import Server, matrix

@@ -75,7 +75,7 @@ STAGES = [
     # With the feature `module`, these tests use the module's allocator. It makes no difference to the other tests.
     Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
-    # The links of the public interface, and those of all comments.
+    # Checks the links in the comments of the public interface, and then in all comments.
     Stage(
         "rustdoc",
         f"{RUSTDOC} --no-default-features && {RUSTDOC} --workspace --document-private-items",

@@ -2,7 +2,7 @@
 
     python3 examples/cache_penetration/compare.py
 
-A fifth of the requests are for users that exist, the others for ids that somebody made up. A cache does not help
+A fifth of the requests are for users that exist, and the others for ids that somebody made up. A cache does not help
 against made-up ids: a user that does not exist cannot be cached, so each of these requests is a query. Keys that an
 earlier run left in the server are removed first. """
 
@@ -26,7 +26,7 @@ from store import Store
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = 4
-REAL = 0.2  # the part of the requests that are for users that exist
+REAL = 0.2  # the fraction of the requests that are for users that exist
 SEED = "b100"  # of the filter, so that everybody sees the same false positives
 
 
@@ -35,7 +35,7 @@ def user(number: int) -> str:
 
 
 def requests(users: int, count: int) -> list[str]:
-    """Existing users among the first `users` numbers, some of them often; made-up ones after these, each once."""
+    """The ids to ask for. Users that exist have numbers below `users`, and some come often. Made-up ones come once."""
     chance = random.Random(1)
     real = [int(users * chance.random() ** 3) for _ in range(int(count * REAL))]
     made_up = chance.sample(range(users, 10 * users + count), count - len(real))
@@ -45,7 +45,7 @@ def requests(users: int, count: int) -> list[str]:
 
 
 def send(port: int, ids: list[str]) -> list[int]:
-    """The status of each answer, over one connection."""
+    """Requests the ids over one connection, and returns the status of each answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     statuses = []
     for id in ids:

@@ -2,7 +2,7 @@
 
     python3 examples/cache_penetration/fill.py users.db
 
-Adds of the service go on meanwhile, to both filters, so none is lost; tests are answered by the old one until the new
+Meanwhile, users that the service adds go to both filters, so none is lost. The old filter answers tests until the new
 one is complete.
 """
 
@@ -27,13 +27,13 @@ def fill(store: Store, client: redis.Redis, *, seed: str | None = None, shrinks_
     count, before = store.count(), users.card()
     if count < before * shrinks_to:  # a filter of an empty table would say no to everybody
         raise Implausible(f"the store has {count} users, and the filter has {before}; --shrinks-to allows that")
-    capacity = max(1000, int(1.2 * count))  # with those who come until the next rebuild
+    capacity = max(1000, int(1.2 * count))  # with room for those who come until the next rebuild
     if not client.exists(FILTER):
-        client.delete(READY)  # of a filter that is gone
+        client.delete(READY)  # it belongs to a filter that is gone
         users.reserve(ERROR_RATE, capacity)
     with users.rebuild(capacity=capacity, seed=seed) as new:  # if anything fails, the old filter stays
-        # Read when the rebuild has begun: a user who is stored from now on is added to both filters; one who was stored
-        # earlier is read now.
+        # The rebuild has begun. A user who is stored from now on is added to both filters, and one who was stored
+        # earlier is read here.
         for ids in store.all_ids():
             new.add_many(ids)
     client.set(READY, "yes")

@@ -1,4 +1,4 @@
-"""A cache, and a Bloom filter before the store: a request that the filter answers with no never reaches the store.
+"""A cache and a Bloom filter in front of a store: a request that the filter answers with no never reaches the store.
 
 Whatever goes wrong with the filter, the answer is "perhaps": the guard fails open, and the store is asked.
 """
@@ -16,9 +16,9 @@ from redis.retry import Retry
 
 ERROR_RATE = 0.01
 CACHE_SECONDS = 60
-TIMEOUT_SECONDS = 0.1  # longer than any answer takes, and far shorter than a query is worth
+TIMEOUT_SECONDS = 0.1  # longer than any answer takes, and short enough to wait for
 PAUSE_SECONDS = 1.0  # after a failure, before the server is tried again
-REPORT_EVERY = 100  # answers of the store, for one BF.FEEDBACK
+REPORT_EVERY = 100  # answers of the store per BF.FEEDBACK
 
 # Both keys have the tag {users}, so that in a cluster they are in one slot and one command may name both.
 FILTER = "{users}:filter"
@@ -26,7 +26,7 @@ READY = "{users}:ready"  # set when every user of the store is in the filter; fi
 
 
 def connect(url: str, *, timeout: float = TIMEOUT_SECONDS) -> redis.Redis:
-    """No retries: asking the store is better than asking the filter again."""
+    """A client that doesn't retry: asking the store is better than asking the filter again."""
     return redis.Redis.from_url(url, decode_responses=True, socket_timeout=timeout, retry=Retry(NoBackoff(), 0))
 
 
@@ -40,7 +40,7 @@ class Guard:
         self.checked = self.false = 0
 
     def ask(self, user: str) -> tuple[dict[str, Any] | None, bool | None]:
-        """The cached user, or None; and what the filter says: False (certainly not there), True, or None (unknown)."""
+        """The cached user or None, and what the filter says: False (absent), True (perhaps present), None (unknown)."""
         if time.monotonic() < self.paused_until:
             return None, None
         try:
@@ -58,8 +58,8 @@ class Guard:
         return cached and json.loads(cached), bool(maybe) if believed else None
 
     def add(self, users: list[str]) -> bool:
-        """Whether they are in the filter now. An add does not recreate a filter that is gone, since it would lack its
-        items."""
+        """Adds users to the filter, and returns whether they are in it now. An add does not recreate a filter that is
+        gone, because the new one would lack all other users."""
         try:
             self.users.add_many(users)
         except redis.RedisError:
@@ -73,7 +73,7 @@ class Guard:
         self._try(lambda: self.client.unlink(_cached(user)))
 
     def report(self, *, was_false: bool) -> None:
-        """The store has answered after a yes of the filter. The server keeps the statistics, in BF.STATS."""
+        """Counts an answer of the store after a yes of the filter. The server gets the counts, for BF.STATS."""
         with self.lock:
             self.checked += 1
             self.false += was_false
@@ -87,12 +87,12 @@ class Guard:
             try:
                 send()
             except redis.ResponseError:
-                pass  # refused, as at maxmemory: nothing that an answer to the client depends on
+                pass  # refused, as at maxmemory; no answer to a client depends on it
             except redis.RedisError:
                 self._pause()
 
     def _pause(self) -> None:
-        """A server that hangs would otherwise cost every request the timeout."""
+        """Leaves the server alone for a while. Otherwise, if it hangs, every request would wait for the timeout."""
         self.paused_until = time.monotonic() + PAUSE_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""A small HTTP service: users by id, from a cache, behind a Bloom filter, out of a slow store.
+"""A small HTTP service that finds users by id, in a cache or in a slow store behind a Bloom filter.
 
     python3 examples/cache_penetration/service.py users.db --port 8000
 
@@ -24,7 +24,7 @@ DRAIN_SECONDS = 1.0
 
 
 class Users:
-    """This file decides the order: first the store, which is the truth, then the filter, then the cache."""
+    """Finds and creates users. A new user goes first into the store, which is the truth, and then into the filter."""
 
     def __init__(self, store: Store, guard: Guard):
         self.store = store
@@ -54,7 +54,7 @@ class Users:
         self.guard.forget(id)  # 3. the cache
 
     def drain(self) -> None:
-        """Repeats adds that failed in an earlier step 2. Adding twice does no harm."""
+        """Repeats adds to the filter that failed in step 2 of `create`. Adding a user twice does no harm."""
         while users := self.store.outbox():
             if not self.guard.add(users):
                 return
@@ -62,7 +62,7 @@ class Users:
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # connections are kept
+    protocol_version = "HTTP/1.1"  # keeps connections open
     disable_nagle_algorithm = True
     users: Users
 

@@ -1,7 +1,7 @@
 """The source of truth: users in SQLite, made as slow as a database at the other end of a network.
 
 This is the one file that knows SQL. It also keeps the outbox: the users whose add to the filter is not yet confirmed.
-A user and their line in the outbox are written in one transaction, so that a crash loses either both or none.
+A user and their line in the outbox are written in one transaction, so that a crash loses both or neither.
 """
 
 import queue
@@ -20,7 +20,7 @@ class Busy(Exception):
 
 
 class Store:
-    """`connections` bounds what can reach the database at a time, whatever happens in front of it."""
+    """`connections` limits how many queries reach the database at a time, whatever happens in front of it."""
 
     def __init__(self, path: str, *, connections: int = 4, query_seconds: float = 0.002, wait_seconds: float = 0.5):
         self.query_seconds = query_seconds
@@ -35,13 +35,13 @@ class Store:
 
     def find(self, user: str) -> dict[str, str] | None:
         with self._connection() as database:
-            self.queries += 1  # only by a thread that holds a connection, and Python adds under its lock
+            self.queries += 1  # by threads that hold a connection, under Python's global lock
             time.sleep(self.query_seconds)
             row = database.execute("SELECT id, name FROM users WHERE id = ?", (user,)).fetchone()
         return row and {"id": row[0], "name": row[1]}
 
     def insert(self, users: list[tuple[str, str]]) -> None:
-        """Users that are there already are left as they are, so a client may send the same again."""
+        """Stores users. Those that are already there stay as they are, so a client may send a user again."""
         with self._connection() as database:
             database.executemany("INSERT INTO users VALUES (?, ?) ON CONFLICT DO NOTHING", users)
             database.executemany("INSERT INTO outbox VALUES (?) ON CONFLICT DO NOTHING", [(id,) for id, _ in users])
@@ -59,7 +59,7 @@ class Store:
             return int(database.execute("SELECT count(*) FROM users").fetchone()[0])
 
     def all_ids(self, batch: int = 1000) -> Iterator[list[str]]:
-        """Every id, in lists, by ranges of the key: no transaction stays open while the caller works on a list."""
+        """All ids, in lists. Each list has its own query, so no transaction stays open while the caller works on it."""
         last = ""
         while True:
             with self._connection() as database:
@@ -75,7 +75,7 @@ class Store:
 
 
 class _Borrowed:
-    """A connection from the pool, and a transaction on it: committed at the end of the `with`, or rolled back."""
+    """A connection from the pool, and a transaction: committed at the end of the `with`, or rolled back on an error."""
 
     def __init__(self, pool: queue.Queue[sqlite3.Connection], wait_seconds: float):
         self.pool = pool

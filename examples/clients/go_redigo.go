@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// items is the argument of BULKADD and BULKTEST: each item after its length, 32 bits, little-endian.
+// items is the argument of BULKADD and BULKTEST: each item, preceded by its length (32 bits, little-endian).
 func items(texts ...string) (blob []byte) {
 	for _, item := range texts {
 		blob = binary.LittleEndian.AppendUint32(blob, uint32(len(item)))
@@ -33,7 +33,7 @@ func main() {
 	isNew := must(redis.Int(client.Do("BF.ADD", "users", "ada")))
 	more := must(redis.Int(client.Do("BF.BULKADD", "users", "PREFIXED", items("ada", "grace"))))
 	bits := must(redis.Bytes(client.Do("BF.BULKTEST", "users", "PREFIXED", items("ada", "barbara"))))
-	stats := must(redis.Values(client.Do("BF.STATS", "users"))) // names and values in turn
+	stats := must(redis.Values(client.Do("BF.STATS", "users"))) // alternating names and values
 	for index := 0; index < len(stats); index += 2 {
 		if name := must(redis.String(stats[index], nil)); name == "Number of items inserted" {
 			fmt.Printf("%d %d %x %d\n", isNew, more, bits, stats[index+1])

@@ -1,7 +1,7 @@
 -- luarocks install redis-lua, or Debian: lua-redis
 local redis = require 'redis'
 
--- The argument of BULKADD and BULKTEST: each item after its length, 32 bits, little-endian.
+-- The argument of BULKADD and BULKTEST: each item, preceded by its length (32 bits, little-endian).
 local function items(...)
   local blob = ''
   for _, item in ipairs({...}) do
@@ -24,7 +24,7 @@ client:bf_reserve('users', 0.001, 1000)
 local new = client:bf_add('users', 'ada')
 local more = client:bf_bulkadd('users', 'PREFIXED', items('ada', 'grace'))
 local bits = client:bf_bulktest('users', 'PREFIXED', items('ada', 'barbara'))
-local stats, count = client:bf_stats('users') -- names and values in turn
+local stats, count = client:bf_stats('users') -- alternating names and values
 for index = 1, #stats, 2 do
   if stats[index] == 'Number of items inserted' then count = stats[index + 1] end
 end

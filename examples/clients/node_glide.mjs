@@ -1,7 +1,7 @@
 // npm install @valkey/valkey-glide
 import { Decoder, GlideClient } from '@valkey/valkey-glide';
 
-// The argument of BULKADD and BULKTEST: each item after its length, 32 bits, little-endian.
+// The argument of BULKADD and BULKTEST: each item, preceded by its length (32 bits, little-endian).
 const items = (...texts) => Buffer.concat(texts.map(Buffer.from).flatMap((item) => {
   const length = Buffer.alloc(4);
   length.writeUInt32LE(item.length);

@@ -1,6 +1,6 @@
 <?php // Debian: php-redis
 
-// The argument of BULKADD and BULKTEST: each item after its length, 32 bits, little-endian.
+// The argument of BULKADD and BULKTEST: each item, preceded by its length (32 bits, little-endian).
 function items(string ...$items): string {
     return implode('', array_map(fn ($item) => pack('V', strlen($item)) . $item, $items));
 }
@@ -12,6 +12,6 @@ $client->rawCommand('BF.RESERVE', 'users', 0.001, 1000);
 $new = $client->rawCommand('BF.ADD', 'users', 'ada');
 $more = $client->rawCommand('BF.BULKADD', 'users', 'PREFIXED', items('ada', 'grace'));
 $bits = $client->rawCommand('BF.BULKTEST', 'users', 'PREFIXED', items('ada', 'barbara'));
-$stats = $client->rawCommand('BF.STATS', 'users'); // names and values in turn
+$stats = $client->rawCommand('BF.STATS', 'users'); // alternating names and values
 $count = $stats[array_search('Number of items inserted', $stats, true) + 1];
 echo "$new $more ", bin2hex($bits), " $count\n";

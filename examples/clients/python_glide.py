@@ -7,7 +7,7 @@ from glide import GlideClient, GlideClientConfiguration, NodeAddress
 
 
 def items(*texts):
-    """The argument of BULKADD and BULKTEST: each item after its length, 32 bits, little-endian."""
+    """The argument of BULKADD and BULKTEST: each item, preceded by its length (32 bits, little-endian)."""
     return b"".join(struct.pack("<I", len(item)) + item for item in map(str.encode, texts))
 
 

@@ -1,10 +1,10 @@
-"""Rebuilds a deny list from a file, while it is in use, and swaps it in at once if the file is plausible.
+"""Rebuilds a deny list from a file while the list is in use, and swaps in the new list in one step if it is plausible.
 
     python3 examples/deny_list/nightly.py blocked.txt
 
-The file has one entry in a line. Entries that were removed from the file are no longer in the filter afterwards. An
+The file has one entry per line. Entries that were removed from the file are no longer in the filter afterwards. An
 entry that is added to the filter while this runs is also in the new filter. Add it to the file as well, or the next run
-drops it. The old filter is kept for a day as `deny:previous`. """
+drops it. The old filter is kept for a day as `{deny}:previous`. """
 
 import argparse
 import os
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import redis
 from bloomery_redis import Bloom
 
-KEY, PREVIOUS = "{deny}", "{deny}:previous"  # of one slot, for COPY in a cluster
-ERROR_RATE = 1e-6  # of a million innocents one is taken for an entry
+KEY, PREVIOUS = "{deny}", "{deny}:previous"  # in the same slot, for COPY in a cluster
+ERROR_RATE = 1e-6  # one innocent in a million is taken for an entry
 SPARE = 1.2  # room for what is added until the next run
 KEEP_SECONDS = 24 * 3600
 

@@ -14,10 +14,10 @@ SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B,
 
 
 class SplitBlockFilter:
-    """The bytes of BF.EXPORT: Parquet's header, and blocks of 32 bytes."""
+    """A filter from the reply of BF.EXPORT: Parquet's header, then blocks of 32 bytes."""
 
     def __init__(self, data: bytes):
-        # The header has 15 to 19 bytes: the rest of the length divided by that of a block.
+        # The header has 15 to 19 bytes: the remainder of the length after division by that of a block.
         self.bitset = data[len(data) % 32 :]
 
     def __contains__(self, item: bytes) -> bool:

@@ -1,9 +1,9 @@
-"""Lets the filters of several services converge: each of them gets the items of all.
+"""Lets the filters of several services converge: each gets the items of all the others.
 
     python3 converge.py KEY URL URL [URL...]      the servers, such as redis://paris:6379
 
-Run it as often as the services should learn of each other's items. A server that has no such filter yet gets one. Needs
-the package redis.
+Run it as often as you want the services to learn of each other's items. A server that has no such filter yet gets one.
+Needs the package redis.
 """
 
 import sys
@@ -12,7 +12,7 @@ import redis
 
 
 def converge(key: str, servers: list[redis.Redis]) -> None:
-    """Reads every filter first, so that each is sent with its own items alone."""
+    """Merges every filter into all others. Reads all of them first, so that each is sent with its own items alone."""
     filters = [server.dump(key) for server in servers]
     for server, own in zip(servers, filters):
         others = [data for data in filters if data and data is not own]

@@ -1,5 +1,5 @@
-# A formula for Homebrew, on macOS or Linux. scripts/release fills in the version, the checksum of the source archive, and the
-# address of the repository, which has that archive among the files of the release.
+# A formula for Homebrew, on macOS or Linux. scripts/release fills in the version, the checksum of the source archive,
+# and the address of the repository, which offers that archive among the files of the release.
 class BloomeryRedis < Formula
   desc "Bloom and cuckoo filters for Redis and Valkey"
   homepage "@REPOSITORY@"
@@ -8,10 +8,10 @@ class BloomeryRedis < Formula
   license any_of: ["MIT", "Apache-2.0"]
 
   depends_on "rust" => :build
-  uses_from_macos "llvm" => :build # libclang, which reads the header of the module interface
+  uses_from_macos "llvm" => :build # libclang, with which bindgen reads the header of the module API
 
   def install
-    # One after the other: built together, both would have the features of both, and the program the server's allocator.
+    # Two builds: a single one would give both packages the features of both, and so the program the server's allocator.
     system "cargo", "build", "--release", "--locked", "--package", "bloomery-cli"
     system "cargo", "build", "--release", "--locked", "--package", "bloomery-module"
     bin.install "target/release/bloomery"

@@ -1,4 +1,4 @@
-//! bits-and-blooms' files.
+//! Imports of bits-and-blooms' files.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
 use crate::support::internals::alone;
@@ -34,7 +34,7 @@ fn bits_and_blooms_items_are_where_it_puts_them() {
     }
 }
 
-/// `user:42` in a filter for 10 items at 10 %.
+/// The files contain `user:42` in a filter for 10 items at 10%.
 #[test]
 fn bits_and_blooms_files_are_read_in_either_byte_order() {
     let big = "0000000000000030 0000000000000004 0000000000000030 0000000109020000";
@@ -53,7 +53,7 @@ fn bits_and_blooms_files_are_read_in_either_byte_order() {
     assert_eq!(of_json(&json), hex(big));
 }
 
-/// The binary form of a JSON file. Its bitset is the end of the binary form in base64.
+/// The binary form of a JSON file. The file's bitset is the end of the binary form, in base64.
 fn of_json(json: &Json) -> Vec<u8> {
     let bitset = URL_SAFE.decode(json["b"].as_str().unwrap()).unwrap();
     [&number(&json["m"]).to_be_bytes()[..], &number(&json["k"]).to_be_bytes(), &bitset].concat()
@@ -79,8 +79,8 @@ fn bits_and_blooms_files_answer_as_it_does() {
     assert_eq!(wire::body(&made), wire::body(&filter));
 }
 
-/// `From` and `FromWithM` create bitsets that are shorter or longer than the filter. Beyond the filter's end no bit is
-/// set.
+/// `From` and `FromWithM` create bitsets that are shorter or longer than the filter. Bits beyond the filter's end
+/// belong to no item, even if they are set.
 #[test]
 fn a_bitset_may_have_another_length_than_the_filter() {
     let blob = |bits: u64, probes: u64, length: u64, words: &[u64]| {
@@ -92,7 +92,7 @@ fn a_bitset_may_have_another_length_than_the_filter() {
     };
     let longer = blob(48, 4, 128, &[0x0902_0000 | 1 << 32, u64::MAX]).unwrap();
     assert!(longer.contains(b"user:42") && longer.rate_now() <= 1.0);
-    // The bits of `hello` are 98 to 896 of 959; the bitset has room only for the first.
+    // The bits of `hello` are between 98 and 896 of 959. The bitset has only the first 500.
     let shorter = blob(959, 7, 500, &[u64::MAX; 8]).unwrap();
     assert!(!shorter.contains(b"hello"));
     let mut shorter = shorter;

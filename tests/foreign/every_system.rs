@@ -97,7 +97,8 @@ fn nothing_that_went_in_is_missing() {
     }
 }
 
-/// The same for cuckoo filters with RedisBloom's old and new rules, and with deletes.
+/// Random inserts and deletes in cuckoo filters with RedisBloom's old and new rules, through growth, restarts and
+/// compaction: items are found until they are deleted.
 #[test]
 fn nothing_that_went_into_a_cuckoo_filter_is_missing() {
     let old = Fields::from([unsigned(1), unsigned(16), unsigned(0), Field::String(vec![0; 32])]);

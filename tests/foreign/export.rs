@@ -10,7 +10,7 @@ use bloomery::filter::foreign::{Encoding, Scheme};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::{DecodeError, Export};
 
-/// The bytes that BF.EXPORT gives; `None` for RedisBloom's filters.
+/// The bytes that BF.EXPORT returns; `None` for RedisBloom's filters.
 pub(super) fn exported(filter: &Foreign) -> Option<Vec<u8>> {
     let export = Export::new(filter)?;
     let bytes = export.read(0, usize::MAX);
@@ -18,7 +18,7 @@ pub(super) fn exported(filter: &Foreign) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The filter that BF.IMPORT creates from these bytes, given the parameters that they don't contain.
+/// The filter that BF.IMPORT creates from these bytes. Parameters that they don't contain are those of `like`.
 pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeError> {
     let spec = like.links()[0].spec();
     let encoding = like.encoding();
@@ -33,7 +33,7 @@ pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeEr
     }
 }
 
-/// The filter without the only thing that no file contains: the number of items that a bitmap was declared to have.
+/// Everything about a filter that its file contains: all except the number of items that was declared for a bitmap.
 fn essence(filter: Foreign) -> (Scheme, Encoding, Vec<u8>) {
     (*filter.scheme(), filter.encoding(), crate::support::wire::body(&filter))
 }
@@ -90,7 +90,7 @@ fn recorded_files_come_out_as_they_came() {
     let (bits, maps) = (number(&manifest["bits"]), number(&manifest["maps"]) as u32);
     let mut file = fixture("go-zero/bitmap.bin");
     let bytes = exported(&bitmap::go_zero(bits, maps, &file, &alone).unwrap()).unwrap();
-    // The original's string ends with its last set bit.
+    // The original's string ends with the byte that contains its last set bit.
     file.resize(bits.div_ceil(8) as usize, 0);
     assert!(bytes == file);
 }

@@ -1,4 +1,4 @@
-//! go-zero's bitmaps.
+//! Imports of go-zero's bitmaps.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
 use crate::support::internals::alone;
@@ -49,7 +49,7 @@ fn go_zeros_bitmap_answers_as_go_zero() {
     answers_alike(|item| filter.contains(item), "order", 0..2000, 10_000_000..10_200_000, &found);
     assert_eq!((filter.origin(), filter.cells(), filter.links().len()), ("go-zero", bits, 1));
     assert!((1900..2100).contains(&filter.items()), "the fill suggests {}", filter.items());
-    // It also adds items as the original does: the same items, added to an empty filter, give the same filter.
+    // The filter also adds items as the original does: the same items, added to an empty filter, give the same filter.
     let mut made = bitmap::go_zero(bits, maps, &[], &alone).unwrap();
     for i in 0..2000 {
         add(&mut made, &numbered("order", i));
@@ -57,7 +57,7 @@ fn go_zeros_bitmap_answers_as_go_zero() {
     assert_eq!(wire::body(&made), wire::body(&filter));
 }
 
-/// A string ends with the byte that contains its last set bit.
+/// go-zero's string ends with the byte that contains its last set bit.
 #[test]
 fn a_bitmap_may_be_shorter_than_the_filter_and_not_longer() {
     // `hello` in a filter of 1024 bits: SETBIT makes a string of 123 bytes.

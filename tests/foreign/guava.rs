@@ -1,4 +1,4 @@
-//! Guava's files.
+//! Imports of Guava's files.
 
 use super::recorded::{lies_at, positions};
 use crate::support::internals::alone;

@@ -1,7 +1,7 @@
 //! Other systems' data, damaged or invented: it is refused, or loads as a filter that keeps every promise. None of it
 //! causes a panic, needs more memory than its own length justifies, or takes long to process.
 //!
-//! MUTATIONS sets the number of payloads per importer (10,000).
+//! MUTATIONS sets the number of payloads per importer (10,000 by default).
 
 use super::export::{exported, imported};
 use crate::support::alloc_counter::weighed;
@@ -43,10 +43,10 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     }
 }
 
-/// The same for the pieces that are sent to replicas and written to a rewritten AOF.
+/// Writes the value in the pieces that are sent to replicas and written to a rewritten AOF, and loads them.
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // The loader is chosen as LOADCHUNK does it: RedisBloom's number of items may look like our magic number.
+    // The loader is chosen as LOADCHUNK does it, because RedisBloom's number of items may look like our magic number.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -93,8 +93,8 @@ fn survives(value: Filter, name: &str) {
     }
 }
 
-/// Every form in which the filter can be written can be read again: our format, its system's format, the pieces.
-/// Returns the filter after a restart.
+/// Checks that every form in which the filter can be written can be read again: our format, its system's format, and
+/// the pieces. Returns the filter after a restart.
 fn comes_back(value: &Filter, name: &str) -> Filter {
     let refused = |why| panic!("{name}: written, refused: {why}");
     let native = Encoder::native(value).to_vec();
@@ -132,7 +132,7 @@ fn added(mut filter: Foreign, name: &str) -> (Foreign, Vec<Vec<u8>>) {
     for i in 0..40 {
         let item = item(i);
         let before = filter.contains(&item);
-        // Links of many megabytes are skipped.
+        // The filter doesn't grow if its next link needs more than 64 KiB.
         let may_grow = matches!(filter.next_link(), Ok(Some(link)) if link.bytes <= 1 << 16);
         let result = match filter.try_add(&item) {
             Err(Error::Full) if may_grow => {
@@ -213,7 +213,7 @@ fn odd_double(random: &mut SmallRng) -> f64 {
     if random.random() { ODD[random.random_range(0..ODD.len())] } else { f64::from_bits(random.random()) }
 }
 
-/// The field with all extreme values of its type.
+/// Variants of the field, with all extreme values of its type.
 fn edges_of(field: &Field) -> Vec<Field> {
     let powers = (0..64).map(|power| 1u64 << power);
     let numbers = powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX - 1, u64::MAX]);
@@ -255,7 +255,7 @@ fn mutate_bytes(bytes: &mut Vec<u8>, random: &mut SmallRng) {
     }
 }
 
-/// The same for fields: missing, duplicated, or of another type.
+/// Removes, duplicates and swaps fields, and changes their values.
 fn mutate_fields(fields: &mut Fields, random: &mut SmallRng) {
     let fields = &mut fields.0;
     for _ in 0..random.random_range(1..4) {
@@ -290,8 +290,8 @@ fn len_of(fields: &Fields) -> usize {
     fields.0.iter().map(len).sum()
 }
 
-/// Mutates samples, one after the other, and checks the results. An import may need `overhead` bytes in addition to the
-/// length of the data.
+/// Mutates random samples, one after the other, reads them, and checks the results. A read may need 16 bytes for each
+/// byte of the data, and `overhead` bytes.
 fn throw<T: Clone>(
     name: &str,
     samples: &[T],
@@ -300,7 +300,7 @@ fn throw<T: Clone>(
     mutate: impl Fn(&mut T, &mut SmallRng),
     read: impl Fn(T) -> Result<Filter, DecodeError>,
 ) {
-    // This is the control, without which the rest proves nothing.
+    // This is the control: if the samples weren't read correctly, the rest would prove nothing.
     for sample in samples {
         survives(read(sample.clone()).unwrap_or_else(|why| panic!("{name}: {why}")), name);
     }
@@ -381,7 +381,7 @@ fn saved_chains() -> Vec<Fields> {
 fn narrowed(fields: &Fields, encoding: u32) -> Fields {
     let mut fields: Vec<_> = fields.0.iter().cloned().collect();
     if encoding == 0 {
-        // No link has fields for bits and n2. The number of bits follows from capacity and density.
+        // Links have no fields for bits and n2. The number of bits follows from capacity and density.
         for link in (4..fields.len()).step_by(8).rev() {
             if let [Field::Unsigned(capacity), _, _, Field::Double(density), Field::Unsigned(bits), ..] =
                 &mut fields[link..link + 8]
@@ -413,7 +413,7 @@ fn redisblooms_earlier_fields() {
     }
 }
 
-/// The size of the list of sub-filters depends only on their number, which is bounded.
+/// Bytes that the list of sub-filters may need, however short the data is. The number of sub-filters is bounded.
 const SUB_FILTERS: i64 = 4 << 20;
 
 #[test]
@@ -468,7 +468,7 @@ fn load_pieces(
     chunks: &[(u64, Vec<u8>)],
 ) -> Result<Filter, DecodeError> {
     let mut loader = loader?;
-    // Before a server accepts a chunk, it asks for the memory.
+    // Before a server accepts a chunk, it checks whether there is memory for the whole filter.
     let bytes: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
     if loader.body_len() > 2 * bytes as u64 {
         return Err(DecodeError::Length("body"));
@@ -573,8 +573,8 @@ fn parquets_bitsets() {
     }
 }
 
-/// A bitmap, and two numbers that come from elsewhere. An operator may give any numbers, and they decide how large the
-/// filter is. A server asks for that memory before it creates the filter.
+/// A bitmap, and two numbers that it doesn't contain. An operator may give any numbers, and they determine the size of
+/// the filter. Before a server creates the filter, it checks whether there is enough memory.
 #[test]
 fn bitmaps() {
     type Bitmap = (u64, u32, Vec<u8>);
@@ -613,8 +613,8 @@ fn seal(bytes: &mut [u8]) {
     wire::seal(bytes, &pieces);
 }
 
-/// A filter in our format with wrong values in its header, under correct checksums. The values must also be possible in
-/// its system's encoding, because a server may write the filter in that at any time.
+/// Filters in our format with wrong values in their headers, under correct checksums. Values are accepted only if they
+/// are also possible in the system's encoding, because a server may write the filter in that encoding at any time.
 #[test]
 fn headers_of_our_own_format() {
     for (name, recipe) in golden::FOREIGN {
@@ -687,8 +687,8 @@ fn items_are_encoded_as_their_system_could_have() {
     }
 }
 
-/// Fields that a scheme doesn't use are 0. A checksum can't show whether they are: these five bytes are its polynomial,
-/// and can be XORed with anything without changing a checksum.
+/// Fields that a scheme doesn't use are 0. A checksum can't show whether they are: XORing its polynomial, which is five
+/// bytes long, into the data doesn't change it.
 #[test]
 fn unused_fields_are_compared_and_not_their_checksums() {
     const POLYNOMIAL: u64 = 1 << 32 | 0x1EDC_6F41;

@@ -1,5 +1,5 @@
-//! What the original systems wrote and answered, as vectors and in tests/fixtures: an imported filter gives the same
-//! answers, including false positives.
+//! Helpers that compare filters with what the original systems wrote and answered, recorded in vectors and in
+//! tests/fixtures. An imported filter gives the same answers, including false positives.
 
 use crate::support::rdb::numbered;
 use crate::support::wire;
@@ -23,7 +23,7 @@ pub(super) fn positions(filter: &Foreign) -> Vec<usize> {
     (0..bits.len() * 8).filter(|bit| bits[bit / 8] >> (bit % 8) & 1 == 1).collect()
 }
 
-/// Adds the item to an empty filter, and returns its bits.
+/// Adds the item to an empty filter, and checks that exactly the bits at these positions are set.
 pub(super) fn lies_at<const N: usize>(
     filter: Result<Foreign, DecodeError>,
     item: &[u8],

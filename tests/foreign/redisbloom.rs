@@ -16,7 +16,7 @@ pub(super) const TODAY: u64 = 5;
 pub(super) const ROUNDED: u64 = 4;
 pub(super) const NARROW: u64 = 0;
 
-/// Not scaling.
+/// The option of a chain that doesn't scale.
 pub(super) const FIXED: u64 = 8;
 
 pub(super) fn unsigned(value: u64) -> Field {
@@ -48,7 +48,7 @@ impl Link {
         Link { bits: 0, n2, bitmap: vec![0; (1 << n2) / 8], ..self }
     }
 
-    /// With these bits set.
+    /// The link with these bits set, as if one item had been added.
     fn with(mut self, positions: &[usize]) -> Link {
         for position in positions {
             self.bitmap[position / 8] |= 1 << (position % 8);
@@ -122,7 +122,7 @@ const TODAYS_DUMP: &str = "07813016e5a289bef80402010201020502020203049a999999999
                            050800200080100040000201000c00e661f6b222b24a0d";
 const TODAYS_HEAD: &str = "01000000000000000100000005000000020000000800000000000000400000000000000001000000000000009a99\
                            99999999b93f88168ac58c2b134004000000030000000000000000";
-/// The same in 2.0.1.
+/// `BF.RESERVE k 0.2 3`, `BF.ADD k user:42` in RedisBloom 2.0.1.
 const OLD_DUMP: &str = "07813016e5a289bef8030201020102040204049a9999999999c93f020304906b7ed875cc0a4002000204050203800201\
                         000a005d2ff2f4a424f40c";
 const OLD_HEAD: &str = "010000000000000001000000040000000200000000000000000000000000000001000000000000009a9999999999c93f\
@@ -265,7 +265,8 @@ fn items_are_found_whatever_their_seeds_were() {
         for set in of_version {
             let filter = load(3, chain(3, ROUNDED, 0, &[link.clone().with(set)]));
             assert!(filter.contains(item));
-            // An item is also found if a later version saved the filter. Only part of a variant's bits isn't enough.
+            // The item is also found after a later version has saved the filter. If one of its bits isn't set, it isn't
+            // found.
             assert!(load(4, save(&filter)).contains(item));
             assert!(!load(3, chain(3, ROUNDED, 0, &[link.clone().with(&set[1..])])).contains(item));
         }
@@ -296,8 +297,8 @@ fn items_of_the_first_versions_are_found() {
     let wide: [usize; 7] = [33, 208, 383, 469, 644, 730, 905];
     let link = Link { bits: 958, bitmap: vec![0; 120], ..Link::empty(100, 0.01, 7, 0) };
     for encoding in [0, 1] {
-        // Encoding 0 has no number of bits: it follows from the capacity. The filter is saved in today's encoding, so
-        // that later items are found from the start.
+        // Encoding 0 has no number of bits: it follows from the capacity. Once the filter has been saved in today's
+        // encoding, both the old item and the new one are found.
         let mut filter = load(encoding, chain(encoding, NARROW, 0, &[link.clone().with(&wrapped)]));
         assert_eq!(filter.cells(), 958);
         assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::NarrowEither));
@@ -317,7 +318,7 @@ fn items_of_the_first_versions_are_found() {
     }
 }
 
-/// `BF.RESERVE s 0.01 2`, then a, b and c.
+/// The filter after `BF.RESERVE s 0.01 2` and adds of a, b and c.
 #[test]
 fn a_chain_grows_as_the_original() {
     let mut filter = load(4, chain(4, TODAY, 2, &[Link::empty(2, 0.005, 8, 64)]));
@@ -354,7 +355,7 @@ fn links_have_the_originals_size() {
     assert_eq!(fixed.next_link(), Ok(None));
 }
 
-/// A link for no items, which no version creates, must not be followed by more and more of the same.
+/// A link with capacity 0, which no version creates, must not be followed by an endless chain of such links.
 #[test]
 fn a_chain_without_capacity_grows_once() {
     let mut filter = load(4, chain(4, TODAY, 2, &[Link::empty(0, 0.01, 7, 64)]));
@@ -405,7 +406,7 @@ fn encodings_that_are_not_known_are_refused() {
 /// Each field with an impossible value, and with odd values that have been seen in practice.
 #[test]
 fn fields_are_refused_by_name() {
-    // Offsets in the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.
+    // Indices of the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.
     let with = |changes: &[(usize, Field)]| {
         let mut fields = chain(4, TODAY, 2, &[Link::empty(100, 0.005, 8, 64)]);
         changes.iter().for_each(|(at, value)| fields.0[*at] = value.clone());

@@ -65,7 +65,7 @@ fn a_cuckoo_filter_is_read_and_written() {
 
 #[test]
 fn fingerprints_lie_where_the_original_puts_them() {
-    #[rustfmt::skip] // a table: item, fingerprint, slot, and the bucket that it could lie in as well
+    #[rustfmt::skip] // a table: item, fingerprint, slot, and the item's other bucket
     let vectors: [(&[u8], u8, usize, usize); 5] = [
         (b"hello", 159, 558, 156), (b"foo", 217, 514, 76), (b"user:42", 150, 146, 263), (b"", 1, 0, 405),
         (&[0, 0xff, 1], 118, 978, 327),
@@ -130,8 +130,8 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     }
 }
 
-/// Before 2.2.0, items had another fingerprint and another second bucket. Filters that need these keep them in all
-/// encodings.
+/// Before 2.2.0, items had another fingerprint and another second bucket. Filters with such items keep the old rule in
+/// all encodings.
 #[test]
 fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
     for slot in [918, 919, 772, 773] {
@@ -185,7 +185,8 @@ fn a_cuckoo_filter_of_as_many_sub_filters_as_there_may_be_is_read_and_written() 
 
 #[test]
 fn cuckoo_fields_are_refused_by_name() {
-    // Filters 0, buckets 1, items 2, deletes 3, bucket size 4, max iterations 5, expansion 6, buckets again 7, slots 8.
+    // Indices of the fields: filters 0, buckets 1, items 2, deletes 3, bucket size 4, max iterations 5, expansion 6,
+    // buckets again 7, slots 8.
     let with = |changes: &[(usize, u64)]| {
         let mut fields = cuckoo_fields(8, 2, 20, 2);
         changes.iter().for_each(|(at, value)| fields.0[*at] = unsigned(*value));

@@ -11,7 +11,7 @@ use bloomery::wire::{DecodeError, Decoder, Encoder};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
-/// All filters in the fixtures: those in the RDB file, and the same as DUMP payloads, if there are any.
+/// All filters in the fixtures, each as in the RDB file, and as in its DUMP payload if there is one.
 fn redisblooms() -> Vec<(Json, Vec<Dump>)> {
     let file: HashMap<_, _> = rdb::read_file(&fixture("redisbloom/dump.rdb")).into_iter().collect();
     let Json::Array(manifest) = json("redisbloom/manifest.json") else { panic!() };
@@ -53,7 +53,7 @@ fn contains(value: &Filter, item: &[u8]) -> bool {
     }
 }
 
-/// Read in one form and written in another: the fields are the same, and the filter answers as RedisBloom's does.
+/// A filter is written with the fields that it was read with.
 #[test]
 fn redisblooms_filters_are_written_as_they_were_read() {
     let mut dumps = 0;
@@ -61,7 +61,7 @@ fn redisblooms_filters_are_written_as_they_were_read() {
         for dump in &of_key {
             let value = load(dump);
             assert_eq!((save(&value), dump.encoding), (dump.fields.clone(), 4), "{}", manifest["key"]);
-            // DUMP and file agree.
+            // The DUMP payload and the RDB file agree.
             assert_eq!(dump, &of_key[0], "{}", manifest["key"]);
             dumps += 1;
         }
@@ -95,7 +95,7 @@ fn redisblooms_filters_answer_as_it_does() {
     }
 }
 
-/// Filters that BF.ADD created in RedisBloom are created here: the same adds give the same bytes.
+/// Recreates filters that BF.ADD created in RedisBloom: the same adds give the same bytes.
 #[test]
 fn adds_end_in_redisblooms_bytes() {
     for (manifest, of_key) in redisblooms() {
@@ -206,7 +206,7 @@ fn chunks_may_be_cut_anywhere_within_a_link() {
     assert!(save(&loader.finish().unwrap()) == of_key[0].fields, "a refused chunk leaves nothing");
 }
 
-/// Filters are also written in our own format, and from there in RedisBloom's again.
+/// Filters that have been written and read in our own format can be written in RedisBloom's format again.
 #[test]
 fn redisblooms_filters_pass_through_our_format() {
     for (manifest, of_key) in redisblooms() {

@@ -1,4 +1,4 @@
-//! Redisson's bitmaps.
+//! Imports of Redisson's bitmaps.
 
 use super::guava::guava_blob;
 use super::recorded::{add, lies_at, positions};

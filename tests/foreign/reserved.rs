@@ -1,5 +1,5 @@
-//! Empty filters of other systems, created here: they are as large as the originals, and equal to an original that got
-//! the same items.
+//! Empty filters of other systems, created here: they are as large as the originals, and after adds of the same items,
+//! they are equal to the originals.
 
 use super::export::exported;
 use super::recorded::{add, fixture, json, number};
@@ -19,8 +19,8 @@ fn size(scheme: Scheme, error_rate: f64, capacity: u64) -> (u64, u32) {
     (spec.modulus, spec.probes)
 }
 
-/// Recorded from the originals: bits-and-blooms 3, Guava 31.1, Redisson 3. go-zero's authors recommend 20 bits an item
-/// for an error rate of 0.000067.
+/// The sizes were recorded from the originals: bits-and-blooms 3, Guava 31.1, Redisson 3. go-zero's authors recommend
+/// 20 bits per item for an error rate of 0.000067.
 #[test]
 fn sizes_are_those_of_the_originals() {
     for (rate, capacity, bloom_v3, guava, redisson) in [
@@ -72,7 +72,7 @@ fn parquets_filter_has_the_size_and_the_bits_of_the_original() {
     assert!(exported(&filter).unwrap() == bytes);
 }
 
-/// The recorded file of bits-and-blooms, recreated from its parameters.
+/// Recreates the recorded file of bits-and-blooms from its parameters and its items.
 #[test]
 fn a_recorded_filter_comes_out_of_the_same_items() {
     let manifest = json("bits-and-blooms/manifest.json");

@@ -29,7 +29,7 @@ fn bitset(original: &Sbbf) -> Vec<u8> {
     blob
 }
 
-/// Items of all the lengths that XXH64 treats differently.
+/// Random items, of all the lengths that XXH64 treats differently.
 fn items(seed: u64, count: usize) -> Vec<Vec<u8>> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut item = || {
@@ -40,7 +40,7 @@ fn items(seed: u64, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| item()).collect()
 }
 
-/// Tests the items, and as many absent ones, in both filters.
+/// Tests the items, and absent ones up to [`QUESTIONS`] in all, in both filters. The answers must be the same.
 fn answer_alike(filter: &Foreign, original: &Sbbf, members: &[Vec<u8>]) {
     let strangers = items(99, QUESTIONS - members.len());
     for item in members.iter().chain(&strangers) {
@@ -92,7 +92,7 @@ fn parquets_filter_answers_as_it_did_and_takes_more() {
 /// Compares the number of items and the current error rate, which follow from the fill, with the true values.
 #[test]
 fn what_is_told_of_parquets_filter_is_so() {
-    // Short items would occur twice.
+    // Short items might occur twice.
     let distinct = |seed, count| items(seed, 2 * count).into_iter().filter(|item| item.len() > 8).take(count);
     for per_block in [5, 12, 24] {
         let blocks = 1 << 12;

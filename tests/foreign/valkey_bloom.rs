@@ -12,7 +12,8 @@ use bloomery::wire::{DecodeError, Encoder, import};
 
 pub(super) const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";
 
-/// Expansion 2, error rate 0.01, tightening 0.5, the fixed seed, one filter for 10 items that contains `hello`.
+/// A payload with expansion 2, error rate 0.01, tightening 0.5, the fixed seed, and one filter for 10 items that
+/// contains `hello`.
 fn payload() -> Vec<u8> {
     hex(&format!(
         "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 0c00000000000000 07000000 \
@@ -116,7 +117,7 @@ fn valkeys_filters_grow_as_the_original() {
     );
     let fixed = load_valkey(valkey_fields(0, 0.01, 0.5, &hex(FIXED_SEED), 100, 7, 960));
     assert_eq!(fixed.next_link(), Ok(None));
-    // Until the error rate is no longer a normal number.
+    // A chain grows until its error rate is no longer a normal number.
     let mut tiny = load_valkey(valkey_fields(1, 1e-300, 1e-5, &hex(FIXED_SEED), 1, 7, 960));
     assert_eq!((tiny.grow(), tiny.grow()), (Ok(true), Err(Error::TooManyLayers)));
     let mut large = load_valkey(valkey_fields(2, 0.01, 0.5, &hex(FIXED_SEED), 1 << 62, 7, 960));

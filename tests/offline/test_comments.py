@@ -1,4 +1,4 @@
-"""A line of comment ends at column 120 or before: rustfmt and ruff leave comments as they are."""
+"""No line of a comment is longer than 120 characters. rustfmt and ruff leave comments as they are."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 120
-# Rows of tables stay whole.
+# Rows of tables may be longer.
 COMMENT = re.compile(r"\s*(//|# )(?!.*\|$)")
 
 

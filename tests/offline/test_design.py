@@ -72,7 +72,7 @@ def test_dependencies_are_those_that_scripts_layers_allows():
 
 
 def crates(manifest):
-    """The crates of a manifest that come from elsewhere, those of tests included."""
+    """The crates that a manifest takes from elsewhere, including those for tests."""
     package = tomllib.loads((ROOT / manifest).read_text())
     tables = [package, *package.get("target", {}).values()]
     for table in tables:

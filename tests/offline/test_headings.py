@@ -1,8 +1,8 @@
-"""Nothing that was documented is no longer documented: headings.txt has every heading that a document has had, and
-where its text is now if not below that heading.
+"""Everything that has ever been documented still is. headings.txt has every heading that a document has had, and says
+where the text is now if it isn't below that heading.
 
 A line is `file | heading`, or `file | old heading | file | heading`. If you rename or move a heading, add the second
-half to its line. If you add one, add a line.
+half to its line. If you add a heading, add a line.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("headings.txt")
-# The table of contents of the site, and a list of changes.
+# Not checked: the table of contents of the site, and the list of changes.
 WITHOUT = {"CHANGELOG.md", "docs/site/SUMMARY.md"}
 
 

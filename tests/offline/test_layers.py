@@ -10,7 +10,7 @@ LAYERS = Path(__file__).parents[2] / "scripts" / "layers"
 
 @pytest.fixture
 def layers(tmp_path):
-    """Runs scripts/layers on a crate of these files: exit status, and what it says."""
+    """Runs scripts/layers on a crate with these files, and returns its exit status and its output."""
 
     def run(files):
         for name, text in files.items():

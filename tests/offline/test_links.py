@@ -1,5 +1,5 @@
-"""Absolute links into the repository, in files that are used outside of it: alerts, the dashboard, the exporter's start
-page."""
+"""Absolute links into the repository, in files that are used outside it: the alerts, the dashboard, and the exporter's
+start page."""
 
 import re
 import sys

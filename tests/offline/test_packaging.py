@@ -1,4 +1,4 @@
-"""packaging/: the packages contain what they should, are the same to the byte each time, and all channels name the same
+"""packaging/: the packages contain what they should and have the same bytes each time, and all channels name the same
 things."""
 
 import os
@@ -16,7 +16,7 @@ COMPLETIONS = ["bash-completion/completions/bloomery", "fish/vendor_completions.
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory) -> Path:
-    """The folder of an archive as scripts/release makes it, with a module and a program of a few bytes."""
+    """The folder of an archive as scripts/release makes it, except that the module and the program are dummies."""
     folder = tmp_path_factory.mktemp("archive")
     for name in ["bloomery", "libbloomery.so", "THIRD-PARTY-LICENSES.txt", "RUST-LIBRARY-LICENSES.html"]:
         (folder / name).write_text(name)
@@ -77,7 +77,7 @@ def test_what_is_in_the_deb(archive, tmp_path):
     assert {words[1] for words in files.values()} == {"root/root"}
     for path, mode in {
         "/usr/bin/bloomery": "-rwxr-xr-x",
-        "/usr/lib/redis/modules/libbloomery.so": "-rwxr-xr-x",  # servers load no module that may not be executed
+        "/usr/lib/redis/modules/libbloomery.so": "-rwxr-xr-x",  # servers refuse to load a module that isn't executable
         "/usr/lib/systemd/system/bloomery-exporter.service": "-rw-r--r--",
         "/usr/share/man/man1/bloomery-load.1.gz": "-rw-r--r--",
         "/usr/share/zsh/vendor-completions/_bloomery": "-rw-r--r--",

@@ -1,4 +1,4 @@
-"""scripts/bench --rivals: it asks everything, refuses replies that mean nothing, and the documents show its results."""
+"""scripts/bench --rivals measures every command and refuses wrong replies. The documents show its results."""
 
 import json
 import re
@@ -15,7 +15,8 @@ from rivals import charts, measure, report
 from rivals.__main__ import as_json, topics
 from rivals.measure import SMOKE, WHOLE, Row, Series, Side, Topic, Wrong, about, alternate, encode, form, same
 
-# RedisBloom's commands, except LOADCHUNK, whose names are composed by a script.
+# RedisBloom's commands, except BF.LOADCHUNK and CF.LOADCHUNK: a script puts these names together, so they aren't in the
+# requests.
 COMMANDS = {
     *(f"BF.{word}" for word in "RESERVE ADD MADD INSERT EXISTS MEXISTS CARD INFO DEBUG SCANDUMP".split()),
     *(
@@ -57,7 +58,7 @@ def test_results_have_every_row():
 
 
 def test_work_shorter_than_a_tick_is_measured():
-    """The kernel brings the time of a running thread up to date only every few ms."""
+    """The kernel updates the processor time of a running thread only every few ms."""
     replies_first = "import sys, time\nfor line in sys.stdin:\n    end = time.thread_time() + 0.001\n    print(flush=True)\n    while time.thread_time() < end: pass"
     with subprocess.Popen([sys.executable, "-c", replies_first], stdin=PIPE, stdout=PIPE, text=True, bufsize=1) as process:
         server, took = SimpleNamespace(process=process), []
@@ -142,7 +143,7 @@ def test_answers_that_are_alike():
         ([1.0], [1.0], [1.0], 1.0, True),
         ([0.98], [1.0], [1.0], 1.0, True),  # noise
         ([0.96], [1.0], [1.0], 1.0, False),
-        ([98.0], [100.0], [], 1.0, False),  # memory has none
+        ([98.0], [100.0], [], 1.0, False),  # rows about memory have no control
         ([98.0], [100.0], [], 0.95, True),
         ([1.0, 9.0, 2.0], [1.0, 3.0, 1.0], [1.0, 1.0, 1.0], 2.0, True),  # the median of the rounds
         ([1.0, 9.0, 2.0], [1.0, 3.0, 1.0], [1.0, 1.0, 1.0], 2.5, False),
@@ -156,7 +157,7 @@ def test_verdict(rival, ours, control, target, met):
 
 
 def test_documents_show_the_results():
-    """scripts/bench --rivals --docs makes them again."""
+    """`scripts/bench --rivals --docs` makes the pictures and the tables from the results."""
     text = report.RESULTS.read_text()
     results = json.loads(text)
     assert as_json(results) == text

@@ -11,13 +11,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and os.access(path, os.X_OK))
-# Everything that a script needs to find itself and to print the comment at its head.
+# The programs that a script needs to find its folder and to print the comment at its head.
 PROGRAMS = ["bash", "dirname", "mkdir", "sed"]
 
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory) -> Path:
-    """A folder to be the PATH and the home: without cargo, apt and servers."""
+    """A folder to use as PATH and as home, without cargo, apt and servers."""
     folder = tmp_path_factory.mktemp("sandbox")
     for program in PROGRAMS:
         (folder / program).symlink_to(shutil.which(program))
@@ -28,7 +28,7 @@ def sandbox(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
-    """A copy of the scripts in another tree: other tests and the compiler write to this one."""
+    """A copy of the scripts in another tree, because other tests and the compiler write to the original tree."""
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     (root / ".cache").mkdir()

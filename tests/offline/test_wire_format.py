@@ -1,4 +1,4 @@
-"""The golden filters, read by another language: the same answers, from the bytes alone."""
+"""Reads the golden filters in another language. The bytes alone must give the same answers."""
 
 import json
 import re
@@ -127,7 +127,7 @@ FORMAT = (GOLDEN.parent.parent / "docs" / "FORMAT.md").read_text()
 
 
 def worked(heading, read=reader.read):
-    """The filter whose bytes a section of the documentation lists, sixteen a line."""
+    """The filter whose bytes a section of the documentation lists, sixteen per line."""
     section = FORMAT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = re.findall(r"^ *\d+ ((?: [0-9a-f]{2}){1,16})(?:   |$)", section, re.MULTILINE)
     return read(bytes.fromhex("".join(lines)))
@@ -168,7 +168,7 @@ def test_what_lies_behind_the_slots_is_refused():
 
 
 def test_checksum_vectors():
-    """From RFC 3720, B.4."""
+    """The vectors are from RFC 3720, B.4."""
     assert reader.crc32c(b"123456789") == 0xE3069283
     assert reader.crc32c(bytes(32)) == 0x8A9136AA
     assert reader.crc32c(bytes([0xFF] * 32)) == 0x62A8AB43
@@ -176,7 +176,7 @@ def test_checksum_vectors():
 
 
 def test_siphash_vectors():
-    """The reference implementation publishes vectors for 2 and 4 rounds; ours differs only in the number of rounds."""
+    """The reference implementation publishes vectors for 2 and 4 rounds. Our hash differs only in these numbers."""
     key = struct.unpack("<QQ", bytes(range(16)))
     digest = struct.pack("<QQ", *reader.siphash128(*key, b"", compress=2, finish=4))
     assert digest.hex() == "a3817f04ba25a8e66df67214c7550293"
@@ -189,8 +189,8 @@ def test_siphash_vectors():
 SEEDS = bytes(range(32))
 FIXED_SEED = bytes.fromhex("590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383")  # valkey-bloom's
 
-# Scheme, plan or seed, item, number of bits, and where the originals set them. A RedisBloom chain that may have been
-# made in two ways has two rows.
+# Scheme, plan or seed, item, number of bits, and the positions of the bits that the originals set. A RedisBloom chain
+# that may have been made in two ways has two rows.
 POSITIONS = [
     (reader.GO_ZERO, 0, b"hello", 1024, "307 802 866 915 983 770 138 576 596 224 781 153 819 373"),
     (reader.GO_ZERO, 0, b"", 64, "53 22 50 25 45 56 51 23 62 37 24 39 49 38"),
@@ -248,7 +248,7 @@ ENCODED = [
 
 
 def file_of(kind, header, stamped, body):
-    """A head and one chunk for each array of the body."""
+    """The bytes of a file: a head, and one chunk for each array of the body."""
     envelope = struct.pack("<4sBBHIQ", b"BLMY", 1, kind, 0, len(header), sum(map(len, body)))
     data, offset = envelope + struct.pack("<I", reader.crc32c(envelope + header)) + header, 0
     for array in body:
@@ -300,7 +300,7 @@ def test_positions_are_those_of_the_originals(scheme, plan_or_seed, item, bits, 
         return reader.read(data).contains(item)
 
     assert holds(positions)
-    # Each of them counts.
+    # Each of the bits is necessary.
     assert not any(holds(set(positions) - {at}) for at in positions)
 
 
@@ -318,7 +318,7 @@ def test_foreign_vectors():
 @pytest.mark.parametrize("encoding, item, hashed", ENCODED)
 def test_items_are_encoded_as_the_originals_do(encoding, item, hashed):
     assert reader.encode(item, encoding) == hashed
-    # A Guava filter in which every item is present that it can have had.
+    # All bits of this Guava filter are set, so every item that it can contain is present.
     filter_ = reader.read(foreign(reader.GUAVA_64, [(64, 1, b"\xff" * 8)], encoding=encoding))
     assert filter_.contains(item) == (hashed is not None)
 
@@ -336,7 +336,7 @@ def big_endian_words(data):
 
 def test_false_positives_are_those_of_go_zero():
     says = json.loads((FIXTURES / "go-zero" / "manifest.json").read_text())
-    # A string's bits begin at the highest.
+    # In a string, the first bit of a byte is its highest one.
     data = bytes(int(f"{byte:08b}"[::-1], 2) for byte in (FIXTURES / "go-zero" / "bitmap.bin").read_bytes())
     filter_ = reader.read(foreign(reader.GO_ZERO, [(says["bits"], says["maps"], data)]))
     assert all(filter_.contains(b"order:%d" % number) for number in range(2000))
@@ -396,7 +396,7 @@ def test_the_worked_foreign_filter():
 
 
 def test_redisblooms_cuckoo_filters():
-    """The fingerprint of `hello`, and its buckets among 512, in the originals."""
+    """The originals' fingerprint of `hello` is found in their two buckets of 512, and in no other bucket."""
     for hash_, fingerprint, pair in [(3, 159, (279, 156)), (4, 229, (459, 386))]:
         header = reader.CUCKOO_HEADER.pack(1024, 0, 0, 0, 0, hash_, 2, 20, 1, 0, 1, 0)
         for bucket in range(512):
@@ -407,8 +407,8 @@ def test_redisblooms_cuckoo_filters():
 
 
 def test_hash_vectors():
-    """Those of MurmurHash come from running the originals, SipHash-2-4 from its authors, HighwayHash from Google's
-    test."""
+    """The vectors for MurmurHash come from running the originals, those for SipHash-2-4 from its authors, and those for
+    HighwayHash from Google's test."""
     assert reader.murmur3(b"hello") == (0xCBD8A7B341BD9B02, 0x5B1E906A48AE1D19)
     assert reader.murmur64a(b"hello", 0xC6A4A7935BD1E995) == 0x5BA5B8A59803E699
     assert reader.murmur64a(b"", 0) == 0

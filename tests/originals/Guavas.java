@@ -15,18 +15,18 @@ import java.util.Random;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
-/** Filters by Guava, of every funnel and strategy, and what they answer. compare.py says what is written. */
+/** Makes filters with Guava, of every funnel and strategy, and records answers. compare.py describes the files. */
 public class Guavas {
-    static final int QUESTIONS = 50_000; // of members, and as many of strangers
-    static final int ADDS = 1_000; // behind the questions
+    static final int QUESTIONS = 50_000; // about members, and as many about strangers
+    static final int ADDS = 1_000; // after the questions
 
     static Path folder;
     static Random random;
 
-    /** What a filter holds: how to make one at random, and its bytes in a command. */
+    /** A type of item: its name, the words of BF.IMPORT, its funnel, how to make a random item, and an item's bytes. */
     record Kind<T>(String name, String words, Funnel<T> funnel, Supplier<T> item, Function<T, byte[]> bytes) {}
 
-    /** Text of all planes. Halves of surrogate pairs are no text, and have no bytes in UTF-8. */
+    /** Random text with characters from all planes. It has no lone surrogates, because these have no bytes in UTF-8. */
     static String text() {
         int[] ends = {0x80, 0x800, 0xD800, 0x110000};
         StringBuilder text = new StringBuilder();
@@ -51,7 +51,7 @@ public class Guavas {
     static <T> void record(Kind<T> kind, int strategy, int capacity, double rate, int items) throws IOException {
         BloomFilter<T> filter = BloomFilter.create(kind.funnel(), capacity, rate);
         if (strategy == 0) {
-            // No caller may choose the old strategy, but a file may say that it was used: its first byte.
+            // Callers can't choose the old strategy, but the first byte of a file can say that it was used.
             byte[] file = written(filter);
             file[0] = 0;
             filter = BloomFilter.readFrom(new ByteArrayInputStream(file), kind.funnel());

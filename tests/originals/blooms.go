@@ -1,4 +1,5 @@
-// Filters by bits-and-blooms/bloom and by go-zero's formula, and what they answer. compare.py says what is written.
+// Makes filters with bits-and-blooms/bloom and with go-zero's formula, and records their answers. compare.py describes
+// the files.
 //
 //	blooms FOLDER SEED
 package main
@@ -17,18 +18,18 @@ import (
 )
 
 const (
-	questions = 50_000 // of members, and as many of strangers
-	adds      = 1_000  // behind the questions
+	questions = 50_000 // about members, and as many about strangers
+	adds      = 1_000  // after the questions
 )
 
-// filter is what both have in common.
+// filter has the methods that both kinds of filters have in common.
 type filter interface {
 	Test(item []byte) bool
 	TestAndAdd(item []byte) bool // whether it was there already
 	file() []byte
 }
 
-// original is the filter of bits-and-blooms as its own program would use it.
+// original is the filter of bits-and-blooms, unchanged.
 type original struct{ *bloom.BloomFilter }
 
 func (f original) file() []byte {
@@ -39,7 +40,7 @@ func (f original) file() []byte {
 	return out.Bytes()
 }
 
-// goZero is go-zero's formula, over a bitmap as SETBIT makes it. Its hash is that of the package that go-zero uses.
+// goZero is go-zero's formula over a bitmap as SETBIT makes it. The hash comes from the package that go-zero uses.
 type goZero struct {
 	bitmap []byte
 	bits   uint64
@@ -71,7 +72,7 @@ func (f goZero) TestAndAdd(item []byte) bool {
 	return present
 }
 
-// SETBIT makes a string no longer than it must be.
+// file returns the bitmap without zeros at its end, because SETBIT makes a string no longer than necessary.
 func (f goZero) file() []byte { return bytes.TrimRight(f.bitmap, "\x00") }
 
 func randomItem(random *rand.Rand) []byte {
@@ -80,7 +81,7 @@ func randomItem(random *rand.Rand) []byte {
 	return item
 }
 
-// record fills the filter, writes it, and then what it answers.
+// record fills the filter, writes it to a file, and then records its answers.
 func record(folder, name, words string, f filter, items int, random *rand.Rand) {
 	members := make([][]byte, items)
 	for i := range members {
@@ -101,7 +102,7 @@ func record(folder, name, words string, f filter, items int, random *rand.Rand) 
 	}
 	ask := func(count int) {
 		for i := 0; i < count; i++ {
-			known := randomItem(random) // of an empty filter there is no better one
+			known := randomItem(random) // an empty filter has no members
 			if items > 0 {
 				known = members[random.Intn(items)]
 			}
@@ -157,7 +158,7 @@ func main() {
 		record(folder, fmt.Sprintf("blooms-m%d-k%d", shape[0], shape[1]), "BLOOMV3", f, items, random)
 	}
 	for _, items := range []int{0, 1, 100, 1_999, 50_000, 500_000} {
-		// Twenty bits an item, which is what go-zero's authors advise; odd, so that the last byte is not whole.
+		// Twenty bits per item, as go-zero's authors advise, and 7 more, so that the last byte is not whole.
 		bits := uint64(20*items + 7)
 		f := goZero{make([]byte, bits/8+1), bits}
 		record(folder, fmt.Sprintf("gozero-%d", items), fmt.Sprintf("GOZERO BITS %d", bits), f, items, random)

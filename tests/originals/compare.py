@@ -2,14 +2,14 @@
 
     PYTHONPATH=tests python -m originals.compare FOLDER [--server NAME]
 
-The programs leave two files of each filter in the folder: NAME.filter, as the original writes it; and NAME.log, the
-commands that the original was given after that, in order. Its first line has the words of BF.IMPORT, without the data.
-The others:
+For each filter, the programs leave two files in the folder. NAME.filter is the filter as the original writes it.
+NAME.log has what the original answered after that, in order. Its first line has the words of BF.IMPORT, without the
+data. The other lines:
 
-    ?1 68656c6c6f    it has the item with these bytes in hexadecimal
+    ?1 68656c6c6f    the filter contains the item with these bytes in hexadecimal
     +0               adding the item with no bytes changed no bit
 
-So adds after an import are also compared. And what BF.EXPORT gives after the import has to be the file. """
+So adds after an import are also compared. BF.EXPORT after the import must return the bytes of the file. """
 
 import argparse
 import itertools
@@ -41,11 +41,11 @@ def exported(client) -> bytes:
 
 
 def compare(client, folder: Path, name: str) -> tuple[int, int, int]:
-    """Numbers of answers: all, those that were yes, and those that differ."""
+    """Compares the answers. Returns three numbers: of all answers, of those that were yes, and of those that differ."""
     log = (folder / f"{name}.log").read_text().splitlines()
     file = (folder / f"{name}.filter").read_bytes()
     bring_in(client, log[0].split(), file)
-    # The string of a bitmap ends with its last set bit.
+    # The string of a bitmap ends with the byte that contains its last set bit.
     bitmap = log[0].startswith("GOZERO")
     data = exported(client)
     assert data == (file.ljust(len(data), b"\0") if bitmap else file), f"{name} comes out otherwise than it came"

@@ -1,4 +1,4 @@
-"""The calculator of the documentation, in a real browser, beside `bloomery plan`. `scripts/docs` builds the site."""
+"""The documentation's calculator, in a real browser, compared with `bloomery plan`. `scripts/docs` builds the site."""
 
 import random
 import re
@@ -11,8 +11,8 @@ PAGE = "guides/calculator.html"
 SEED, QUESTIONS = 19, 126
 
 LAYOUTS = ["", "", "blocked", "classic", "fingerprint", "partitioned"]
-# For each kind: its option, if it has one, and possible values of its fields, in their order. They have the names of
-# the options.
+# For each kind: its option, if it has one, and its fields in order, with values to try. Fields have the names of the
+# options.
 KINDS = {
     "scaling": (None, {"expansion": ["", "", "1", "4", "32768"], "grow": ["", "", "1", "1000"], "layout": LAYOUTS}),
     "nonscaling": ("--nonscaling", {"on-full": ["", "saturate"], "layout": LAYOUTS}),
@@ -107,7 +107,7 @@ def test_the_page_says_what_the_program_says(page):
 
 
 def test_the_chart_has_the_memory_of_the_plan(page):
-    """The last points of Bloomery's line and of RedisBloom's are as high as the numbers say, and so is the first kind's."""
+    """The heights of points on the lines are in the same ratios as the plan's numbers."""
     for items, rate in (("1000", "1%"), ("250k", "0.1%"), ("10M", "3%")):
         said = ask(page, "scaling", {"capacity": items, "error-rate": rate})
         last = as_json("plan", "-n", items, "-e", rate)["growth"][-1]
@@ -116,11 +116,11 @@ def test_the_chart_has_the_memory_of_the_plan(page):
         assert ours / rival == pytest.approx(last["memory_bytes"] / last["redisbloom_bytes"], rel=0.02)
     said = ask(page, "nonscaling", {"capacity": "10M", "error-rate": "0.1%"})
     plan = as_json("plan", "-n", "10M", "-e", "0.1%", "--nonscaling")
-    # A point for each eighth of a power of ten from 10% on: 0.1% is the 17th.
+    # There are eight points per power of ten, beginning with 10%, so 0.1% is the 17th.
     rival, ours = (said["base"] - path[16][1] for path in said["paths"])
     memory = plan["filter"]["memory_bytes"] / plan["redisbloom"][0]["memory_bytes"]
     assert ours / rival == pytest.approx(memory, rel=0.02)
-    # Both layouts of a static filter, whichever it has.
+    # The chart has lines for both layouts of a static filter, whichever is chosen.
     for layout in ("fuse", "ribbon"):
         said = ask(page, "static", {"capacity": "10M", "error-rate": "0.1%", "static": layout})
         plan = as_json("plan", "-n", "10M", "-e", "0.1%", f"--static={layout}")

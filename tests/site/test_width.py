@@ -1,9 +1,9 @@
-"""Every page of the site, at the width of a phone."""
+"""No page of the site is wider than the screen of a phone."""
 
 PHONE = (390, 844)
 
-# Elements that extend beyond the edge, unless they scroll, as tables and code blocks do. The page around `main` doesn't
-# count.
+# Finds elements that extend beyond the right edge, unless they are in something that scrolls, as tables and code blocks
+# do. It doesn't count if `main`, or what is around it, scrolls.
 WIDE = """
 const scrolls = (element) =>
   element.tagName !== "MAIN" && (/auto|scroll/.test(getComputedStyle(element).overflowX) || scrolls(element.parentElement));

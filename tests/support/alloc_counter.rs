@@ -1,5 +1,5 @@
-//! An allocator that counts, and that can refuse zeroed memory. It does so for each thread separately, since tests run
-//! in parallel.
+//! An allocator that counts what it allocates, and that can refuse zeroed memory. It does both for each thread
+//! separately, because tests run in parallel.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -90,7 +90,8 @@ pub(crate) fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
     (result, MOST.get() - before)
 }
 
-/// Runs `work` while only `granted` requests for zeroed memory succeed. Returns whether one was refused.
+/// Runs `work` while only `granted` requests for zeroed memory succeed. Returns its result, and whether a request was
+/// refused.
 pub(crate) fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
     REFUSED.set(false);
     GRANTED.set(granted);

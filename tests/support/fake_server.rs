@@ -49,18 +49,18 @@ impl From<Foreign> for Content {
     }
 }
 
-/// The server. Keys are `Rc`s so that an opened key needs no borrow of the map.
+/// The server. Contents are in `Rc`s, so that an opened key doesn't keep the map borrowed.
 #[derive(Default)]
 pub(crate) struct FakeServer {
     pub(crate) keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Content>>>>,
     pub(crate) settings: Cell<Settings>,
     pub(crate) now_ms: Cell<u64>,
     pub(crate) obeys: Cell<bool>,
-    /// Bytes that may still be granted.
+    /// The largest size in bytes that a filter may have, or `None` for any size.
     pub(crate) memory: Cell<Option<u64>>,
     /// The number of times that a command asked for memory.
     pub(crate) asked: Cell<usize>,
-    /// Bytes that were granted to commands, for which keys may be evicted.
+    /// Bytes that were granted to commands and for which keys may be evicted.
     pub(crate) may_evict: Cell<u64>,
     /// Whether a command has worked in the background.
     pub(crate) worked_apart: Cell<bool>,
@@ -70,20 +70,20 @@ pub(crate) struct FakeServer {
     pub(crate) retired: Cell<usize>,
     /// Threads in addition to this one.
     pub(crate) workers: Cell<usize>,
-    /// Commands that were about to wait for the pool.
+    /// Number of commands whose work was handed to the pool.
     pub(crate) offloaded: Cell<usize>,
-    /// The number of tasks after which the client of such a command disconnects.
+    /// The number of tasks after which the client of a command in the pool disconnects.
     pub(crate) leaves_after: Cell<Option<usize>>,
     /// Whether commands that can work in the background do so.
     pub(crate) goes_apart: Cell<bool>,
-    /// What happens before such a command runs again.
+    /// What happens between the two runs of a command that works in the background.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
     /// Whether there is neither a replica nor an append-only file.
     pub(crate) is_unheard: Cell<bool>,
     /// Whether the running command has begun to send a filter.
     is_sending: Cell<bool>,
-    /// What happens after each of its pieces.
+    /// What happens after each piece of a filter that is being sent.
     pub(crate) between_pieces: RefCell<Option<Between>>,
     pub(crate) loads: RefCell<Loads>,
     differs: Cell<Option<CommandError>>,
@@ -102,7 +102,7 @@ pub(crate) struct FakeServer {
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
 type Between = Box<dyn FnMut(&FakeServer)>;
 
-/// The work that a command does in the background, and its result.
+/// The result of a command's work in the background, the filters that it was made from, and the command's time.
 struct Work {
     made: Box<dyn Any + Send>,
     inputs: Arc<[Live]>,
@@ -113,9 +113,9 @@ struct Work {
 pub(crate) struct FakeCall<'a> {
     server: &'a FakeServer,
     arguments: &'a [&'a [u8]],
-    /// The result of that work, in the second run.
+    /// The result of the command's work in the background, in its second run.
     work: Cell<Option<Work>>,
-    /// The time of its first run, in the second run.
+    /// The time of the command's first run, in its second run.
     again: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn close(&self, key: FakeKey<'a>) -> Option<&'a Filter> {
-        // SAFETY: as in `value`; the map holds the content until the next command.
+        // SAFETY: as in `filter`; the map holds the content until the next command.
         match unsafe { &*key.value?.as_ptr() } {
             Content::Filter(value) => Some(value),
             _ => None,
@@ -309,7 +309,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 }
             }
         };
-        // This runs in another thread, where nothing of this thread can be used.
+        // The work runs in another thread, so that it can't use anything that belongs to this thread.
         let reply =
             std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
         assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
@@ -483,7 +483,7 @@ impl FakeServer {
             .collect()
     }
 
-    /// The wire form of a key. It equals another server's if the filters are equal bit for bit.
+    /// The filter in a key, in wire form. The dumps of two servers are equal if the filters are equal bit for bit.
     pub(crate) fn dump(&self, key: &str) -> Vec<u8> {
         let keys = self.keys.borrow();
         let value = keys.get(key.as_bytes()).expect("the key exists").borrow();

@@ -13,16 +13,16 @@ use bloomery::{
 };
 use std::path::PathBuf;
 
-/// A golden file: its name, and its filter.
+/// A golden file's name, and the function that makes its Bloom filter.
 pub(crate) type Recipe = (&'static str, fn() -> Bloom);
 
-/// The same for a cuckoo filter.
+/// A golden file's name, and the function that makes its cuckoo filter.
 pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
 
-/// The same for another system's filter.
+/// A golden file's name, and the function that makes its filter, which is another system's.
 pub(crate) type ForeignRecipe = (&'static str, fn() -> Foreign);
 
-/// The same for a filter that is being rebuilt.
+/// A golden file's name, and the function that makes its filter, which is being rebuilt.
 pub(crate) type RebuildRecipe = (&'static str, fn() -> Rebuild);
 
 const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
@@ -55,12 +55,13 @@ fn with(spec: Spec, items: u32) -> Bloom {
     filter
 }
 
-/// The first items get counts of 1 to 20, and some are deleted again. 4-bit counters saturate at 15.
+/// A filter that accepts items beyond its capacity. The first items get counts of 1 to 20, and others are deleted
+/// again. 4-bit counters saturate at 15.
 fn counted(spec: Spec) -> Bloom {
     counted_in(make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec }))
 }
 
-/// The same in a filter that refuses items beyond its capacity.
+/// A filter with the counts of [`counted`] that refuses items beyond its capacity.
 fn counted_fingerprints(spec: Spec) -> Bloom {
     counted_in(make(spec))
 }
@@ -77,14 +78,14 @@ fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Bloo
     with(Spec { family: Family::Scaling { expansion, tightening }, ..spec }, items)
 }
 
-/// Thirty items in each of several generations, some of which have been dropped.
+/// A window that got forty items in each of several generations, some of which have been dropped.
 fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     let generations = 4;
     let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
     let spec = Spec { family, seed: Seed::from(SEED), ..spec };
     let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
     for number in [0, 1, 2, 3, 5, 6] {
-        // Rotations are by the clock or by hand, so that the generation's number isn't the number of rotations by hand.
+        // Some rotations are due to the clock, so that the generation's number isn't the number of manual rotations.
         let by_clock = number % 5 == 0;
         if by_clock { filter.advance(number) } else { filter.rotate(number) }.unwrap();
         add(&mut filter, number as u32 * 30..number as u32 * 30 + 40);
@@ -92,7 +93,7 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     filter
 }
 
-/// Sixty items in each of several generations that share a table. Generation numbers are reused.
+/// A window that got sixty items in each of several generations, which share a table. Generation numbers are reused.
 fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
     let family = Family::Window { generations, overflow, every_ms };
     let spec = Spec { layout: LayoutChoice::Fingerprint, family, seed: Seed::from(SEED), ..spec };
@@ -118,7 +119,7 @@ fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// Every slot is in use, and some items were added several times.
+/// A cuckoo filter in which every slot is in use, and to which some items were added several times.
 fn crammed(spec: CuckooSpec) -> Cuckoo {
     let mut filter = nested(spec, [0, 0, 0, 0, 1, 1, 1, 2, 2]);
     for i in 3..ASKED {
@@ -127,7 +128,7 @@ fn crammed(spec: CuckooSpec) -> Cuckoo {
     filter
 }
 
-/// A cuckoo filter that has grown, with some items deleted and no compaction since.
+/// Deletes items from a cuckoo filter that has grown, without compacting it.
 fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     for i in items {
         assert!(filter.remove(filter.hash(&item(i))));
@@ -143,7 +144,7 @@ fn cuckoo_spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
 
 /// Options with RedisBloom's hash, or with its hash from before 2.2.0.
 fn redisbloom_cuckoo(origin: Origin, bucket_size: u8, expansion: u16) -> CuckooSpec {
-    // Without a key, and with a capacity that its own encoding can express.
+    // Without a seed, and with a capacity that RedisBloom's own encoding can express.
     CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo_spec(0, bucket_size, expansion) }
 }
 
@@ -158,8 +159,8 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// A RedisBloom filter whose fingerprints are where our own search for room puts them. Filters from before we searched
-/// as RedisBloom does look like this. A fingerprint may be in any of its slots.
+/// A RedisBloom filter whose fingerprints are where our own search for room puts them: in any slot of their buckets.
+/// Earlier versions, which didn't search as RedisBloom does, made such filters.
 fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     const HASH: usize = wire::ENVELOPE + 40;
     let its = Cuckoo::new(spec).unwrap();
@@ -176,7 +177,7 @@ fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     Decoder::read(&bytes).unwrap().into_cuckoo().unwrap()
 }
 
-/// Another system's filter, initially empty, to which those of the items are added that it can have.
+/// Adds to another system's empty filter those of the items that it can contain, and returns the filter.
 fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
     let mut filter = filter.unwrap();
     let encoding = filter.encoding();
@@ -189,7 +190,7 @@ fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<
     filter
 }
 
-/// A RedisBloom chain with this first link.
+/// A RedisBloom chain with this link, without items.
 fn redisbloom_chain(
     plan: RedisBloomPlan,
     options: u32,
@@ -200,21 +201,21 @@ fn redisbloom_chain(
     Foreign::new(Scheme::RedisBloom(plan), Encoding::Bytes, growth, vec![Link::empty(link)?])
 }
 
-/// A Guava file without items.
+/// A filter without items, imported from a Guava file.
 fn guava(strategy: u8, encoding: Encoding) -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut blob = vec![strategy, 7, 0, 0, 0, 40];
     blob.resize(6 + 40 * 8, 0);
     import::guava(&blob, encoding, &alone)
 }
 
-/// A bits-and-blooms file without items, whose bitset and filter differ in length.
+/// A filter without items, imported from a bits-and-blooms file in which bitset and filter differ in length.
 fn bloom_v3() -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut blob = [2875u64, 10, 2880].map(u64::to_be_bytes).concat();
     blob.resize(24 + 45 * 8, 0);
     import::bloom_v3(&blob, &alone)
 }
 
-/// A valkey-bloom payload with one empty filter for 50 items at 1%.
+/// A filter imported from a valkey-bloom payload with one empty filter for 50 items at 1%.
 fn valkey_bloom() -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut payload = vec![1, 2, 0, 0, 0];
     payload.extend([0.01f64, 0.5].map(f64::to_le_bytes).concat());
@@ -330,7 +331,7 @@ fn rebuilt(live: Live, shadow: Bloom, deletes_missed: u64) -> Rebuild {
     Rebuild::new(live, shadow, deletes_missed).unwrap()
 }
 
-/// The result of `BF.RESERVE key 0.01 30`.
+/// The link that RedisBloom makes today for `BF.RESERVE key 0.01 30`.
 const TODAYS_LINK: LinkSpec = LinkSpec {
     modulus: 384,
     probes: 8,
@@ -342,7 +343,7 @@ const TODAYS_LINK: LinkSpec = LinkSpec {
     bytes: 48,
 };
 
-/// The result of `BF.RESERVE key 0.01 100` in versions before 2.2.0, which rounded bits up to a power of two.
+/// The link that RedisBloom made for `BF.RESERVE key 0.01 100` before 2.2.0, when it rounded bits up to a power of two.
 const OLD_LINK: LinkSpec = LinkSpec {
     modulus: 1024,
     probes: 7,
@@ -402,9 +403,9 @@ pub(crate) fn items() -> String {
     format!("[\n{}\n]\n", items.join(",\n"))
 }
 
-/// A filter's answers for those items, as JSON for other readers: a 1 or 0 for each item, its count if the filter
+/// A filter's answers for the [`items`], as JSON for other readers: a 1 or 0 for each item, its count if the filter
 /// counts, and in a window its age as of the newest generation, or −1 if it is absent. For a filter that is being
-/// rebuilt, the live filter's answers, followed by its shadow's.
+/// rebuilt, the live filter's answers, followed by the shadow's.
 pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
     match filter.into() {
         FilterRef::Bloom(filter) => {

@@ -5,7 +5,7 @@
 pub(crate) enum Keys {
     /// 1, 2, 3 … as text.
     Sequential,
-    /// 36 characters, random except for the version's marks.
+    /// 36 characters, random except for dashes and for the marks of the version.
     Uuid,
     /// 80 bytes that all keys have in common, then a number.
     Url,
@@ -15,7 +15,7 @@ pub(crate) enum Keys {
     Huge,
 }
 
-/// Writes key `index`.
+/// Makes the keys of one kind, each from its index.
 pub(crate) struct Writer {
     keys: Keys,
     buffer: Vec<u8>,
@@ -65,7 +65,7 @@ impl Writer {
         self.buffer[from..].reverse();
     }
 
-    /// A version 4 UUID from two rounds of SplitMix64 (Steele, Lea, Flood, 2014).
+    /// A version 4 UUID from two outputs of SplitMix64 (Steele, Lea, Flood, 2014).
     fn uuid(&mut self, index: u64) {
         let halves = [split_mix(2 * index), split_mix(2 * index + 1)];
         self.buffer.clear();

@@ -5,7 +5,7 @@ use HashKind::SipHash;
 use LayoutChoice::{Auto, Blocked, Classic, Fingerprint, Partitioned};
 use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
 
-/// The capacity of filters of these kinds. The laws add up to four times as many items.
+/// The capacity of the filters that don't scale. The laws add up to four times as many items.
 const CAPACITY: u64 = 60;
 
 /// High enough that false positives happen in every case, so that the laws are also tried on them.
@@ -36,7 +36,7 @@ fn halving() -> Tightening {
     Tightening::geometric(0.5).expect("0.5 is a ratio")
 }
 
-/// The second layer already has the widest cells, 64 bits, so there can be no third layer.
+/// A tightening with which the second layer already has the widest cells, 64 bits, so that there can be no third layer.
 fn sharply() -> Tightening {
     Tightening::geometric(1e-7).expect("1e-7 is a ratio")
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each crate uses its part")]
 
-// With the module, the crate uses the server's allocator.
+// With the feature `module`, the library uses the server's allocator.
 #[cfg(not(feature = "module"))]
 pub(crate) mod alloc_counter;
 pub(crate) mod fake_server;
@@ -31,7 +31,7 @@ pub(crate) fn seeded(spec: &Spec, seed: u64) -> Spec {
     Spec { seed: Seed::from(seed), ..*spec }
 }
 
-/// The hash of a small item: two bytes, repeated to lengths of 2 to 20, because both hashes treat these differently.
+/// The hash of a small item: two bytes, padded to 2 to 20 bytes, because both hash functions treat lengths differently.
 pub(crate) fn hash(filter: &Bloom, item: u16) -> ItemHash {
     let mut bytes = [0xA5; 20];
     bytes[..2].copy_from_slice(&item.to_le_bytes());
@@ -52,7 +52,7 @@ pub(crate) fn filled(spec: &Spec, items: &[u16]) -> Bloom {
     filter
 }
 
-/// Whether a filter of this spec accepts items beyond its capacity.
+/// Whether a filter of this spec refuses items beyond its capacity.
 pub(crate) fn refuses(spec: &Spec) -> bool {
     use bloomery::Family::{Fixed, Scaling, Window};
     match spec.family {

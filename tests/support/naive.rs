@@ -21,7 +21,7 @@ pub(crate) fn mix(x: u64) -> u64 {
     (x ^ (x >> 32)).wrapping_mul(GOLDEN)
 }
 
-/// `n` random values from 64 random bits, by the high half of the product.
+/// Scales 64 random bits to a number below `n`: the high half of their product.
 pub(crate) fn scale(random: u64, n: u64) -> u64 {
     (u128::from(random) * u128::from(n) / (1 << 64)) as u64
 }
@@ -56,7 +56,7 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
         }
     };
     if shape.layout == Layout::Fingerprint {
-        // The first window and the fingerprint, which isn't 0 if 0 is a free cell.
+        // The identity: the first window and the fingerprint. The fingerprint isn't 0 if 0 means a free cell.
         let least = u64::from(shape.cell == Cell::Bit || shape.generations > 0);
         let fingerprint = scale(item.high, (1 << shape.probes) - least) + least;
         return vec![scale(position, shape.cells - 1) << shape.probes | fingerprint];
@@ -97,7 +97,7 @@ impl NaiveLayer {
         Added { added, changed }
     }
 
-    /// (present, changed)
+    /// Deletes an item. Returns whether it was present, and whether a cell has changed.
     fn remove(&mut self, item: ItemHash) -> (bool, bool) {
         if !self.contains(item) {
             return (false, false);
@@ -169,8 +169,8 @@ impl Naive {
         self.newest
     }
 
-    /// Whether the generations share a table. In this model each still has a layer of its own, and no identity is in
-    /// two of them.
+    /// Whether the generations share a table. In this model, each generation still has its own layer, and no identity
+    /// is in two of them.
     fn is_table(&self) -> bool {
         self.is_window() && self.layers[0].shape.layout == Layout::Fingerprint
     }
@@ -219,7 +219,7 @@ impl Naive {
         (oldest..=self.newest).rev().find(held).map(|number| current - number)
     }
 
-    /// `None` if the filter is full.
+    /// Adds an item. Returns `None` if the filter is full.
     pub(crate) fn add(&mut self, item: ItemHash) -> Option<Added> {
         let present = self.contains(item);
         let overflow = match self.spec.family {
@@ -265,7 +265,7 @@ impl Naive {
         self.layers.iter().map(|layer| layer.count(item)).find(|count| *count > 0).unwrap_or(0)
     }
 
-    /// Adds up the cells of another filter that has the same single layer.
+    /// Adds the cells of another filter to those of this one. Both have a single layer of the same shape.
     pub(crate) fn take_in(&mut self, other: &Naive) {
         let mine = &mut self.layers[0];
         let most = mine.max();
@@ -281,7 +281,7 @@ impl Naive {
         self.layers.iter().map(|layer| layer.items as u64).sum()
     }
 
-    /// (present, changed)
+    /// Deletes an item. Returns whether it was present, and whether the filter has changed.
     pub(crate) fn remove(&mut self, item: ItemHash) -> (bool, bool) {
         if self.is_table() {
             let (identity, before) = (cells_of(&self.layers[0].shape, item)[0], self.contains(item));
@@ -301,7 +301,7 @@ impl Naive {
     }
 
     pub(crate) fn advance(&mut self, number: u64) {
-        // All generations in between are over.
+        // Skip the generations that would be dropped again.
         self.newest = self.newest.max(number.saturating_sub(self.layers.len() as u64));
         while self.newest < number {
             self.newest += 1;
@@ -339,8 +339,8 @@ impl Naive {
         None
     }
 
-    /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each comes with its layer and its
-    /// number.
+    /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each comes with its layer, its index
+    /// and its value. For a table, all identities in order, each with its age.
     pub(crate) fn cells(&self) -> Vec<(usize, u64, u64)> {
         let layers = self.layers.iter().enumerate();
         if self.is_table() {

@@ -80,7 +80,7 @@ const DOUBLE: u64 = 4;
 const STRING: u64 = 5;
 
 impl Dump {
-    /// A DUMP payload. Its checksum must be correct.
+    /// Reads a DUMP payload, whose checksum must be correct.
     pub(crate) fn read(payload: &[u8]) -> Dump {
         let (value, footer) = payload.split_at(payload.len() - 10);
         let crc = u64::from_le_bytes(footer[2..].try_into().unwrap());
@@ -142,7 +142,7 @@ pub(crate) fn packed(name: &str, encoding: u32, strings: &[Vec<u8>], version: u1
     bytes
 }
 
-/// The reverse of [`unpack`].
+/// Compresses bytes: the reverse of [`unpack`].
 fn pack(bytes: &[u8]) -> Vec<u8> {
     let (mut packed, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -203,7 +203,7 @@ impl Reader<'_> {
         self.take(len).iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// A length. `Err` contains one of the special forms of strings.
+    /// Reads a length. `Err` contains one of the special forms of strings.
     fn len_or_form(&mut self) -> Result<u64, u8> {
         let first = self.byte();
         match (first >> 6, first) {
@@ -239,7 +239,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A value without its type byte.
+    /// Reads a value, whose type byte has already been read.
     fn value(&mut self) -> Dump {
         let id = self.len();
         let symbol = |place: u32| char::from(SYMBOLS[(id >> (10 + 6 * place) & 63) as usize]);
@@ -257,7 +257,7 @@ impl Reader<'_> {
     }
 }
 
-/// LZF: literals, and references to earlier output.
+/// Decompresses LZF, which consists of literals, and of references to earlier output.
 fn unpack(packed: &[u8], len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     let mut rest = packed.iter().map(|byte| usize::from(*byte));

@@ -1,4 +1,4 @@
-//! The wire format, taken apart and sealed again by hand, so that tests can give the decoder wrong data under correct
+//! Takes the wire format apart and seals it again, so that tests can give the decoder wrong data under correct
 //! checksums.
 
 use super::naive::{mix, scale};
@@ -18,13 +18,13 @@ pub(crate) const LAYER_HEADER: usize = 40;
 pub(crate) const CUCKOO: u8 = 4;
 /// The number of the kind for other systems' filters.
 pub(crate) const FOREIGN: u8 = 5;
-/// Bytes of such a filter's header.
+/// Bytes of the header of another system's filter.
 pub(crate) const FOREIGN_HEADER: usize = 64;
-/// Bytes of each link's header.
+/// Bytes of the header of each link in another system's filter.
 pub(crate) const LINK_HEADER: usize = 64;
 /// The number of the kind for filters that are being rebuilt.
 pub(crate) const REBUILD: u8 = 6;
-/// Bytes of such a filter's own header, before those of the two filters.
+/// Bytes of a rebuild's own header, before the headers of its two filters.
 pub(crate) const REBUILD_HEADER: usize = 16;
 /// Bytes before the data of a chunk.
 pub(crate) const CHUNK_PREFIX: usize = 20;
@@ -80,7 +80,7 @@ pub(crate) fn saved<'a>(filter: impl Into<FilterRef<'a>>) -> Strings {
     strings
 }
 
-/// The only string of a small filter.
+/// The only string of a small filter in an RDB file.
 pub(crate) fn pack<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     let Strings(mut strings) = saved(filter);
     assert_eq!(strings.len(), 1, "it is packed");
@@ -98,8 +98,9 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
 
-/// A filter's cells that aren't 0, each with its layer and its index. For fingerprints, the identities in order: the
-/// first window and the fingerprint, and the count, or the age for those that are alive.
+/// A filter's cells that aren't 0, each with its layer, its index and its value. For fingerprints, the identities in
+/// order, each with its count. In a window, only identities that are alive, each with its age. An identity consists of
+/// the first window and the fingerprint.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];
@@ -227,7 +228,7 @@ pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
     }
 }
 
-/// The same without changing the stamps, for tests that change a stamp itself.
+/// Corrects all checksums without changing the stamps, for tests that change a stamp itself.
 pub(crate) fn seal_checksums(bytes: &mut [u8], at: &[Range<usize>]) {
     seal_head(&mut bytes[at[0].clone()]);
     at[1..].iter().for_each(|chunk| seal_chunk(&mut bytes[chunk.clone()]));

@@ -28,12 +28,13 @@ class BloomSteps(FilterSteps, Generic[R]):
         """Creates the filter, empty, and returns this object.
 
         `error_rate`, above 0 and below 1, is the fraction of absent items that test positive when the filter is full.
-        `capacity` is its number of items, 1 to 2**48. Options are those of BF.RESERVE, in lower case, such as
-        `nonscaling=True`, `counting=4` (counters of 4 bits; items can be removed), `window=25,
+        `capacity` is the number of items in a full filter, 1 to 2**48. Options are those of BF.RESERVE, in lower case,
+        such as `nonscaling=True`, `counting=4` (counters of 4 bits; items can be removed), `window=25,
         every=timedelta(hours=1)` (items leave after 24 to 25 hours), `onfull="SATURATE"`, `seed="5eed"`, `like=other`.
 
-        ValueError for a number or a word that makes no sense; the server's error for options that exclude each other,
-        for memory that isn't there, and if the key exists. With `exist_ok` an existing filter stays as it is. """
+        Raises ValueError for a number or a word that makes no sense. Raises the server's error if options exclude each
+        other, if there isn't enough memory, or if the key exists. With `exist_ok`, an existing filter stays as it is.
+        """
         command = ("BF.RESERVE", self.key, error_rate_of(error_rate), capacity_of(capacity), *words(options))
         try:
             yield from ask(*command)
@@ -47,7 +48,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def add(self, item: Item) -> Steps[bool]:
-        """Adds an item. True: it was certainly absent. The server's error if there is no filter, or if it is full."""
+        """Adds an item. True: it was certainly absent. Raises the server's error if the filter is missing or full."""
         reply = yield from ask("BF.INSERT", self.key, "NOCREATE", "ITEMS", encode(item))
         return answers(reply)[0]
 
@@ -55,8 +56,8 @@ class BloomSteps(FilterSteps, Generic[R]):
     def add_many(self, items: Items) -> Steps[int]:
         """Adds any number of items, and returns how many were certainly absent.
 
-        They are read and sent in pieces of 64 KiB. On an error, the earlier pieces have been added; the server's error
-        says how many items of the refused piece. """
+        The items are read and sent in pieces of 64 KiB. On an error, the earlier pieces have been added. The server's
+        error says how many items of the refused piece were added, too. """
         new = 0
         for piece in pieces(items):
             new += yield from ask("BF.BULKADD", self.key, "NOCREATE", "PREFIXED", prefixed(piece))
@@ -71,7 +72,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
-        """Tests any number of items, in pieces of 64 KiB. Returns for each what `contains` would."""
+        """Tests any number of items, in pieces of 64 KiB. Returns what `contains` would return for each item."""
         found: list[bool] = []
         for piece in pieces(items):
             bitmap = yield from ask("BF.BULKTEST", self.key, "PREFIXED", prefixed(piece))
@@ -90,7 +91,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def remove_many(self, items: Items) -> Steps[list[bool]]:
-        """`remove` of each item, in pieces of 64 KiB."""
+        """Removes any number of items, in pieces of 64 KiB. Returns what `remove` would return for each item."""
         removed: list[bool] = []
         for piece in pieces(items):
             removed += answers((yield from ask("BF.MDEL", self.key, *piece)))
@@ -98,8 +99,8 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def count(self, item: Item) -> Steps[int]:
-        """How often an item was added to a counting filter, minus its removals. It may be more than that; at most 15,
-        255 or 65535, by the width of the counters."""
+        """How often an item was added to a counting filter, minus its removals. The result may be higher than that. It
+        is at most 15, 255 or 65535, depending on the width of the counters."""
         return int((yield from ask("BF.COUNT", self.key, encode(item))))
 
     @operation
@@ -109,8 +110,8 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def age(self, item: Item) -> Steps[int | None]:
-        """How many generations ago an item was last added to a window, or fewer by chance; 0 is the current one. None:
-        it is absent."""
+        """How many generations ago an item was last added to a window, or by chance fewer. 0: in the current one. None:
+        the item is absent."""
         age = int((yield from ask("BF.AGE", self.key, encode(item))))
         return None if age < 0 else age
 
@@ -128,8 +129,8 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def merge(self, *sources: Key | FilterSteps) -> Steps[None]:
-        """Adds all items of other filters. If the key is empty, it first becomes a copy of the first filter. They need
-        the same seed, as `like=` gives it, and in a cluster one hash tag."""
+        """Adds all items of other filters. If the key is empty, it first becomes a copy of the first filter. All
+        filters need the same seed, which `like=` gives them, and in a cluster the same hash tag."""
         if not sources:
             raise ValueError("merge takes one source or more")
         keys = [source.key if isinstance(source, FilterSteps) else source for source in sources]
@@ -138,8 +139,9 @@ class BloomSteps(FilterSteps, Generic[R]):
     @operation
     def merge_blob(self, *data: bytes) -> Steps[None]:
         """Like `merge`, but with filters as bytes: files that `bloomery pull` and `bloomery build` write, or replies of
-        DUMP on any server. Each is sent in one argument, of at most 512 MiB unless the server allows more. The server's
-        error if the bytes are damaged, or if a filter doesn't go together with the others; nothing has changed then."""
+        DUMP on any server. Each is sent in one argument, of at most 512 MiB unless the server allows more. Raises the
+        server's error if bytes are damaged, or if a filter can't be merged with the others. Then nothing has changed.
+        """
         if not data:
             raise ValueError("merge_blob takes one filter or more")
         yield from ask("BF.MERGE", self.key, "BLOB", *data)
@@ -148,8 +150,8 @@ class BloomSteps(FilterSteps, Generic[R]):
     def feedback(self, checked: int, false: int) -> Steps[None]:
         """Reports that the source of truth refuted `false` of `checked` positive answers.
 
-        `stats()["feedback"]` then has the error rate that the application sees. A report for a thousand answers, or for
-        a second, is plenty.
+        `stats()["feedback"]` then has the error rate that the application sees. One report per thousand answers, or per
+        second, is plenty.
         """
         if not 0 <= false <= checked:
             raise ValueError(f"false is from 0 to checked, not {false} of {checked}")
@@ -157,7 +159,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def stats(self) -> Steps[BloomStats]:
-        """What the server knows of the filter: capacity, items, fill, error rates, advice. See BloomStats."""
+        """What the server knows about the filter: capacity, items, fill, error rates, advice. See BloomStats."""
         return cast(BloomStats, (yield from _stats.ask_stats("BF.STATS", self.key)))
 
     def rebuild(
@@ -168,11 +170,13 @@ class BloomSteps(FilterSteps, Generic[R]):
             with bloom.rebuild(capacity=2_000_000) as new:
                 new.add_many(rows)
 
-        The new filter replaces the old one at the end of the block; if an exception leaves the block, it is dropped.
-        (If the server can't be reached then, the rebuild goes on there, until `BF.REBUILD key ABORT`.) From the
-        beginning of the block on, adds to the filter go to both. Begin the block before you read the source of truth,
-        so that no item is lost. Options that aren't given stay as they are; the capacity becomes that of all layers
-        together, or the number of items if that is larger. Options are those of `reserve`, without `like`.
+        The new filter replaces the old one at the end of the block. If an exception leaves the block, the new filter is
+        dropped. (If the server can't be reached then, the rebuild continues there, until `BF.REBUILD key ABORT`.) From
+        the beginning of the block, adds to the filter go to both filters. Begin the block before you read the source of
+        truth, so that no item is lost.
+
+        Options are those of `reserve`, without `like`. Options that aren't given stay as they are. Without `capacity`,
+        the new capacity is that of all layers together, or the number of items if that is larger.
 
         With an asyncio client, `async with` and `await new.add_many(rows)`.
         """
@@ -185,7 +189,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
 
 class RebuildSteps(Caller):
-    """The filter that is being built. The live one is the Bloom object that created this one."""
+    """The filter that is being built. The Bloom object that created this object is the live filter."""
 
     def __init__(self, client: Any, key: Key, options: list[Word]):
         super().__init__(client)
@@ -196,8 +200,8 @@ class RebuildSteps(Caller):
     def add_many(self, items: Items) -> Steps[None]:
         """Adds any number of items to the new filter alone, in pieces of 64 KiB.
 
-        The server's error if the new filter is full, or if the rebuild has ended by itself because an add to both found
-        no room in it.
+        Raises the server's error if the new filter is full, or if the rebuild has ended by itself because an add to
+        both filters found no room in the new one.
         """
         for piece in pieces(items):
             yield from ask("BF.REBUILD", self.key, "ADD", *piece)
@@ -215,5 +219,5 @@ class RebuildSteps(Caller):
         try:
             yield from ask("BF.REBUILD", self.key, "ABORT")
         except Exception as error:
-            if "no rebuild is running" not in str(error):  # that is what was wanted
+            if "no rebuild is running" not in str(error):  # otherwise, it has already ended
                 raise

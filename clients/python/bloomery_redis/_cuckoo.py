@@ -1,4 +1,4 @@
-"""A cuckoo filter at one key: items can be removed, for about a byte each."""
+"""A cuckoo filter at one key: an item needs about one byte, and can be removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FilterFull(Exception):
-    """Items that a cuckoo filter has no room for. (A full Bloom filter gives the server's own error.)"""
+    """A cuckoo filter has no room for some items. (For a full Bloom filter, the server's own error is raised.)"""
 
 
 class CuckooSteps(FilterSteps):
@@ -26,7 +26,7 @@ class CuckooSteps(FilterSteps):
     def reserve(self, capacity: int, *, exist_ok: bool = False, **options: Unpack[CuckooOptions]) -> Steps[Any]:
         """Creates the filter, empty, and returns this object.
 
-        `capacity` is the number of items of the first sub-filter, 1 to 2**48. Options are those of CF.RESERVE, in lower
+        `capacity` is the number of items in the first sub-filter, 1 to 2**48. Options are those of CF.RESERVE, in lower
         case: `bucketsize=4`, `maxiterations=20`, `expansion=0` (it doesn't grow), `hash="SIPHASH"`, `seed="5eed"`. The
         error rate follows from the size of a bucket.
 
@@ -44,15 +44,15 @@ class CuckooSteps(FilterSteps):
     def add(self, item: Item, *, if_absent: bool = False) -> Steps[bool]:
         """Adds an item, even if it is already there; with `if_absent`, only if it isn't. True: it was added.
 
-        FilterFull if there is no room; the server's error if there is no filter.
+        Raises FilterFull if there is no room, and the server's error if there is no filter.
         """
         return bool((yield from self._insert([encode(item)], if_absent)))
 
     @operation
     def add_many(self, items: Items, *, if_absent: bool = False) -> Steps[int]:
-        """`add` of each item, in pieces of 64 KiB; returns how many were added.
+        """Adds each item as `add` does, in pieces of 64 KiB. Returns how many were added.
 
-        On FilterFull, the items of its piece that had room have been added, and so have the pieces before.
+        On FilterFull, all earlier pieces have been added, and those items of the failed piece for which there was room.
         """
         added = 0
         for piece in pieces(items):
@@ -63,8 +63,8 @@ class CuckooSteps(FilterSteps):
         command = "CF.INSERTNX" if if_absent else "CF.INSERT"
         reply = yield from ask(command, self.key, "NOCREATE", "ITEMS", *items)
         added = sum(answers(reply))
-        # If there is no room, CF.INSERT says -1 in RESP2 and false in RESP3, and CF.INSERTNX says -1. For an item that
-        # is there, CF.INSERTNX says 0.
+        # If there is no room, CF.INSERT answers -1 in RESP2 and false in RESP3, and CF.INSERTNX answers -1. For an item
+        # that is already there, CF.INSERTNX answers 0.
         if homeless := reply.count(-1) if if_absent else len(reply) - added:
             raise FilterFull(
                 f"no room for {homeless} of {len(items)} items. Reserve a larger filter, or one that grows"
@@ -82,7 +82,7 @@ class CuckooSteps(FilterSteps):
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
-        """`contains` of each item, in pieces of 64 KiB."""
+        """Tests any number of items, in pieces of 64 KiB. Returns what `contains` would return for each item."""
         found: list[bool] = []
         for piece in pieces(items):
             found += answers((yield from ask("CF.MEXISTS", self.key, *piece)))
@@ -90,7 +90,7 @@ class CuckooSteps(FilterSteps):
 
     @operation
     def remove(self, item: Item) -> Steps[bool]:
-        """Removes one occurrence of an item. False: it was absent. The server's error if there is no filter.
+        """Removes one occurrence of an item. False: it was absent. Raises the server's error if there is no filter.
 
         Remove only what was added; otherwise the filter may lose other items. """
         reply = yield from ask("CF.DEL", self.key, encode(item))
@@ -98,10 +98,10 @@ class CuckooSteps(FilterSteps):
 
     @operation
     def count(self, item: Item) -> Steps[int]:
-        """How often an item was added, minus its removals. It may be more than that."""
+        """How often an item was added, minus its removals. The result may be higher than that."""
         return int((yield from ask("CF.COUNT", self.key, encode(item))))
 
     @operation
     def stats(self) -> Steps[CuckooStats]:
-        """What the server knows of the filter. See CuckooStats."""
+        """What the server knows about the filter. See CuckooStats."""
         return cast(CuckooStats, (yield from _stats.ask_stats("CF.STATS", self.key)))

@@ -1,4 +1,4 @@
-"""A filter at one key, and how it is read from a server and written to one, in pieces of about 1 MiB."""
+"""Base of the filters at one key, with `dump` and `restore`, which work in pieces of about 1 MiB."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Piece = tuple[int, bytes]  # the iterator of SCANDUMP, and the bytes that came w
 class FilterSteps(Caller):
     """`client` is a client of redis-py or valkey-py, of one server or of a cluster; `key` is where the filter is.
 
-    TypeError for a pipeline, and for a client of the other kind: blocking where an asyncio client is needed, or the
-    reverse. """
+    Raises TypeError for a pipeline, and for a client of the other kind: blocking where an asyncio client is needed, or
+    the reverse. """
 
     _family: str
 
@@ -37,27 +37,27 @@ class FilterSteps(Caller):
 
     @operation
     def _end_load(self) -> Steps[None]:
-        """The server drops the load by itself after five minutes, so nothing is lost if this fails."""
+        """Ends a load that has failed. If this fails, too, the server drops the load by itself after five minutes."""
         with contextlib.suppress(Exception):
             yield from ask(f"{self._family}.LOADCHUNK", self.key, 0, b"")
 
 
 class SyncFilter(FilterSteps, Sync):
     def dump(self) -> Iterator[Piece]:
-        """The filter in pieces, for `restore`. They are read from the server as they are consumed.
+        """The filter in pieces, for `restore`. Each piece is read from the server when it is consumed.
 
-        Adds may continue, and may be missing in the pieces. All pieces have to come from one server: in a cluster,
-        don't read from replicas. The server's error if there is no filter. """
+        Items that are added meanwhile may be missing from the pieces. All pieces have to come from one server: in a
+        cluster, don't read from replicas. Raises the server's error if there is no filter. """
         iterator, data = self._dump(0)
         while iterator:
             yield iterator, data
             iterator, data = self._dump(iterator)
 
     def restore(self, pieces: Iterable[Piece]) -> None:
-        """Makes the filter from the pieces that `dump` returned, in their order. It appears with the last piece.
+        """Makes the filter from the pieces that `dump` returned, in the same order. It appears with the last piece.
 
-        The server's error if there is a filter already, if the pieces are damaged, or if the filter that they come
-        from has grown or rotated meanwhile. Then nothing is left of it.
+        Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
+        come from grew or rotated during the dump. Then nothing is left of the new filter.
         """
         try:
             for piece in pieces:
@@ -69,20 +69,20 @@ class SyncFilter(FilterSteps, Sync):
 
 class AsyncFilter(FilterSteps, Async):
     async def dump(self) -> AsyncIterator[Piece]:
-        """The filter in pieces, for `restore`. They are read from the server as they are consumed.
+        """The filter in pieces, for `restore`. Each piece is read from the server when it is consumed.
 
-        Adds may continue, and may be missing in the pieces. All pieces have to come from one server: in a cluster,
-        don't read from replicas. The server's error if there is no filter. """
+        Items that are added meanwhile may be missing from the pieces. All pieces have to come from one server: in a
+        cluster, don't read from replicas. Raises the server's error if there is no filter. """
         iterator, data = await self._dump(0)
         while iterator:
             yield iterator, data
             iterator, data = await self._dump(iterator)
 
     async def restore(self, pieces: AsyncIterable[Piece]) -> None:
-        """Makes the filter from the pieces that `dump` returned, in their order. It appears with the last piece.
+        """Makes the filter from the pieces that `dump` returned, in the same order. It appears with the last piece.
 
-        The server's error if there is a filter already, if the pieces are damaged, or if the filter that they come
-        from has grown or rotated meanwhile. Then nothing is left of it.
+        Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
+        come from grew or rotated during the dump. Then nothing is left of the new filter.
         """
         try:
             async for piece in pieces:

@@ -1,11 +1,11 @@
-"""Items as bytes, the same in every command; many of them in pieces; and the answers to many.
+"""Encodes items as bytes, in the same way for every command, divides many items into pieces, and decodes answers.
 
     bytes, bytearray, memoryview    as they are
     str                             UTF-8
-    int, and whatever is an index   decimal digits, as redis-cli sends a number that is typed: 42 is the item "42"
-    (numpy integers among them)
+    int, and other types with       decimal digits, as redis-cli sends a number that is typed: 42 is the item "42"
+    __index__, such as NumPy's
 
-All else (float, bool, None, tuple) is refused: there is more than one way to write it, so write it yourself.
+Anything else (float, bool, None, tuple) is refused, because it could be written in several ways. Encode it yourself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex, Union
 
 Item = Union[bytes, bytearray, memoryview, str, SupportsIndex]
-Items = Iterable[Item]  # numpy arrays of integers among them
+Items = Iterable[Item]  # including NumPy arrays of integers
 
 # A command of this size is answered within milliseconds, and its overhead is a thousandth of its cost.
 PIECE_BYTES = 64 * 1024
@@ -42,7 +42,7 @@ def encode(item: Item) -> bytes:
 
 
 def pieces(items: Items, size: int = PIECE_BYTES) -> Iterator[list[bytes]]:
-    """The items, encoded, in lists of about `size` bytes. They are read as the lists are."""
+    """The items, encoded, in lists of about `size` bytes. Items are read only as the lists are consumed."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"one {type(items).__name__} where an iterable of items goes; put it into a list")
     piece, room = [], size
@@ -63,13 +63,13 @@ def prefixed(piece: list[bytes]) -> bytes:
 
 
 def bits(bitmap: bytes, count: int) -> list[bool]:
-    """The answers of BF.BULKTEST: the first item has the highest bit of the first byte."""
+    """The answers of BF.BULKTEST. The first item's answer is the highest bit of the first byte."""
     return list(itertools.islice(itertools.chain.from_iterable(map(_BITS.__getitem__, bitmap)), count))
 
 
 def answers(reply: list[Any]) -> list[bool]:
-    """The answers of a command with several items. A refusal is the last one, after the answers for the items that were
-    added."""
+    """The answers of a command with several items. Raises the server's error if an item was refused: the error comes
+    last, after the answers for the items that were added."""
     for answer in reply:
         if isinstance(answer, Exception):
             raise answer

@@ -4,8 +4,8 @@
     reserve(0.01, 100_000, window=25, every=timedelta(hours=1))
 
 A timedelta is sent as milliseconds, a datetime as Unix time in milliseconds. True sends the word alone; False and None
-leave it out. docs/commands/bf.reserve.md says what each option does. A word that isn't known here is also sent, and the server
-judges it. So the options of a newer server work without a newer client. """
+leave it out. docs/commands/bf.reserve.md says what each option does. A word that isn't known here is also sent, and the
+server judges it. So the options of a newer server work without a newer client. """
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class BloomOptions(TypedDict, total=False):
     nonscaling: bool
     counting: Literal[True, 4, 8, 16]  # bits of a counter; True: 4
     window: int  # generations, 2 to 64; with layout FINGERPRINT 2 to 1000
-    ttl: int | timedelta  # that items are kept after their last add; an int is milliseconds
-    steps: int  # of a ttl, 1 to 999
-    every: int | timedelta  # between rotations; an int is milliseconds
+    ttl: int | timedelta  # how long an item is kept after its last add; an int is milliseconds
+    steps: int  # number of steps of a ttl, 1 to 999
+    every: int | timedelta  # time between rotations; an int is milliseconds
     since: int | datetime  # when generation 0 began; an int is Unix time in milliseconds
     shards: int  # a power of two, 1 to 1024
     layout: Literal["AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"]
@@ -37,17 +37,17 @@ class BloomOptions(TypedDict, total=False):
     seed: str | None  # hexadecimal digits, up to 16 for XXH3 and up to 32 for SIPHASH
     tightening: float  # above 0, below 1
     onfull: Literal["ERROR", "SATURATE", "SCALE", "ROTATE"]
-    like: Key | FilterSteps  # another filter; error rate and capacity have to be those of that one
+    like: Key | FilterSteps  # another filter, which must have the same error rate and capacity
 
 
 class CuckooOptions(TypedDict, total=False):
-    """Of CF.RESERVE."""
+    """Options of CF.RESERVE."""
 
     bucketsize: int  # slots, 1 to 255
     maxiterations: int  # 1 to 65535
     expansion: int  # 0 to 32768
     hash: Literal["XXH3", "SIPHASH"]
-    seed: str | None  # as of a Bloom filter
+    seed: str | None  # as for a Bloom filter
 
 
 def _between(least: int, most: int) -> tuple[Callable[[Any], bool], str]:
@@ -58,7 +58,7 @@ def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
     return lambda value: value in values, f"one of {', '.join(map(repr, values))}"
 
 
-# What a value has to be. The server decides which options can be combined.
+# For each option, a check of its value, and what a valid value is. The server decides which options can be combined.
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "expansion": _between(0, 32768),
     "nonscaling": _one_of(True),
@@ -83,7 +83,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)  # numpy's, too
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)  # includes NumPy's integers
 
 
 def words(options: Mapping[str, Any]) -> list[Word]:

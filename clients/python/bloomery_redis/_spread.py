@@ -22,26 +22,27 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SLOTS = 16384  # of a cluster
-MOST_PARTS = 1024  # as many as a cluster has nodes, about
-MOST_PIECES = 64  # in a batch, so that it needs some MiB and not a hundred
+MOST_PARTS = 1024  # about as many as the largest cluster has nodes
+MOST_PIECES = 64  # in a batch, so that it needs only a few MiB
 
 # The chance that any part at all gets more items than it is sized for, when the whole filter is full.
 OVERFLOW = 1e-9
 
 
 def part_of(item: bytes, parts: int) -> int:
-    """The part of an item: the first 8 bytes of its SHA-256, as a fraction of 2^64, of the number of parts.
+    """The number of an item's part: the first 8 bytes of its SHA-256, divided by 2^64, times the number of parts.
 
-    It isn't the hash of the filters: then all items of a part would share its upper bits, and crowd some of the cells.
+    The filters use another hash. If they used this one, all items of a part would share its upper bits, and crowd some
+    of the cells.
     """
     return int.from_bytes(hashlib.sha256(item).digest()[:8], "big") * parts >> 64
 
 
 def part_key(name: str, part: int, parts: int) -> str:
-    """The key of a part. Slot numbers are cut into as many ranges as there are parts, and each has its slot in one.
+    """The key of a part. The slots are divided into as many ranges as there are parts, and each part has its own range.
 
-    Its hash tag ends in the first number, from 0 up, that gives a slot there. Nodes have ranges of slots, so the parts
-    are spread as evenly as possible. """
+    The key's hash tag ends in the first number, counting from 0, that gives a slot in the part's range. Nodes have
+    ranges of slots, too, so the parts are spread as evenly as possible. """
     first, last = SLOTS * part // parts, SLOTS * (part + 1) // parts
     number = 0
     while not first <= slot_of(tag := f"{name}:{part}/{parts}:{number}") < last:
@@ -50,15 +51,16 @@ def part_key(name: str, part: int, parts: int) -> str:
 
 
 def slot_of(tag: str) -> int:
-    """CRC-16/XMODEM, as used by clusters."""
+    """The slot of a hash tag: its CRC-16/XMODEM, modulo the number of slots."""
     return binascii.crc_hqx(tag.encode(), 0) % SLOTS
 
 
 def part_capacity(capacity: int, parts: int) -> int:
-    """What a part has to hold: its share, and what chance may add to it.
+    """The capacity of a part: its share of the items, and a reserve for what chance may add to it.
 
-    The items of a part are binomial, with the mean m = capacity / parts. By Bernstein's inequality one part has more
-    than m + t with a chance below exp(-t² / 2(m + t/3)); t is such that this is OVERFLOW / parts.
+    The number of items of a part is binomial, with the mean m = capacity / parts. By Bernstein's inequality, one part
+    has more than m + t items with a probability below exp(-t² / 2(m + t/3)). t is chosen so that this is OVERFLOW /
+    parts.
     """
     if parts == 1:
         return capacity
@@ -68,7 +70,7 @@ def part_capacity(capacity: int, parts: int) -> int:
 
 
 class SpreadStats(TypedDict):
-    """Sums over the parts, but means of the error rates, since each part is asked for the same share of the items."""
+    """Sums over the parts. The error rates are means, because each part is asked about the same share of the items."""
 
     parts: int
     capacity: int
@@ -77,11 +79,11 @@ class SpreadStats(TypedDict):
     size: int  # bytes
     error_rate: float
     error_rate_now: float
-    fullest: float  # items of the fullest part, of its capacity: at 1.0 the whole filter has reached its own
+    fullest: float  # items of the fullest part / its capacity; at 1.0, the whole filter is full
 
 
 class SpreadSteps(Caller):
-    """`client` is a client of a cluster (one of a single server works too); `parts` is 1 to 1024; ten for each node is
+    """`client` is a client of a cluster (one of a single server works, too). `parts` is 1 to 1024. Ten for each node is
     a good start."""
 
     def __init__(self, client: Any, name: str, parts: int):
@@ -102,16 +104,16 @@ class SpreadSteps(Caller):
     def reserve(
         self, error_rate: float, capacity: int, *, exist_ok: bool = False, **options: Unpack[BloomOptions]
     ) -> Steps[Any]:
-        """Creates all parts, and returns this object. Arguments and errors are those of Bloom.reserve, for the whole;
-        `like` can't be among them.
+        """Creates all parts, and returns this object. Arguments and errors are those of Bloom.reserve, for the whole
+        filter, without `like`.
 
-        If some of the parts exist, the others are created all the same: so `exist_ok` also repairs a filter that lacks
-        a part. The items of that part have to be added again. """
+        Even if some of the parts exist, the others are created. So `exist_ok` also repairs a filter that lacks a part.
+        The items of that part have to be added again. """
         each = part_capacity(capacity_of(capacity), len(self.keys))
         try:
             yield from self._each("BF.RESERVE", error_rate_of(error_rate), each, *words(options))
         except Exception as error:
-            # The first error hides the later ones.
+            # The first error hides the later ones, so look for all parts.
             if not (exist_ok and "item exists" in str(error)) or not all((yield from self._each("EXISTS"))):
                 raise
         return self
@@ -129,7 +131,7 @@ class SpreadSteps(Caller):
 
     @operation
     def stats(self) -> Steps[SpreadStats]:
-        """What the servers know about all parts together. The server's error if a part is missing."""
+        """What the servers know about all parts together. Raises the server's error if a part is missing."""
         replies = yield from self._each("BF.STATS")
         each = [_stats.table(reply) for reply in replies]
         return {
@@ -147,7 +149,7 @@ class SpreadSteps(Caller):
 
     @operation
     def add(self, item: Item) -> Steps[bool]:
-        """Adds an item. True: it was certainly absent. The server's error if its part is missing or full."""
+        """Adds an item. True: it was certainly absent. Raises the server's error if its part is missing or full."""
         encoded = encode(item)
         (reply,) = yield [("BF.INSERT", self._key(encoded), "NOCREATE", "ITEMS", encoded)]
         return answers(reply)[0]
@@ -156,9 +158,9 @@ class SpreadSteps(Caller):
     def add_many(self, items: Items) -> Steps[int]:
         """Adds any number of items, and returns how many were certainly absent.
 
-        They are read in batches; in each batch, a part gets one command of about 64 KiB, and commands for different
-        nodes are sent together. On an error, earlier batches have been added, and in this one the items of the parts
-        that did not refuse theirs. """
+        The items are read in batches. In each batch, a part gets one command of at most about 64 KiB, and commands for
+        different nodes are sent together. On an error, the earlier batches have been added, and those items of this
+        batch whose parts did not refuse them. """
         new = 0
         for batch in self._batches(items):
             new += sum((yield self._bulk("BF.BULKADD", batch, "NOCREATE")))
@@ -174,7 +176,7 @@ class SpreadSteps(Caller):
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
-        """Tests any number of items, in batches like `add_many`. Returns for each, in order, what `contains` would."""
+        """Tests any number of items, in batches like `add_many`. Returns what `contains` would return for each item."""
         found: list[bool] = []
         for batch in self._batches(items):
             bitmaps = yield self._bulk("BF.BULKTEST", batch)
@@ -191,11 +193,11 @@ class SpreadSteps(Caller):
         return self.keys[part_of(item, len(self.keys))]
 
     def _each(self, command: str, *arguments: Word) -> Steps[list[Any]]:
-        """The same command for every part."""
+        """Sends the same command to every part, and returns the replies."""
         return (yield [(command, key, *arguments) for key in self.keys])
 
     def _batches(self, items: Items) -> Iterator[dict[str, tuple[list[int], list[bytes]]]]:
-        """The items and their places in the batch, by the key that they belong to."""
+        """The items in batches. A batch has, for each key, the places of its items in the batch, and the items."""
         for batch in pieces(items, PIECE_BYTES * min(len(self.keys), MOST_PIECES)):
             by_key: dict[str, tuple[list[int], list[bytes]]] = {}
             for place, item in enumerate(batch):

@@ -1,7 +1,8 @@
-"""What the server says about a filter, as dictionaries: numbers under its own names, in lower case with underscores.
+"""What the server says about a filter, as dictionaries whose keys are the server's names, in lower case and with
+underscores.
 
 So "Error rate now" is `error_rate_now`. What the names mean is in docs/commands/bf.stats.md and cf.stats.md. Fields
-that a newer server adds are there too.
+that a newer server adds are there, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any, TypedDict
 
 from ._steps import Key, Steps, ask
 
-# Bulk strings in RESP2. The type isn't guessed from the text: an identity such as 12e4 would look like a number.
+# Numbers that are bulk strings in RESP2. The type isn't guessed from the text, because an identity such as 12e4 would
+# look like a number.
 FRACTIONS = {"error_rate", "error_rate_now", "fill", "fill_when_full", "tightening_ratio", "share_false", "observed_error_rate"}
 
 
@@ -62,7 +64,7 @@ class BloomStats(TypedDict, total=False):
     cells_set: int
     fill: float  # of the cells, 0 to 1
     size: int  # bytes
-    memory: int  # bytes, with counts and shadow
+    memory: int  # bytes, including usage counters and the shadow of a rebuild
     expansion_rate: int | None
     tightening_ratio: float | None
     generations: int
@@ -71,24 +73,24 @@ class BloomStats(TypedDict, total=False):
     next_rotation_in_ms: int | None
     early_rotations: int  # by this server, to make room
     saturated_counters: int
-    tests_answered_yes: int  # by this server, since it has the filter in memory; so for the next three
+    tests_answered_yes: int  # by this server since it loaded the filter, as are the next three
     tests_answered_no: int
     adds: int
     deletes: int
     feedback: Feedbacks
     advice: list[str]  # what is wrong and what to do; empty if all is well
     layers: list[Layer]
-    rebuild: dict[str, Any] | None  # of a rebuild that is running
+    rebuild: dict[str, Any] | None  # state of a rebuild that is running
     identity: str | None
 
 
 class CuckooStats(TypedDict, total=False):
-    """Of a cuckoo filter."""
+    """Statistics of a cuckoo filter."""
 
     size: int  # bytes
     number_of_buckets: int  # of the first sub-filter
     number_of_filters: int  # sub-filters
-    number_of_items_inserted: int  # less those deleted
+    number_of_items_inserted: int  # without those deleted
     number_of_items_deleted: int  # since the last compaction
     bucket_size: int  # slots
     expansion_rate: int
@@ -99,7 +101,7 @@ class CuckooStats(TypedDict, total=False):
     error_rate_now: float
     capacity: int  # slots
     fill: float  # of the slots, 0 to 1
-    fill_when_full: float  # from which adds are refused, or the filter grows
+    fill_when_full: float  # fill at which adds are refused, or the filter grows
     advice: list[str]  # what is wrong and what to do; empty if all is well
     identity: str | None
 
@@ -109,7 +111,7 @@ def ask_stats(command: str, key: Key) -> Steps[Any]:
 
 
 def table(reply: Any) -> dict[str, Any]:
-    """Maps are flat arrays in RESP2."""
+    """A reply as a dictionary. In RESP2, maps are flat arrays."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
     named = ((name.decode().lower().replace(" ", "_"), value) for name, value in pairs)
     return {name: _value(name, value) for name, value in named}

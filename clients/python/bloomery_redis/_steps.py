@@ -1,8 +1,8 @@
-"""One body of logic for blocking and for asyncio clients.
+"""One implementation of every method, for blocking and for asyncio clients.
 
 A method is written once, as a generator: it yields a list of commands, is sent the list of their replies, and returns
 the result. `@operation` turns it into an ordinary method for a blocking client, and into a coroutine method for an
-asyncio client. Replies are undecoded: strings are bytes, also under `decode_responses=True`. """
+asyncio client. Replies are undecoded: strings are bytes, even with `decode_responses=True`. """
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Word = Union[bytes, str, int, float]
 Command = tuple[Word, ...]
 Steps = Generator[list[Command], list[Any], T]
 
-UNDECODED: dict[str, Any] = {"NEVER_DECODE": []}  # the option's name in redis-py and valkey-py
+UNDECODED: dict[str, Any] = {"NEVER_DECODE": []}  # redis-py and valkey-py have this option
 
 
 def ask(*command: Word) -> Steps[Any]:
-    """The reply to one command."""
+    """Sends one command, and returns its reply."""
     (reply,) = yield [command]
     return reply
 
 
 class Caller:
-    """What has a client."""
+    """Base of the classes with a client. Refuses clients of the wrong kind."""
 
     def __init__(self, client: Any):
         if hasattr(client, "execute"):
@@ -58,7 +58,7 @@ class Sync(Caller):
             return result
 
     def _send(self, commands: list[Command]) -> list[Any]:
-        """Several commands go out together; the first error is raised when all have been answered."""
+        """The replies to commands, which are sent together. The first error is raised when all have been answered."""
         if len(commands) == 1:
             return [self.client.execute_command(*commands[0], **UNDECODED)]
         with self.client.pipeline(transaction=False) as pipeline:
@@ -116,7 +116,7 @@ if TYPE_CHECKING:  # ParamSpec came with Python 3.10; type checkers bring typing
         def __get__(self, caller: Any, owner: type) -> Any: ...
 
     class chained(Generic[C, P]):
-        """A method written as steps that returns its own object."""
+        """A method written as steps that returns the object that it was called on."""
 
         def __init__(self, steps: Callable[Concatenate[C, P], Steps[Any]]): ...
         @overload
@@ -130,8 +130,8 @@ if TYPE_CHECKING:  # ParamSpec came with Python 3.10; type checkers bring typing
 else:
 
     class operation:
-        """A method written as steps. On the class it returns the generator function, so help() shows signature and
-        description."""
+        """A method written as steps. On the class, it is the generator function, so that help() shows its signature and
+        its description."""
 
         def __init__(self, steps):
             self.steps = steps
