@@ -102,7 +102,7 @@ pub enum Refusal {
     /// The value isn't a number.
     Invalid,
     /// The value isn't valid; the text says what the option accepts.
-    Takes(&'static str),
+    Expected(&'static str),
     /// The value is outside this range.
     Range(String),
 }
@@ -112,7 +112,7 @@ impl Refusal {
     pub fn text(&self, name: &str) -> String {
         match self {
             Refusal::Invalid => format!("Invalid value for `{name}`"),
-            Refusal::Takes(what) => format!("Invalid value for `{name}`: it takes {what}"),
+            Refusal::Expected(what) => format!("Invalid value for `{name}`: expected {what}"),
             Refusal::Range(range) => format!("Value for `{name}` must be in the range {range}"),
         }
     }
@@ -237,8 +237,8 @@ pub const OPTIONS: &[Setting] = &[
         argument: "OFFLOAD_MAX_BYTES",
         get: |settings| settings.offload_max_bytes.to_string(),
         set: |settings, text| {
-            let takes = "a number of bytes, with kb, mb or gb if you like";
-            bytes(text).map(|bytes| settings.offload_max_bytes = bytes).ok_or(Refusal::Takes(takes))
+            let expected = "a number of bytes, optionally with kb, mb or gb";
+            bytes(text).map(|bytes| settings.offload_max_bytes = bytes).ok_or(Refusal::Expected(expected))
         },
     },
     Setting {
@@ -249,7 +249,7 @@ pub const OPTIONS: &[Setting] = &[
             settings.huge_pages = match text.to_ascii_lowercase().as_str() {
                 "yes" => true,
                 "no" => false,
-                _ => return Err(Refusal::Takes("yes or no")),
+                _ => return Err(Refusal::Expected("yes or no")),
             };
             Ok(())
         },
@@ -259,8 +259,9 @@ pub const OPTIONS: &[Setting] = &[
         argument: "MAX_FILTER_BYTES",
         get: |settings| settings.max_filter_bytes.to_string(),
         set: |settings, text| {
-            let takes = "a number of bytes, with kb, mb or gb if you like; 0 for as many as the machine has";
-            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Takes(takes))
+            let expected =
+                "a number of bytes, optionally with kb, mb or gb; 0 for as many as the machine has";
+            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Expected(expected))
         },
     },
     Setting {
@@ -268,9 +269,9 @@ pub const OPTIONS: &[Setting] = &[
         argument: "MAX_ITEMS_PER_COMMAND",
         get: |settings| settings.max_items_per_command.to_string(),
         set: |settings, text| {
-            let takes = Refusal::Takes("0 for no limit, or a number from 1000 on");
+            let expected = Refusal::Expected("0 for no limit, or a number of 1000 or more");
             let items = if text == "0" { Ok(0) } else { integer(text, MIN_ITEMS_LIMIT..=i64::MAX) };
-            items.map(|items| settings.max_items_per_command = items).map_err(|_| takes)
+            items.map(|items| settings.max_items_per_command = items).map_err(|_| expected)
         },
     },
     #[cfg(failpoints)]
@@ -345,7 +346,7 @@ mod tests {
             (
                 "max-items-per-command",
                 "999",
-                "Invalid value for `max-items-per-command`: it takes 0 for no limit, or a number from 1000 on",
+                "Invalid value for `max-items-per-command`: expected 0 for no limit, or a number of 1000 or more",
             ),
         ] {
             assert_eq!(refusal(name, text), expected);

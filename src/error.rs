@@ -73,20 +73,20 @@ impl fmt::Display for Error {
             Error::Cuckoo(why) | Error::Exclusive(why) => f.write_str(why),
             Error::Foreign(field) => write!(f, "impossible value of the field {field}"),
             Error::Unreachable { error_rate } => {
-                write!(f, "no reasonable size holds an error rate of {error_rate} in this layout")
+                write!(f, "no filter of reasonable size has an error rate of {error_rate} in this layout")
             }
             Error::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
             Error::Full => f.write_str("the filter is full"),
-            Error::Static => f.write_str("a static filter takes no adds"),
+            Error::Static => f.write_str("a static filter accepts no adds"),
             Error::Unbuilt => {
                 f.write_str("no hash function separates the items; build again with another seed")
             }
             Error::TooManyLayers => f.write_str("the filter has grown as often as it may"),
             Error::LastGeneration => {
-                f.write_str("the window has come to the last number of a generation, 2^62")
+                f.write_str("the window has reached the last number of a generation, 2^62")
             }
             Error::Mismatch => f.write_str("the filters differ in shape, hash or seed"),
-            Error::NoRandomness => f.write_str("the operating system gave no randomness for a seed"),
+            Error::NoRandomness => f.write_str("the operating system provided no randomness for a seed"),
             Error::NotCounting => f.write_str("the filter has no counters"),
             Error::NotWindow => f.write_str("the filter has no generations"),
         }

@@ -93,7 +93,7 @@ impl LayoutChoice {
 
 /// Why a static layout can't be combined with a family, counters or shards.
 pub(crate) const STATIC_ALONE: &str = "LAYOUT FUSE and RIBBON are built from all items at once, so COUNTING, WINDOW, SHARDS, \
-                                       EXPANSION, NONSCALING, TIGHTENING and ONFULL do not go with them";
+                                       EXPANSION, NONSCALING, TIGHTENING and ONFULL cannot be combined with them";
 
 /// The unit that one probe points to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -416,7 +416,7 @@ impl Spec {
             self.family,
             Family::Fixed(Overflow::Saturate) | Family::Window { overflow: Overflow::Saturate, .. }
         ) {
-            "LAYOUT FINGERPRINT has no cells beyond its capacity, so ONFULL SATURATE does not go with it; use \
+            "LAYOUT FINGERPRINT has no cells beyond its capacity, so ONFULL SATURATE cannot be combined with it; use \
              LAYOUT BLOCKED or CLASSIC"
         } else {
             return Ok(());

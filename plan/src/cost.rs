@@ -51,7 +51,7 @@ pub(crate) fn cost(wanted: &Wanted) -> Result<Cost, Refused> {
 pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     let shape = spec.next_shape(&[])?;
     let (kind, layers, when_full) = match spec.family {
-        _ if spec.layout.is_static() => ("static".into(), 1, "takes no adds"),
+        _ if spec.layout.is_static() => ("static".into(), 1, "accepts no adds"),
         Family::Fixed(overflow) => {
             let kind =
                 if spec.cell.counts() { format!("counting {}", spec.cell.bits()) } else { "fixed".into() };

@@ -221,7 +221,7 @@ impl Reserve {
         };
         match spec.wanted()? {
             Wanted::Bloom(spec) => Ok(Spec { layout, ..spec }),
-            Wanted::Cuckoo(_) => Err(Refused::new("cuckoo", "does not go with --static")),
+            Wanted::Cuckoo(_) => Err(Refused::new("cuckoo", "cannot be combined with --static")),
         }
     }
 

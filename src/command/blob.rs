@@ -30,9 +30,9 @@ impl Place {
         let mut words = Arguments { call, next: first };
         let form = words.next().unwrap_or_default();
         let width = if form.eq_ignore_ascii_case(b"FIXED") {
-            let takes = "the number of bytes of each item, 1 or more";
+            let expected = "the number of bytes of each item, 1 or more";
             let positive = |word| NonZeroUsize::new(usize::try_from(unsigned(word)?).ok()?);
-            Some(words.value("FIXED", takes, positive)?)
+            Some(words.value("FIXED", expected, positive)?)
         } else if form.eq_ignore_ascii_case(b"PREFIXED") {
             None
         } else {

@@ -76,7 +76,7 @@ pub enum CommandError {
         /// The option.
         option: &'static str,
         /// What it accepts.
-        takes: &'static str,
+        expected: &'static str,
     },
     /// A word that wasn't expected. The text says what was expected, and where.
     Expected(&'static str),
@@ -143,7 +143,7 @@ pub enum CommandError {
     },
     /// A command needs memory to work in the background, and there isn't enough.
     Apart(Box<CommandError>),
-    /// A key of the command was deleted, replaced or renamed while the command was at work.
+    /// A key of the command was deleted, replaced or renamed while the command was running.
     Changed,
     /// The slot of the keys moved to another node while the command was waiting or at work.
     SlotMoved,
@@ -249,20 +249,20 @@ impl fmt::Display for CommandError {
                 f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
             }
             CommandError::NotNative => f.write_str(
-                "ERR the filter came from another system, whose filters take adds, tests and merges only",
+                "ERR the filter came from another system. Such filters accept only adds, tests and merges",
             ),
             CommandError::NotForeign => {
-                f.write_str("ERR the filter has no other system's format. Use BF.SCANDUMP or DUMP.")
+                f.write_str("ERR the filter is Bloomery's own, and has no other system's format. Use BF.SCANDUMP or DUMP.")
             }
             CommandError::ExportedInPieces => f.write_str(
-                "ERR the filter is RedisBloom's, which reads it by BF.LOADCHUNK and RESTORE. Use BF.SCANDUMP or DUMP.",
+                "ERR the filter is RedisBloom's, which loads filters with BF.LOADCHUNK and RESTORE. Use BF.SCANDUMP or DUMP.",
             ),
             CommandError::LongExport { bytes } => write!(
                 f,
-                "ERR the filter has {bytes} bytes, and a reply at most 1048576. Read it in pieces, by OFFSET and COUNT."
+                "ERR the filter has {bytes} bytes, and a reply has at most 1048576. Read it in pieces, with OFFSET and COUNT."
             ),
             CommandError::TooLargeForScheme => f.write_str(
-                "ERR the other system makes no filter of that size. Choose another capacity or error rate.",
+                "ERR the other system has no filters of that size. Choose another capacity or error rate.",
             ),
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),
@@ -292,18 +292,18 @@ impl fmt::Display for CommandError {
                 f.write_str("Second argument must be numeric")
             }
             CommandError::UnknownOption(option) => write!(f, "ERR unknown option '{option}'"),
-            CommandError::BadOption { option, takes } => write!(f, "ERR {option} takes {takes}"),
+            CommandError::BadOption { option, expected } => write!(f, "ERR {option} expects {expected}"),
             CommandError::TooManyItems { items, most } => {
                 write!(f, "ERR the command has {items} items, and max-items-per-command is {most}")
             }
             CommandError::ManyWaiting { most } => write!(
                 f,
-                "ERR {most} commands wait for worker threads, which is the most. Send the command again when some of \
+                "ERR {most} commands are waiting for worker threads, which is the maximum. Send the command again when some of \
                  them have been answered"
             ),
             CommandError::MuchWaiting { bytes, most } => write!(
                 f,
-                "ERR commands with {} of items wait for worker threads, and offload-max-bytes is {}. Send the command \
+                "ERR commands with {} of items are waiting for worker threads, and offload-max-bytes is {}. Send the command \
                  again when some of them have been answered, or raise the limit",
                 Size(*bytes),
                 Size(*most)
@@ -317,18 +317,18 @@ impl fmt::Display for CommandError {
                     "ERR the filter named by LIKE has error rate {error_rate} and capacity {capacity}; use those"
                 )
             }
-            CommandError::BadItem(takes) => write!(f, "ERR the items of this filter are {takes}"),
+            CommandError::BadItem(expected) => write!(f, "ERR the items of this filter are {expected}"),
             CommandError::BadBlob { item, needed, left } => {
-                write!(f, "ERR the items end early: item {item} takes {needed} bytes, and {left} are left")
+                write!(f, "ERR the items end early: item {item} needs {needed} bytes, and {left} are left")
             }
             CommandError::Stopped { done, of: Some(of), why } => {
-                write!(f, "{why}; {done} of {of} items went in")
+                write!(f, "{why}; {done} of {of} items were added")
             }
-            CommandError::Stopped { done, of: None, why } => write!(f, "{why}; {done} items went in"),
+            CommandError::Stopped { done, of: None, why } => write!(f, "{why}; {done} items were added"),
             CommandError::Full => f.write_str("ERR non scaling filter is full"),
             CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", WithoutPrefix(why)),
             CommandError::Memory { bytes, bound } => {
-                write!(f, "ERR Insufficient memory to create filter: it takes {}", Size(*bytes))?;
+                write!(f, "ERR Insufficient memory to create filter: it needs {}", Size(*bytes))?;
                 match bound {
                     Some((limit, name)) => write!(f, ", and {name} is {}", Size(*limit)),
                     None => Ok(()),
@@ -336,42 +336,42 @@ impl fmt::Display for CommandError {
             }
             CommandError::Apart(why) => write!(
                 f,
-                "{why}. The command works in the background, to serve others meanwhile, and evicts no keys for that; in MULTI it \
-                 works at once"
+                "{why}. The command works in the background while the server serves others, and evicts no keys for that; \
+                 in MULTI it runs at once"
             ),
             CommandError::Changed => f.write_str(
-                "ERR a key of the command was deleted, replaced or renamed while the command was at work, and nothing \
+                "ERR a key of the command was deleted, replaced or renamed while the command was running, and nothing \
                  was done. Send the command again",
             ),
             // Cluster clients send the command again after TRYAGAIN, and are then told where the slot is.
             CommandError::SlotMoved => f.write_str("TRYAGAIN the slot of the keys has moved while the command waited"),
             CommandError::NotCounting => f.write_str(
-                "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one",
+                "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING creates one",
             ),
             CommandError::NotWindow => f.write_str(
-                "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one",
+                "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations creates one",
             ),
             CommandError::Rebuilding => f.write_str(
-                "ERR the filter is being rebuilt; BF.REBUILD key COMMIT or BF.REBUILD key ABORT ends that first",
+                "ERR the filter is being rebuilt. End the rebuild first, with BF.REBUILD key COMMIT or BF.REBUILD key ABORT",
             ),
             CommandError::NotRebuilding(ended) => {
-                f.write_str("ERR no rebuild is running; BF.REBUILD key BEGIN begins one")?;
+                f.write_str("ERR no rebuild is running; BF.REBUILD key BEGIN starts one")?;
                 match ended {
-                    Some(why) => write!(f, ". The last one ended because its shadow took no more: {why}"),
+                    Some(why) => write!(f, ". The last one ended because items could not be added to its shadow: {why}"),
                     None => Ok(()),
                 }
             }
             CommandError::ShadowLost(why) => write!(
                 f,
-                "ERR the shadow of the filter took no more: {why}. The rebuild has ended here, but not where the \
-                 command came from; synchronize this server again"
+                "ERR items could not be added to the filter's shadow: {why}. The rebuild has ended here, but not on the \
+                 server that sent the command; synchronize this server again"
             ),
             // The server's own words.
             CommandError::OutOfMemory => {
                 f.write_str("OOM command not allowed when used memory > 'maxmemory'.")
             }
             CommandError::NotForClients(word) => {
-                write!(f, "ERR {word} is for replication only; BF.ROTATE key rotates")
+                write!(f, "ERR {word} is for replication only; to rotate, use BF.ROTATE key")
             }
             CommandError::BadData(None) => f.write_str("ERR received bad data"),
             CommandError::BadData(Some(why)) => write!(f, "ERR received bad data: {why}"),
@@ -385,8 +385,8 @@ impl fmt::Display for CommandError {
             }
             CommandError::Incompatible { source, what } => write!(
                 f,
-                "ERR the filter in {source} has another {what}; BF.RESERVE key error_rate capacity LIKE other \
-                 makes filters that go together"
+                "ERR the filter in {source} has another {what}; BF.RESERVE key error_rate capacity LIKE other creates \
+                 filters that can be combined"
             ),
             CommandError::ClockBehind { source } => write!(
                 f,
@@ -395,8 +395,8 @@ impl fmt::Display for CommandError {
             ),
             CommandError::SeveralLayers { source } => write!(
                 f,
-                "ERR the filter in {source} is a window or has grown, and its items may lie in other layers than \
-                 the same items of another filter: an intersection would lose them"
+                "ERR the filter in {source} is a window or has grown, so its layers do not correspond to those of another \
+                 filter, and an intersection would lose items"
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
@@ -405,7 +405,7 @@ impl fmt::Display for CommandError {
             ),
             CommandError::UnionFull { capacity } => write!(
                 f,
-                "ERR the union has no room in a filter for {capacity} items. Nothing was changed. Make larger filters, or use \
+                "ERR the union does not fit into a filter for {capacity} items. Nothing was changed. Create larger filters, or use \
                  LAYOUT BLOCKED or CLASSIC"
             ),
             CommandError::TooManyPairs => f.write_str(
@@ -416,12 +416,12 @@ impl fmt::Display for CommandError {
                 f.write_str("ERR a counting filter would be counted twice; name each key once")
             }
             CommandError::Core(Error::Static) => f.write_str(
-                "ERR a static filter takes no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and \
+                "ERR a static filter accepts no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and \
                  COMMIT",
             ),
             CommandError::Core(why) => write!(f, "ERR {why}"),
             CommandError::NoRandomness => {
-                f.write_str("ERR the system gave no randomness for a seed; pass SEED")
+                f.write_str("ERR the system provided no randomness for a seed; use SEED")
             }
             CommandError::Server(text) => f.write_str(text),
             CommandError::Internal => f.write_str("ERR internal error; the server's log says more"),
@@ -482,11 +482,11 @@ mod tests {
         let memory = CommandError::Memory { bytes: 120 << 40, bound: Some((23 << 30, "max-filter-bytes")) };
         assert_eq!(
             memory.to_string(),
-            "ERR Insufficient memory to create filter: it takes 120.0 TiB, and max-filter-bytes is 23.0 GiB"
+            "ERR Insufficient memory to create filter: it needs 120.0 TiB, and max-filter-bytes is 23.0 GiB"
         );
         assert_eq!(
             CommandError::CannotGrow(Box::new(CommandError::Memory { bytes: 512, bound: None })).to_string(),
-            "ERR problem inserting into filter: Insufficient memory to create filter: it takes 512 bytes"
+            "ERR problem inserting into filter: Insufficient memory to create filter: it needs 512 bytes"
         );
     }
 }

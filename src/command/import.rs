@@ -211,10 +211,10 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError>
         match upper(word).as_slice() {
             b"CODEC" => encoding = CODEC.value(&mut words)?,
             b"DATA" => {
-                let takes = "the size, the number of hash iterations and a bitmap";
-                let size = words.value("DATA", takes, unsigned)?;
-                let iterations = words.value("DATA", takes, unsigned)?;
-                words.value("DATA", takes, Some)?;
+                let expected = "the size, the number of hash iterations and a bitmap";
+                let size = words.value("DATA", expected, unsigned)?;
+                let iterations = words.value("DATA", expected, unsigned)?;
+                words.value("DATA", expected, Some)?;
                 given = Some((size, iterations, Source::Argument(words.last())));
             }
             _ => return Err(CommandError::UnknownOption(printable(word))),

@@ -80,22 +80,24 @@ fn replicated<'a, C: Call<'a>>(call: &C) -> Result<Replicated, CommandError> {
         return Err(CommandError::NotForClients(if is(b"AT") { "AT" } else { "SCHEDULE" }));
     }
     if is(b"SCHEDULE") {
-        let takes = CommandError::BadOption {
+        let expected = CommandError::BadOption {
             option: "SCHEDULE",
-            takes: "a Unix time in milliseconds, and the number of a generation",
+            expected: "a Unix time in milliseconds, and the number of a generation",
         };
         let number = |index: usize, most| unsigned(call.arg(index)).filter(|number| *number <= most);
         let times =
             (call.argc() == 5).then(|| (number(3, limits::MAX_TIME_MS), number(4, limits::MAX_GENERATION)));
-        let Some((Some(since_ms), Some(rotations))) = times else { return Err(takes) };
+        let Some((Some(since_ms), Some(rotations))) = times else { return Err(expected) };
         return Ok(Replicated::Schedule { since_ms, rotations });
     }
-    let takes =
-        CommandError::BadOption { option: "AT", takes: "the number of a generation, and MANUAL or nothing" };
+    let expected = CommandError::BadOption {
+        option: "AT",
+        expected: "the number of a generation, and MANUAL or nothing",
+    };
     if call.argc() == 3 || (call.argc() == 5 && !call.arg(4).eq_ignore_ascii_case(b"MANUAL")) {
-        return Err(takes);
+        return Err(expected);
     }
-    let number = unsigned(call.arg(3)).filter(|number| *number <= limits::MAX_GENERATION).ok_or(takes)?;
+    let number = unsigned(call.arg(3)).filter(|number| *number <= limits::MAX_GENERATION).ok_or(expected)?;
     Ok(Replicated::At { number, by_hand: call.argc() == 5 })
 }
 
@@ -120,4 +122,4 @@ pub(super) fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(age.map_or(Reply::Integer(-1), Reply::from))
 }
 
-const NO_PERIOD: &str = "a window that is rotated by hand alone has no milliseconds; leave MS out";
+const NO_PERIOD: &str = "a window that is only rotated manually has no ages in milliseconds; leave MS out";

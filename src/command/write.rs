@@ -489,7 +489,7 @@ pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &Command
     call.replicate(Effect::Arguments(Command::Rebuild, vec![b"ABORT".to_vec()]));
     call.changed(c"bf.rebuild.abort");
     let name = printable(call.arg(1));
-    call.log(&format!("the rebuild of the filter in '{name}' has ended: its shadow took no more: {why}"));
+    call.log(&format!("the rebuild of the filter in '{name}' has ended, because items could not be added to its shadow: {why}"));
     if call.obeys() {
         call.differs(CommandError::ShadowLost(why));
     }

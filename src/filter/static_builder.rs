@@ -56,7 +56,9 @@ impl StaticBuilder {
     pub fn with_spec(spec: Spec) -> Result<StaticBuilder, Error> {
         spec.validate()?;
         if !spec.layout.is_static() {
-            return Err(Error::Exclusive("filters of this layout take adds; only static ones are built"));
+            return Err(Error::Exclusive(
+                "filters of this layout accept adds; StaticBuilder is for static ones",
+            ));
         }
         // Errors are reported before any items are added.
         spec.next_shape(&[])?;

@@ -98,7 +98,7 @@ fn bloom_filters() -> u64 {
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the context is the caller's, and the callback lives as long as the module, which is never unloaded.
     if unsafe { server!(RedisModule_RegisterInfoFunc(ctx, Some(report))) } != status::OK {
-        log::warning("the server takes no section of INFO");
+        log::warning("the server accepts no section of INFO");
     }
 }
 

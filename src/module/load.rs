@@ -87,7 +87,7 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
                     "ABORT" => OnClash::Abort,
                     "SKIP" => OnClash::Skip,
                     "PREFIX" => OnClash::Prefix(prefix(&value()?)?),
-                    _ => return Err("ONCLASH takes ABORT, SKIP, or PREFIX and a name".to_owned()),
+                    _ => return Err("ONCLASH expects ABORT, SKIP, or PREFIX and a name".to_owned()),
                 }
             }
             _ => {
@@ -103,7 +103,7 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
 fn prefix(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
-        return Err("PREFIX takes 1 to 32 letters, digits, - or _".to_owned());
+        return Err("PREFIX expects 1 to 32 letters, digits, - or _".to_owned());
     }
     Ok(text.to_ascii_lowercase())
 }

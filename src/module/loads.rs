@@ -74,7 +74,7 @@ pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'sta
     let key = (ctx.database(), key.bytes().to_vec());
     let ended = with(|loads| loads.send(key, filter, event));
     if !ended.is_empty() {
-        free(end(ctx, ended, "a filter is made in the key"));
+        free(end(ctx, ended, "a filter is created in the key"));
     }
 }
 
@@ -263,7 +263,7 @@ fn watch_keys(ctx: Context<'_>) {
         != status::OK
     {
         log::warning(
-            "the server does not say what becomes of keys; loads may outlive the need of their memory",
+            "the server does not say what becomes of keys; loads may occupy memory for longer than necessary",
         );
     }
 }

@@ -68,7 +68,7 @@ impl fmt::Display for DecodeError {
                 f.write_str("the chunk has more than 1 MiB of cells; load the pieces as SCANDUMP cuts them")
             }
             DecodeError::Scattered => f.write_str(
-                "the chunks are so short and scattered that they take more memory than the filter; load it from the beginning, in order",
+                "the chunks are so short and scattered that they need more memory than the filter; load it from the beginning, in order",
             ),
             DecodeError::Order { expected, found } => {
                 write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")
@@ -77,7 +77,7 @@ impl fmt::Display for DecodeError {
                 "a DUMP payload of another type than bloomery1. Other systems' filters come in files: bloomery pull",
             ),
             DecodeError::OtherKind => {
-                f.write_str("BF.LOADCHUNK takes Bloom filters and CF.LOADCHUNK takes cuckoo filters")
+                f.write_str("BF.LOADCHUNK is for Bloom filters, and CF.LOADCHUNK for cuckoo filters")
             }
             DecodeError::Complete => f.write_str("the filter is complete already"),
             DecodeError::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),

@@ -57,8 +57,11 @@ fn a_ttl_is_a_window_that_begins_now() {
         assert!(server.take_replicated()[0].contains(window), "{ttl}");
     }
     for (wrong, error) in [
-        ("RESERVE n 0.01 10 TTL 0", "ERR TTL takes milliseconds, at least 1, in which an item is kept"),
-        ("RESERVE n 0.01 10 TTL 5 STEPS 0", "ERR STEPS takes 1 to 999 steps of a TTL"),
+        (
+            "RESERVE n 0.01 10 TTL 0",
+            "ERR TTL expects the time for which an item is kept, in milliseconds, at least 1",
+        ),
+        ("RESERVE n 0.01 10 TTL 5 STEPS 0", "ERR STEPS expects 1 to 999 steps of a TTL"),
         ("RESERVE n 0.01 10 STEPS 5", "ERR STEPS belongs to TTL milliseconds"),
         ("INSERT n STEPS 5 ITEMS a", "ERR STEPS belongs to TTL milliseconds"),
     ] {
@@ -66,7 +69,7 @@ fn a_ttl_is_a_window_that_begins_now() {
     }
     for options in ["WINDOW 4", "EVERY 5", "LAYOUT BLOCKED"] {
         let reply = server.text(&format!("BF.RESERVE n 0.01 10 TTL 1000 {options}"));
-        assert!(reply.starts_with("ERR TTL is a window of LAYOUT FINGERPRINT"), "{reply}");
+        assert!(reply.starts_with("ERR TTL creates a window of LAYOUT FINGERPRINT"), "{reply}");
     }
     for options in ["COUNTING", "EXPANSION 2", "ONFULL SATURATE", "SHARDS 2"] {
         assert!(server.text(&format!("BF.RESERVE n 0.01 10 TTL 1000 {options}")).starts_with("ERR"));
@@ -101,9 +104,9 @@ fn items_are_forgotten_within_a_step_after_their_ttl() {
     server.line("BF.RESERVE k 0.01 10 WINDOW 3").unwrap();
     assert_eq!(
         server.text("BF.AGE k a MS"),
-        "ERR a window that is rotated by hand alone has no milliseconds; leave MS out"
+        "ERR a window that is only rotated manually has no ages in milliseconds; leave MS out"
     );
-    assert_eq!(server.text("BF.AGE k a s"), "ERR BF.AGE takes an item, and MS or nothing");
+    assert_eq!(server.text("BF.AGE k a s"), "ERR BF.AGE expects an item, and MS or nothing");
     assert!(server.text("BF.AGE k a MS MS").starts_with("ERR wrong number of arguments"));
 }
 

@@ -15,7 +15,8 @@ pub(super) const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-pub(super) const LIKE: &str = "BF.RESERVE key error_rate capacity LIKE other makes filters that go together";
+pub(super) const LIKE: &str =
+    "BF.RESERVE key error_rate capacity LIKE other creates filters that can be combined";
 
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
@@ -126,7 +127,7 @@ fn fingerprints_without_room_for_the_union_stay_as_they_are() {
             pair.follow();
             server.events.take();
             let before = dumps(server);
-            let refusal = "ERR the union has no room in a filter for 200 items. Nothing was changed. Make larger filters, or use \
+            let refusal = "ERR the union does not fit into a filter for 200 items. Nothing was changed. Create larger filters, or use \
                            LAYOUT BLOCKED or CLASSIC";
             for line in ["BF.MERGE a c", "BF.MERGE a b d", "BF.MERGE new a c", "BF.MERGE c a"] {
                 assert_eq!(server.text(line), refusal, "{options} {line}");
@@ -489,8 +490,8 @@ fn a_refused_command_changes_nothing() {
     let unlike = |key: &str, what: &str| format!("ERR the filter in '{key}' has another {what}; {LIKE}");
     let several = |key: &str| {
         format!(
-            "ERR the filter in '{key}' is a window or has grown, and its items may lie in other layers than the same \
-             items of another filter: an intersection would lose them"
+            "ERR the filter in '{key}' is a window or has grown, so its layers do not correspond to those of another \
+             filter, and an intersection would lose items"
         )
     };
     let arity = "ERR wrong number of arguments".to_owned();
@@ -514,7 +515,7 @@ fn a_refused_command_changes_nothing() {
         ("BF.INTERSECT plain plain grown".into(), several("grown")),
         (
             "BF.INTERSECT plain guava guava".into(),
-            "ERR the filter came from another system, whose filters take adds, tests and merges only".into(),
+            "ERR the filter came from another system. Such filters accept only adds, tests and merges".into(),
         ),
         ("BF.INTERSECT missing plain missing".into(), "ERR not found".into()),
         ("BF.EQUAL plain missing".into(), "ERR not found".into()),
@@ -577,7 +578,7 @@ fn memory_is_asked_for_before_anything_changes() {
     server.memory.set(Some(2000));
     for line in ["BF.MERGE chain alike large", "BF.MERGE new large", "BF.INTERSECT chain large large"] {
         assert!(
-            server.text(line).starts_with("ERR Insufficient memory to create filter: it takes"),
+            server.text(line).starts_with("ERR Insufficient memory to create filter: it needs"),
             "{line}"
         );
         assert_eq!((dumps(&server), server.take_replicated()), (before.clone(), Vec::new()), "{line}");

@@ -108,7 +108,7 @@ fn memory_is_asked_for_before_the_work_and_for_all_of_the_result() {
     server.memory.set(Some(10));
     let refused = server.text("BF.MERGE a b");
     assert!(
-        refused.starts_with("ERR Insufficient memory") && refused.ends_with("in MULTI it works at once"),
+        refused.starts_with("ERR Insufficient memory") && refused.ends_with("in MULTI it runs at once"),
         "{refused}"
     );
     // There is memory for a copy of the existing filter, but not for the larger result.

@@ -167,24 +167,24 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.RESERVE n 0.01 100 NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 ONFULL ERROR EXPANSION 2", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 EXPANSION 0 TIGHTENING 0.5", "Nonscaling filters cannot expand"),
-        ("BF.RESERVE n 0.01 100 COUNTING 5", "ERR COUNTING takes 4, 8 or 16 bits a counter"),
+        ("BF.RESERVE n 0.01 100 COUNTING 5", "ERR COUNTING expects 4, 8 or 16 bits per counter"),
         (
             "BF.RESERVE n 0.01 100 WINDOW 1",
-            "ERR WINDOW takes 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
+            "ERR WINDOW expects 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
         ),
         (
             "BF.RESERVE n 0.01 100 WINDOW 258 LAYOUT BLOCKED",
-            "ERR WINDOW takes 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
+            "ERR WINDOW expects 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
         ),
         (
             "BF.RESERVE n 0.01 100 WINDOW 2 EVERY 0",
-            "ERR EVERY takes milliseconds between rotations, at least 1",
+            "ERR EVERY expects the milliseconds between rotations, at least 1",
         ),
         ("BF.RESERVE n 0.01 100 EVERY 5", "ERR EVERY belongs to WINDOW generations"),
-        ("BF.RESERVE n 0.01 100 SHARDS 3", "ERR SHARDS takes a power of two from 1 to 1024"),
+        ("BF.RESERVE n 0.01 100 SHARDS 3", "ERR SHARDS expects a power of two from 1 to 1024"),
         (
             "BF.RESERVE n 0.01 100 LAYOUT ROUND",
-            "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON",
+            "ERR LAYOUT expects AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON",
         ),
         (
             "BF.RESERVE n 0.01 100 LAYOUT FINGERPRINT SHARDS 2",
@@ -192,7 +192,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ),
         (
             "BF.RESERVE n 0.01 100 SEED 12345678901234567",
-            "ERR SEED takes 1 to 16 hexadecimal digits for XXH3",
+            "ERR SEED expects 1 to 16 hexadecimal digits for XXH3",
         ),
         ("BF.RESERVE n 0.01 100 BLOCKS", "ERR unknown option 'BLOCKS'"),
         ("BF.RESERVE n 0.01 100 LIKE m", "ERR LIKE names a key that holds no filter"),
@@ -204,9 +204,15 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.INSERT n CAPACITY 0 ITEMS a", "Bad capacity"),
         ("BF.INSERT n WHAT ITEMS a", "Unknown argument received"),
         ("BF.ADD str a", "WRONGTYPE Operation against a key holding the wrong kind of value"),
-        ("BF.DEL k a", "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one"),
-        ("BF.MDEL k a b", "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one"),
-        ("BF.ROTATE k", "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one"),
+        ("BF.DEL k a", "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING creates one"),
+        (
+            "BF.MDEL k a b",
+            "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING creates one",
+        ),
+        (
+            "BF.ROTATE k",
+            "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations creates one",
+        ),
         ("BF.ROTATE n", "ERR not found"),
         ("BF.CLEAR n", "ERR not found"),
         ("BF.INFO k NOPE", "Invalid information value"),
@@ -256,7 +262,7 @@ fn growth_beyond_memory_is_refused_item_by_item_and_keeps_the_filter() {
     assert_eq!(server.take_replicated(), [""; 0]);
     let text = server.text("BF.ADD s x");
     assert!(
-        text.starts_with("ERR problem inserting into filter: Insufficient memory to create filter: it takes")
+        text.starts_with("ERR problem inserting into filter: Insufficient memory to create filter: it needs")
     );
     server.memory.set(None);
     assert_eq!(server.line("BF.ADD s x"), Ok(Reply::Bool(true)));
@@ -292,7 +298,10 @@ fn the_clock_rotates_a_window_before_a_write_and_reads_see_it_at_once() {
         Ok(Reply::Integer(2)),
         "the schedule has moved along with the hand"
     );
-    assert_eq!(server.text("BF.ROTATE w AT 9"), "ERR AT is for replication only; BF.ROTATE key rotates");
+    assert_eq!(
+        server.text("BF.ROTATE w AT 9"),
+        "ERR AT is for replication only; to rotate, use BF.ROTATE key"
+    );
 }
 
 #[test]

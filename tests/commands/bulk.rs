@@ -264,7 +264,7 @@ fn filters_of_other_systems() {
                     // The last answer is that of the refused item.
                     Some(why) => assert_eq!(
                         text(&reply),
-                        format!("{why}; {} of {} items went in", answers.answers.len() - 1, added.len()),
+                        format!("{why}; {} of {} items were added", answers.answers.len() - 1, added.len()),
                         "{case}"
                     ),
                 }
@@ -296,7 +296,7 @@ fn an_item_that_the_original_cannot_have() {
     server.put("k", make());
     let items = [b"ada".to_vec(), b"\xff".to_vec(), b"grace".to_vec()];
     let reply = run(&server, &["BF.BULKADD", "k", "PREFIXED"], &[prefixed(&items)]);
-    assert_eq!(text(&reply), "ERR the items of this filter are text in UTF-8; 1 of 3 items went in");
+    assert_eq!(text(&reply), "ERR the items of this filter are text in UTF-8; 1 of 3 items were added");
     let sent = server.replicated.take();
     assert_eq!(sent, [[&b"BF.BULKADD"[..], b"k", b"PREFIXED", &prefixed(&items[..1])].map(<[u8]>::to_vec)]);
     assert_eq!(text(&run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[prefixed(&items)])), "Bulk([128])");
@@ -352,7 +352,7 @@ fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
     assert_eq!(server.take_replicated(), ["BF.BULKADD k FIXED 3 adabob"]);
     assert_eq!(
         server.text("BF.BULKADD k NOCREATE FIXED 3 evedan"),
-        "ERR non scaling filter is full; 1 of 2 items went in"
+        "ERR non scaling filter is full; 1 of 2 items were added"
     );
     assert_eq!(server.take_replicated(), ["BF.BULKADD k FIXED 3 eve"]);
     assert_eq!(
@@ -400,7 +400,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
     let before = server.dump("k");
     let arity = "ERR wrong number of arguments";
     let form = "ERR syntax error: expected FIXED width or PREFIXED after the key";
-    let width = "ERR FIXED takes the number of bytes of each item, 1 or more";
+    let width = "ERR FIXED expects the number of bytes of each item, 1 or more";
     let count = "ERR syntax error: expected COUNT or nothing after the items";
     for (arguments, both) in [
         ("k", arity),
@@ -416,13 +416,13 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("k FIXED x abc", width),
         ("k FIXED 01 abc", width),
         ("k FIXED 99999999999999999999 abc", width),
-        ("k FIXED 3 adabo", "ERR the items end early: item 1 takes 3 bytes, and 2 are left"),
+        ("k FIXED 3 adabo", "ERR the items end early: item 1 needs 3 bytes, and 2 are left"),
         (
             "k FIXED 9223372036854775807 a",
-            "ERR the items end early: item 0 takes 9223372036854775807 bytes, and 1 are left",
+            "ERR the items end early: item 0 needs 9223372036854775807 bytes, and 1 are left",
         ),
-        ("k PREFIXED abc", "ERR the items end early: item 0 takes 4 bytes, and 3 are left"),
-        ("missing FIXED 3 ad", "ERR the items end early: item 0 takes 3 bytes, and 2 are left"),
+        ("k PREFIXED abc", "ERR the items end early: item 0 needs 4 bytes, and 3 are left"),
+        ("missing FIXED 3 ad", "ERR the items end early: item 0 needs 3 bytes, and 2 are left"),
         ("text FIXED 3 ada", WRONG_TYPE),
         ("cuckoo FIXED 3 ada", WRONG_TYPE),
         ("cuckoo PREFIXED ", WRONG_TYPE),
@@ -437,10 +437,10 @@ fn a_refused_command_changes_and_replicates_nothing() {
     let words: Vec<_> = ["ada", "grace"].map(|item| item.as_bytes().to_vec()).to_vec();
     let whole = prefixed(&words);
     for (len, error) in [
-        (3, "item 0 takes 4 bytes, and 3 are left"),
-        (6, "item 0 takes 7 bytes, and 6 are left"),
-        (8, "item 1 takes 4 bytes, and 1 are left"),
-        (15, "item 1 takes 9 bytes, and 8 are left"),
+        (3, "item 0 needs 4 bytes, and 3 are left"),
+        (6, "item 0 needs 7 bytes, and 6 are left"),
+        (8, "item 1 needs 4 bytes, and 1 are left"),
+        (15, "item 1 needs 9 bytes, and 8 are left"),
     ] {
         for command in ["BF.BULKADD", "BF.BULKTEST"] {
             let reply = run(&server, &[command, "k", "PREFIXED"], &[whole[..len].to_vec()]);
@@ -449,7 +449,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
     }
     // The highest possible length, almost 4 GiB.
     let reply = run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[[&[0xff; 4][..], b"ada"].concat()]);
-    assert_eq!(text(&reply), "ERR the items end early: item 0 takes 4294967299 bytes, and 7 are left");
+    assert_eq!(text(&reply), "ERR the items end early: item 0 needs 4294967299 bytes, and 7 are left");
 
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c""; 0]);
@@ -475,7 +475,10 @@ fn a_full_filter_says_how_many_went_in() {
             // A full filter still accepts false positives, so the first refusal may come a little later.
             let Err(CommandError::Stopped { done, of: Some(8000), .. }) = reply else { panic!("{reply:?}") };
             assert!((6000..6010).contains(&done), "{done}");
-            assert_eq!(text(&reply), format!("ERR non scaling filter is full; {done} of 8000 items went in"));
+            assert_eq!(
+                text(&reply),
+                format!("ERR non scaling filter is full; {done} of 8000 items were added")
+            );
 
             // Exactly these items are replicated, and exactly these are in the filter.
             let sent = server.replicated.take();
@@ -512,7 +515,7 @@ fn growth_beyond_memory_ends_the_command() {
     let reply = run(&server, &["BF.BULKADD", "k"], &Form::Fixed.arguments(&items));
     let Err(CommandError::Stopped { done, of: Some(500), .. }) = &reply else { panic!("{reply:?}") };
     assert!(*done >= 10);
-    let expected = format!("; {done} of 500 items went in");
+    let expected = format!("; {done} of 500 items were added");
     assert!(text(&reply).starts_with("ERR problem inserting into filter: Insufficient memory"), "{reply:?}");
     assert!(text(&reply).ends_with(&expected), "{reply:?}");
     let (_, ones) = bits(run(&server, &["BF.MEXISTS", "k"], &items[..*done]));

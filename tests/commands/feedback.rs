@@ -182,15 +182,15 @@ fn feedback_is_refused_with_what_would_be_right() {
     let server = FakeServer::default();
     lines(&server, &["BF.ADD k a", "BF.EXISTS k a"]);
     for (line, why) in [
-        ("BF.FEEDBACK k x 1", "ERR checked takes the number of answers \"yes\" that were checked"),
-        ("BF.FEEDBACK k -1 0", "ERR checked takes the number of answers \"yes\" that were checked"),
+        ("BF.FEEDBACK k x 1", "ERR checked expects the number of answers \"yes\" that were checked"),
+        ("BF.FEEDBACK k -1 0", "ERR checked expects the number of answers \"yes\" that were checked"),
         (
             "BF.FEEDBACK k 10 11",
-            "ERR false takes the number of those that were false, at most the number checked",
+            "ERR false expects the number of those that were false, at most the number checked",
         ),
         (
             "BF.FEEDBACK k 10 x",
-            "ERR false takes the number of those that were false, at most the number checked",
+            "ERR false expects the number of those that were false, at most the number checked",
         ),
         ("BF.FEEDBACK nothing 1 1", "ERR not found"),
     ] {

@@ -14,7 +14,7 @@ const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_NATIVE: &str =
-    "ERR the filter came from another system, whose filters take adds, tests and merges only";
+    "ERR the filter came from another system. Such filters accept only adds, tests and merges";
 
 /// valkey-bloom's payload of a filter for 10 items that contains `hello`.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
@@ -135,7 +135,7 @@ fn an_export_is_what_was_imported() {
     assert_eq!(refused("BF.EXPORT k"), "ERR not found");
     assert_eq!(refused("BF.EXPORT other"), WRONG_TYPE);
     server.line("BF.RESERVE k 0.01 100").unwrap();
-    assert!(refused("BF.EXPORT k").starts_with("ERR the filter has no other system's format"));
+    assert!(refused("BF.EXPORT k").starts_with("ERR the filter is Bloomery's own"));
     server.put("chain", golden::foreign("foreign-redisbloom"));
     assert!(refused("BF.EXPORT chain").starts_with("ERR the filter is RedisBloom's"));
     // A filter that is too long for one reply is exported only with OFFSET, so that a part isn't mistaken for the
@@ -146,7 +146,7 @@ fn an_export_is_what_was_imported() {
     assert_eq!(rest.len(), 1 << 20);
     for line in ["COUNT 0", "COUNT 1048577", "COUNT", "OFFSET -1", "OFFSET", "ALL"] {
         let why = refused(&format!("BF.EXPORT long {line}"));
-        assert!(why.contains("takes a number of bytes") || why == "ERR unknown option 'ALL'", "{why}");
+        assert!(why.contains("expects a number of bytes") || why == "ERR unknown option 'ALL'", "{why}");
     }
     // During a rebuild, the live filter is exported.
     server.put("{live}", golden::foreign("foreign-sbbf"));
@@ -189,7 +189,7 @@ fn other_systems_filters_are_reserved() {
         server.events.take();
         server.keys.borrow_mut().remove(&b"k"[..]);
     }
-    let list = "ERR SCHEME takes SBBF, BLOOMV3, GUAVA, REDISSON or GOZERO";
+    let list = "ERR SCHEME expects SBBF, BLOOMV3, GUAVA, REDISSON or GOZERO";
     let exclusive = "ERR SCHEME follows the capacity, and none of our options goes with it: the filter is another system's";
     for (line, error) in [
         ("BF.RESERVE k 0.1 10 SCHEME", list),
@@ -197,13 +197,13 @@ fn other_systems_filters_are_reserved() {
         ("BF.RESERVE k 0.1 10 COUNTING SCHEME GUAVA", exclusive),
         ("BF.RESERVE k 0.1 10 SCHEME GUAVA COUNTING", "ERR unknown option 'COUNTING'"),
         ("BF.RESERVE k 0.1 10 SCHEME GUAVA TYPE LONG", "ERR unknown option 'TYPE'"),
-        ("BF.RESERVE k 0.1 10 SCHEME GUAVA FUNNEL JSON", "ERR FUNNEL takes BYTES, UTF16, LONG or INT"),
-        ("BF.RESERVE k 0.1 10 SCHEME SBBF SEED 1", "ERR SEED takes 0 with SCHEME"),
+        ("BF.RESERVE k 0.1 10 SCHEME GUAVA FUNNEL JSON", "ERR FUNNEL expects BYTES, UTF16, LONG or INT"),
+        ("BF.RESERVE k 0.1 10 SCHEME SBBF SEED 1", "ERR SEED expects 0 with SCHEME"),
         ("BF.RESERVE k 2 10 SCHEME GUAVA", "ERR error rate must be in the range (0.000000, 1.000000)"),
         ("BF.RESERVE k 0.1 x SCHEME GUAVA", "ERR bad capacity"),
         (
             "BF.RESERVE k 0.01 1000000000000 SCHEME REDISSON",
-            "ERR the other system makes no filter of that size. Choose another capacity or error rate.",
+            "ERR the other system has no filters of that size. Choose another capacity or error rate.",
         ),
         ("BF.RESERVE other 0.1 10 SCHEME GUAVA", WRONG_TYPE),
     ] {
@@ -235,9 +235,9 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     let keys = server.keys.borrow().len();
     let bad = |why: &str| format!("ERR received bad data: {why}");
     let arity = "ERR wrong number of arguments".to_owned();
-    let bits = "ERR BITS takes the number of bits that the filter was made with".to_owned();
-    let maps = "ERR MAPS takes the number of hashes, from 1 to 256".to_owned();
-    let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key".to_owned();
+    let bits = "ERR BITS expects the number of bits that the filter was made with".to_owned();
+    let maps = "ERR MAPS expects the number of hashes, from 1 to 256".to_owned();
+    let format = "ERR BF.IMPORT expects GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key".to_owned();
     server.memory.set(Some(1 << 20));
     for (line, error) in [
         ("BF.IMPORT n GOZERO", arity.clone()),
@@ -245,7 +245,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         ("BF.IMPORT n FUNNEL x", format),
         (
             "BF.IMPORT n GOZERO bitmap",
-            "ERR GOZERO takes a key and BITS, the number of bits that the filter was made with".into(),
+            "ERR GOZERO expects a key and BITS, the number of bits that the filter was made with".into(),
         ),
         ("BF.IMPORT n GOZERO bitmap BITS", bits.clone()),
         ("BF.IMPORT n GOZERO bitmap BITS 0", bits.clone()),
@@ -262,8 +262,11 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         ("BF.IMPORT n GOZERO taken BITS 1024", WRONG_TYPE.into()),
         ("BF.IMPORT n GOZERO other BITS 1024", WRONG_TYPE.into()),
         ("BF.IMPORT n REDISSON text", arity.clone()),
-        ("BF.IMPORT n REDISSON text {text}:config CODEC", "ERR CODEC takes STRING, JSON or KRYO5".into()),
-        ("BF.IMPORT n REDISSON text {text}:config CODEC FST", "ERR CODEC takes STRING, JSON or KRYO5".into()),
+        ("BF.IMPORT n REDISSON text {text}:config CODEC", "ERR CODEC expects STRING, JSON or KRYO5".into()),
+        (
+            "BF.IMPORT n REDISSON text {text}:config CODEC FST",
+            "ERR CODEC expects STRING, JSON or KRYO5".into(),
+        ),
         ("BF.IMPORT n REDISSON text {text}:config BITS 3", "ERR unknown option 'BITS'".into()),
         ("BF.IMPORT n REDISSON text missing", bad("impossible value of the field size")),
         ("BF.IMPORT n REDISSON text {no}:config", bad("impossible value of the field hashIterations")),
@@ -275,7 +278,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         ("BF.IMPORT n BLOOMV3 x", bad("wrong length of the bloom filter")),
         ("BF.IMPORT n GUAVA x", bad("wrong length of the bloom filter")),
         ("BF.IMPORT n GUAVA xxxxxxxxxxxxxx", bad("impossible value of the field strategy")),
-        ("BF.IMPORT n GUAVA x FUNNEL FLOAT", "ERR FUNNEL takes BYTES, UTF16, LONG or INT".into()),
+        ("BF.IMPORT n GUAVA x FUNNEL FLOAT", "ERR FUNNEL expects BYTES, UTF16, LONG or INT".into()),
         ("BF.IMPORT n GUAVA x y", "ERR unknown option 'y'".into()),
         (
             "BF.IMPORT n SBBF x",
@@ -283,7 +286,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
                 "impossible value of the field header: neither whole blocks of 32 bytes nor Parquet's BloomFilterHeader",
             ),
         ),
-        ("BF.IMPORT n SBBF x TYPE UTF16", "ERR TYPE takes BYTES, LONG or INT".into()),
+        ("BF.IMPORT n SBBF x TYPE UTF16", "ERR TYPE expects BYTES, LONG or INT".into()),
         ("BF.LOAD n", arity.clone()),
         ("BF.LOAD n x", bad("impossible value of the field version")),
         ("BF.LOAD n \u{1}", bad("wrong length of the payload")),

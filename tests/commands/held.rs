@@ -162,18 +162,18 @@ fn an_import_replicates_as_many_bytes_as_its_source_has() {
 fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
     let server = FakeServer::default();
     for (line, why) in [
-        ("BF.IMPORT k GOZERO none BITS 8 DATA", "ERR DATA takes a bitmap"),
+        ("BF.IMPORT k GOZERO none BITS 8 DATA", "ERR DATA expects a bitmap"),
         (
             "BF.IMPORT k GOZERO none BITS 8 DATA ab",
             "ERR received bad data: wrong length of the bitmap: it has more bits than the filter",
         ),
         (
             "BF.IMPORT k REDISSON none none DATA 8 7",
-            "ERR DATA takes the size, the number of hash iterations and a bitmap",
+            "ERR DATA expects the size, the number of hash iterations and a bitmap",
         ),
         (
             "BF.IMPORT k REDISSON none none DATA 8 x a",
-            "ERR DATA takes the size, the number of hash iterations and a bitmap",
+            "ERR DATA expects the size, the number of hash iterations and a bitmap",
         ),
         (
             "BF.IMPORT k REDISSON none none DATA 8 4294967296 a",

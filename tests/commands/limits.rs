@@ -120,7 +120,7 @@ fn rates_and_capacities_are_taken_up_to_their_bounds() {
     assert_eq!(why("9.9e-13 100"), Some("ERR error rate must be at least 1e-12".into()));
     let most = bloomery::limits::MAX_CAPACITY;
     let memory = why(&format!("0.01 {most}")).unwrap();
-    assert!(memory.starts_with("ERR Insufficient memory to create filter: it takes "), "{memory}");
+    assert!(memory.starts_with("ERR Insufficient memory to create filter: it needs "), "{memory}");
     assert_eq!(why(&format!("0.01 {}", most + 1)), Some(format!("ERR capacity must be at most {most}")));
 }
 
@@ -164,5 +164,5 @@ fn loads_that_wait_have_the_memory_of_one_filter() {
     begin(&server, "a").unwrap();
     server.memory.set(Some(1 << 10));
     let why = begin(&server, "a").unwrap_err();
-    assert!(why.starts_with("ERR Insufficient memory to create filter: it takes "), "{why}");
+    assert!(why.starts_with("ERR Insufficient memory to create filter: it needs "), "{why}");
 }

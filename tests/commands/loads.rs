@@ -194,7 +194,7 @@ fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     pieces[..5].iter().for_each(|piece| drop(load(&server, "BF", piece).unwrap()));
     server.memory.set(Some(5 << 20));
     let why = load(&server, "BF", &pieces[5]).unwrap_err();
-    assert!(why.starts_with("ERR Insufficient memory to create filter: it takes 9"), "{why}");
+    assert!(why.starts_with("ERR Insufficient memory to create filter: it needs 9"), "{why}");
     server.memory.set(None);
     // Nothing has changed, and the load continues.
     pieces[5..].iter().for_each(|piece| drop(load(&server, "BF", piece).unwrap()));

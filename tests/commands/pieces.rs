@@ -199,7 +199,7 @@ fn rebuilds() {
             let expected = run_whole(&whole, &words);
             assert_eq!(run_in_pieces(&pair.primary, &words, pause).0, expected, "{shadow} {pause}");
             assert_eq!(
-                expected.contains(" of 500 items went in"),
+                expected.contains(" of 500 items were added"),
                 shadow.ends_with("NONSCALING"),
                 "{expected}"
             );
@@ -310,7 +310,7 @@ fn a_key_that_changes_between_pieces() {
         ("BF.MDEL k", "WRONGTYPE"),
         (
             "BF.BULKADD k FIXED 5",
-            "WRONGTYPE Operation against a key holding the wrong kind of value; 32 of 100 items went in",
+            "WRONGTYPE Operation against a key holding the wrong kind of value; 32 of 100 items were added",
         ),
     ];
     for (line, text) in expected {
@@ -341,18 +341,18 @@ fn a_blob_that_ends_in_the_middle_of_an_item() {
     let text =
         |server: &FakeServer, blob: Vec<u8>| run_whole(server, &words("BF.BULKADD k PREFIXED", &[blob]));
     let small = [prefixed(&items(1000)), vec![9, 0, 0, 0, 1]].concat();
-    assert_eq!(text(&server, small), "ERR the items end early: item 1000 takes 13 bytes, and 5 are left");
+    assert_eq!(text(&server, small), "ERR the items end early: item 1000 needs 13 bytes, and 5 are left");
     assert!(server.keys.borrow().is_empty());
     let large = [prefixed(&items(150_000)), vec![9, 0, 0, 0, 1]].concat();
     let expected =
-        "ERR the items end early: item 150000 takes 13 bytes, and 5 are left; 114858 items went in";
+        "ERR the items end early: item 150000 needs 13 bytes, and 5 are left; 114858 items were added";
     assert_eq!(text(&server, large.clone()), expected);
     for pause in [1, 100_000] {
         let pieces = FakeServer::default();
         let words = words("BF.BULKADD k PREFIXED", std::slice::from_ref(&large));
         let seen = run_in_pieces(&pieces, &words, pause).0;
-        let text = "ERR the items end early: item 150000 takes 13 bytes, and 5 are left; ";
-        assert!(seen.starts_with(text) && seen.ends_with(" items went in"), "{seen}");
+        let text = "ERR the items end early: item 150000 needs 13 bytes, and 5 are left; ";
+        assert!(seen.starts_with(text) && seen.ends_with(" items were added"), "{seen}");
     }
 }
 

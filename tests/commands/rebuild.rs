@@ -11,9 +11,8 @@ use crate::support::kinds::RESERVE_OPTIONS;
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
-const RUNNING: &str =
-    "ERR the filter is being rebuilt; BF.REBUILD key COMMIT or BF.REBUILD key ABORT ends that first";
-const NONE: &str = "ERR no rebuild is running; BF.REBUILD key BEGIN begins one";
+const RUNNING: &str = "ERR the filter is being rebuilt. End the rebuild first, with BF.REBUILD key COMMIT or BF.REBUILD key ABORT";
+const NONE: &str = "ERR no rebuild is running; BF.REBUILD key BEGIN starts one";
 
 fn status(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.REBUILD {key} STATUS")) else { panic!() };
@@ -241,12 +240,14 @@ fn a_live_add_never_fails_because_of_the_shadow() {
         assert_eq!(
             server.log.take(),
             [
-                "the rebuild of the filter in 'k' has ended: its shadow took no more: non scaling filter is full"
+                "the rebuild of the filter in 'k' has ended, because items could not be added to its shadow: non scaling filter is full"
             ]
         );
         assert_eq!(
             server.text("BF.REBUILD k COMMIT"),
-            format!("{NONE}. The last one ended because its shadow took no more: non scaling filter is full")
+            format!(
+                "{NONE}. The last one ended because items could not be added to its shadow: non scaling filter is full"
+            )
         );
         assert_eq!(status(server, "k", "Status"), Reply::from("none"));
         assert_eq!(status(server, "k", "Ended because"), Reply::from("non scaling filter is full"));
@@ -270,8 +271,8 @@ fn a_replica_whose_shadow_cannot_follow_says_so() {
         replica.obeys.set(true);
         assert_eq!(
             replica.text(line),
-            "ERR the shadow of the filter took no more: non scaling filter is full. The rebuild has ended here, but \
-             not where the command came from; synchronize this server again"
+            "ERR items could not be added to the filter's shadow: non scaling filter is full. The rebuild has ended here, but \
+             not on the server that sent the command; synchronize this server again"
         );
         replica.obeys.set(false);
         assert_eq!(found(&replica, "k", "i", 5), 5, "{line}");
@@ -326,7 +327,7 @@ fn memory_is_asked_for_both_filters_together() {
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     let error = server.run(&words).unwrap_err().to_string();
     assert!(
-        error.contains("problem inserting into filter") && error.ends_with("of 2000 items went in"),
+        error.contains("problem inserting into filter") && error.ends_with("of 2000 items were added"),
         "{error}"
     );
     let Reply::Integer(items) = status(&server, "k", "Number of items inserted") else { panic!() };
@@ -483,7 +484,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     }
     server.replicated.take();
     for (rest, text) in [
-        ("START", "ERR BF.REBUILD takes BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS after the key"),
+        ("START", "ERR BF.REBUILD expects BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS after the key"),
         ("ADD", "ERR wrong number of arguments"),
         ("COMMIT now", "ERR wrong number of arguments"),
         ("ABORT now", "ERR wrong number of arguments"),
@@ -496,7 +497,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
         ("BEGIN NOW", "ERR unknown option 'NOW'"),
         ("BEGIN LIKE k", "ERR a rebuild begins with the options of its own filter"),
         ("BEGIN EVERY 5", "ERR EVERY belongs to WINDOW generations"),
-        ("BEGIN SHARDS 3", "ERR SHARDS takes a power of two from 1 to 1024"),
+        ("BEGIN SHARDS 3", "ERR SHARDS expects a power of two from 1 to 1024"),
     ] {
         assert_eq!(server.text(&format!("BF.REBUILD k {rest}")), text);
     }

@@ -8,7 +8,7 @@ use crate::support::internals::command::{CommandError, Reply};
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 /// The layouts of static filters.
 const LAYOUTS: [&str; 2] = ["FUSE", "RIBBON"];
-const NO_ADDS: &str = "ERR a static filter takes no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and COMMIT";
+const NO_ADDS: &str = "ERR a static filter accepts no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and COMMIT";
 
 fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
@@ -202,7 +202,7 @@ fn bulk_items_go_to_the_shadow_of_every_rebuild() {
         pair.follow();
         assert_eq!(found(server, key, "a", 9), 5);
     }
-    let none = "ERR no rebuild is running; BF.REBUILD key BEGIN begins one";
+    let none = "ERR no rebuild is running; BF.REBUILD key BEGIN starts one";
     assert_eq!(server.text("BF.REBUILD bits ADDBULK FIXED 1 a"), none);
     assert!(server.text("BF.REBUILD nothing ADDBULK FIXED 1 a").contains("not found"));
 }

@@ -159,11 +159,11 @@ fn refusals_are_valkey_blooms() {
         ),
         (
             "TTL 1000 TIGHTENING 0.5 ITEMS a",
-            "ERR TTL makes a window, and TIGHTENING, SEED and VALIDATESCALETO do not go with it",
+            "ERR TTL creates a window, so TIGHTENING, SEED and VALIDATESCALETO cannot be given",
         ),
         (
             "SEED CAPACITY 70368744177664 ERROR 1e-12",
-            "ERR the other system makes no filter of that size. Choose another capacity or error rate.",
+            "ERR the other system has no filters of that size. Choose another capacity or error rate.",
         ),
         // RedisBloom's refusals stay the same.
         ("CAPACITY 100", "ERR wrong number of arguments"),

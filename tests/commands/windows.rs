@@ -539,10 +539,10 @@ fn merged_items_keep_their_age() {
 fn a_schedule_comes_from_a_primary_alone() {
     let server = FakeServer::default();
     server.line("BF.RESERVE w 0.01 100 WINDOW 3 EVERY 1000 SINCE 500").unwrap();
-    let refusal = "ERR SCHEDULE is for replication only; BF.ROTATE key rotates";
+    let refusal = "ERR SCHEDULE is for replication only; to rotate, use BF.ROTATE key";
     assert_eq!(server.text("BF.ROTATE w SCHEDULE 1500 0"), refusal);
     server.obeys.set(true);
-    let takes = "ERR SCHEDULE takes a Unix time in milliseconds, and the number of a generation";
+    let takes = "ERR SCHEDULE expects a Unix time in milliseconds, and the number of a generation";
     for line in
         ["SCHEDULE", "SCHEDULE 1500", "SCHEDULE x 0", "SCHEDULE 1500 -1", "SCHEDULE 4611686018427387905 0"]
     {

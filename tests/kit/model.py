@@ -182,8 +182,8 @@ def next_power_of_two(value: int) -> int:
 
 # ---- Bloom filters --------------------------------------------------------------------------------------------------
 
-NOT_COUNTING = "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one"
-NOT_WINDOW = "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one"
+NOT_COUNTING = "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING creates one"
+NOT_WINDOW = "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations creates one"
 FULL = "ERR non scaling filter is full"
 
 
@@ -829,12 +829,12 @@ class Model:
                 if width is not None:
                     words.pop(0)
                 if width not in (None, 4, 8, 16):
-                    raise Refused(takes(name, "4, 8 or 16 bits a counter"))
+                    raise Refused(takes(name, "4, 8 or 16 bits per counter"))
                 options[name] = width or 4
             elif name == "WINDOW":
                 value(name, GENERATIONS, lambda word: integer_in(word, 2, 1000))
             elif name == "EVERY":
-                value(name, "milliseconds between rotations, at least 1", lambda word: integer_in(word, 1, I64))
+                value(name, "the milliseconds between rotations, at least 1", lambda word: integer_in(word, 1, I64))
             elif name == "SINCE":
                 value(name, "a Unix time in milliseconds", lambda word: integer_in(word, 0, MAX_TIME))
             elif name == "SHARDS":
@@ -855,7 +855,7 @@ class Model:
             elif name == "LIKE":
                 value(name, "the key of a filter", lambda word: word)
                 if count != 2:
-                    raise Refused("ERR LIKE takes everything from the other filter, so no other options go with it")
+                    raise Refused("ERR LIKE copies every option of the other filter, so no other options can be given")
             else:
                 raise Refused(f"ERR unknown option '{printable(word)}'")
         return options
@@ -1035,7 +1035,7 @@ class Model:
         if len(words) > 1:
             raise Refused()
         if words:
-            raise Refused("ERR BF.AGE takes an item, and MS or nothing")  # the tests never ask for milliseconds
+            raise Refused("ERR BF.AGE expects an item, and MS or nothing")  # the tests never ask for milliseconds
         filter_ = self.bloom(key)
         if filter_ is None:
             return -1
@@ -1052,7 +1052,7 @@ class Model:
         if words and (words[0].upper() != b"AT" or len(words) > 3):
             raise Refused()
         if words:
-            raise Refused("ERR AT is for replication only; BF.ROTATE key rotates")
+            raise Refused("ERR AT is for replication only; to rotate, use BF.ROTATE key")
         filter_.rotate()
         return OK
 

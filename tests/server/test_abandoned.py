@@ -119,7 +119,7 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         connections = [send(slow, bulk_test(bytes(LARGE)))]
         wait_for(lambda: figures(client)["clients_waiting"] == 1, "it to wait")
         text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, bytes(5 << 20))
-        assert text.startswith("commands with 16.0 MiB of items wait for worker threads, and offload-max-bytes is 20.0 MiB.")
+        assert text.startswith("commands with 16.0 MiB of items are waiting for worker threads, and offload-max-bytes is 20.0 MiB.")
         # A client can still wait if its job fits. A command in a transaction, or with fewer items than
         # offload-min-items, never waits.
         connections.append(send(slow, bulk_test(bytes(4 << 20))))
@@ -151,7 +151,7 @@ def test_more_clients_than_may_wait_are_refused(new_server):
             connections += [send(server, bulk_test(b"x")) for _ in range(999)]
             wait_for(lambda: figures(client)["clients_waiting"] == 1000, "all to wait")
             text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, b"x")
-            assert text.startswith("1000 commands wait for worker threads, which is the most.")
+            assert text.startswith("1000 commands are waiting for worker threads, which is the maximum.")
             assert figures(client)["waiting_refused"] == 1
             connections.pop(0).close()
             still.go_on()

@@ -217,7 +217,7 @@ def test_a_command_evicts_no_keys_without_need(new_server, kind):
             except redis.ResponseError as error:
                 reply = str(error)
         if kind in ("compact", "merge", "intersect", "import"):
-            assert reply.startswith("Insufficient memory") and reply.endswith("in MULTI it works at once")
+            assert reply.startswith("Insufficient memory") and reply.endswith("in MULTI it runs at once")
             pipe = client.pipeline(transaction=True)
             pipe.execute_command(*command)
             assert pipe.execute() == [b"OK"]
@@ -247,7 +247,7 @@ def test_what_is_refused_on_a_full_cache_works_in_a_transaction(new_server, make
         while client.info("memory")["used_memory"] < 47 << 20:
             client.mset({f"key:{number + index}": bytes(1000) for index in range(200)})
             number += 200
-        with pytest.raises(redis.ResponseError, match="Insufficient memory.* in MULTI it works at once"):
+        with pytest.raises(redis.ResponseError, match="Insufficient memory.* in MULTI it runs at once"):
             client.execute_command(*command.split())
         pipe = client.pipeline(transaction=True)
         pipe.execute_command(*command.split())

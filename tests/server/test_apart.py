@@ -487,7 +487,7 @@ def swap_and_write(client, _):
     client.swapdb(0, 1)
 
 
-CHANGED = "was deleted, replaced or renamed while the command was at work"
+CHANGED = "was deleted, replaced or renamed while the command was running"
 # Changes to the keys during a merge, and its reply or part of its error message.
 CHANGES = {
     "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
@@ -771,7 +771,7 @@ def test_without_memory_for_a_copy(one_worker):
     with server.client() as client:
         client.config_set("maxmemory", client.info("memory")["used_memory"] + (1 << 20))
         text = refusal(client, "BF.MERGE", "a", "b")
-        assert text.startswith("Insufficient memory to create filter") and text.endswith("in MULTI it works at once"), text
+        assert text.startswith("Insufficient memory to create filter") and text.endswith("in MULTI it runs at once"), text
         pipe = client.pipeline(transaction=True)
         pipe.execute_command("BF.MERGE", "a", "b")
         assert pipe.execute() == [b"OK"]
@@ -784,7 +784,7 @@ def test_commands_that_wait_are_counted_and_bounded(one_worker):
         merge = busy.send("BF.MERGE", "a", "b")
         client.config_set(option(server.spec, "offload-max-bytes"), "20mb")
         text = refusal(client, "BF.ADD", "a", bytes(5 << 20))
-        assert text.startswith("commands with 16.0 MiB of items wait for worker threads")
+        assert text.startswith("commands with 16.0 MiB of items are waiting for worker threads")
         busy.end()
         assert merge() == b"OK"
 

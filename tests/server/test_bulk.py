@@ -136,10 +136,10 @@ def test_events_and_effects(new_server):
         client.execute_command("BF.RESERVE", "small", 0.0001, 3, "NONSCALING")
         effects.new()
         text = refusal(client, "BF.BULKADD", "small", "FIXED", 1, "abcdef")
-        assert text == "non scaling filter is full; 3 of 6 items went in"
+        assert text == "non scaling filter is full; 3 of 6 items were added"
         assert effects.new() == [[b"bf.bulkadd", b"small", b"FIXED", b"1", b"abc"]]
         text = refusal(client, "BF.BULKADD", "small", "PREFIXED", prefixed([b"a", b"d"]))
-        assert text.endswith("; 1 of 2 items went in")
+        assert text.endswith("; 1 of 2 items were added")
         assert client.execute_command("BF.BULKADD", "small", "FIXED", 1, "cba") == 0
         assert refusal(client, "BF.BULKADD", "small", "FIXED", 2, "abc").startswith("the items end early")
         assert client.execute_command("BF.BULKTEST", "small", "FIXED", 1, "abcdef") == b"\xe0"

@@ -147,8 +147,8 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
     [
         (["ONCLASH"], "they are pairs of a name and a value"),
         (["ONCLASH", "PREFIX"], "they are pairs of a name and a value"),
-        (["ONCLASH", "PREFIX", "a.b"], "PREFIX takes 1 to 32 letters"),
-        (["ONCLASH", "IGNORE"], "ONCLASH takes ABORT, SKIP, or PREFIX and a name"),
+        (["ONCLASH", "PREFIX", "a.b"], "PREFIX expects 1 to 32 letters"),
+        (["ONCLASH", "IGNORE"], "ONCLASH expects ABORT, SKIP, or PREFIX and a name"),
     ],
 )
 def test_arguments_that_are_refused(spec, arguments, says):

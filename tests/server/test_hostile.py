@@ -72,7 +72,7 @@ def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
     payload.seal()
     before, started = resident(server), server.processor()
     for again in range(10):
-        with pytest.raises(redis.ResponseError, match="Insufficient memory to create filter: it takes "):
+        with pytest.raises(redis.ResponseError, match="Insufficient memory to create filter: it needs "):
             client.execute_command(f"{prefix}.LOADCHUNK", f"edge:{again}", 1, payload.pieces[0])
         with pytest.raises(redis.ResponseError, match="Bad data format"):
             client.restore("edge", 0, payload.dump())

@@ -29,7 +29,7 @@ SLOW = 0.2  # seconds; commands that block nobody take a hundredth of it
 def test_a_filter_larger_than_the_machine_is_refused(server, more):
     with server.client() as client, Pings(server) as pings:
         text = refusal(client, "BF.RESERVE", "huge", 0.01, 100_000_000_000_000, *more.split())
-        assert text.startswith("Insufficient memory to create filter: it takes ")
+        assert text.startswith("Insufficient memory to create filter: it needs ")
         assert " TiB, and the memory of this machine is " in text or " PiB, and the memory of this machine is " in text
         assert client.exists("huge") == 0
         assert refusal(client, "BF.INSERT", "huge", "CAPACITY", 100_000_000_000_000, "ITEMS", "a") == text or more
@@ -132,7 +132,7 @@ def test_max_filter_bytes(server):
     name = option(server.spec, "max-filter-bytes")
     with server.client() as client, server.configured({name: "20kb"}):
         text = refusal(client, "BF.RESERVE", "large", 0.01, 100_000)
-        assert text == "Insufficient memory to create filter: it takes 130.1 KiB, and max-filter-bytes is 20.0 KiB"
+        assert text == "Insufficient memory to create filter: it needs 130.1 KiB, and max-filter-bytes is 20.0 KiB"
         assert "max-filter-bytes" in refusal(client, "BF.INSERT", "large", "CAPACITY", 100_000, "ITEMS", "a")
         assert client.exists("large") == 0
         # The generations of a window count together.
@@ -155,7 +155,7 @@ def test_growth_that_is_refused(server):
                 break
             known.append(item)
         assert len(known) >= 300
-        assert text.startswith("problem inserting into filter: Insufficient memory to create filter: it takes ")
+        assert text.startswith("problem inserting into filter: Insufficient memory to create filter: it needs ")
         assert text.endswith(", and max-filter-bytes is 2.0 KiB")
         assert client.execute_command("BF.MEXISTS", "grows", *known) == [1] * len(known)
         digest = client.execute_command("DEBUG", "DIGEST-VALUE", "grows")
@@ -172,7 +172,7 @@ def test_maxmemory_without_eviction(new_server):
     with server.client() as client:
         client.config_set("maxmemory", client.info("memory")["used_memory"] + (20 << 20))
         text = refusal(client, "BF.RESERVE", "large", 0.01, 100_000_000)
-        assert text.startswith("Insufficient memory to create filter: it takes 1") and "maxmemory" in text
+        assert text.startswith("Insufficient memory to create filter: it needs 1") and "maxmemory" in text
         assert client.exists("large") == 0
         client.execute_command("BF.RESERVE", "fits", 0.01, 10_000_000)
         assert "maxmemory leaves" in refusal(client, "BF.RESERVE", "second", 0.01, 10_000_000)

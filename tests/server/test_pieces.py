@@ -139,7 +139,7 @@ def test_a_rebuild(server):
             client.execute_command("BF.REBUILD", key, "ABORT")
             client.execute_command("BF.REBUILD", key, "BEGIN", "CAPACITY", 50_000, "NONSCALING", "SEED", 1)
         text = whole(client, *words("BF.REBUILD", "whole"))
-        assert text.endswith(f" of {MANY} items went in")
+        assert text.endswith(f" of {MANY} items were added")
         assert outcome(client, *words("BF.REBUILD")) == text
 
 

@@ -220,7 +220,7 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
         client.execute_command("BF.REBUILD", "seen:%s", "BEGIN", "CAPACITY", 2, "NONSCALING")
         assert client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "b") == b"OK"
         # The backfill gets an error, and the rebuild continues.
-        with pytest.raises(redis.ResponseError, match="non scaling filter is full; 1 of 2 items went in"):
+        with pytest.raises(redis.ResponseError, match="non scaling filter is full; 1 of 2 items were added"):
             client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "c")
         assert client.execute_command("BF.MADD", "seen:%s", "x", "y") == [1, 1]
         with pytest.raises(redis.ResponseError, match=f"{NOT_RUNNING}.*The last one ended because .* is full"):

@@ -122,7 +122,7 @@ class Round:
         except redis.ResponseError as refused:
             replies = [refused]
         errors = [reply for reply in replies if isinstance(reply, redis.ResponseError)]
-        if any("static" not in self.kind or "takes no adds" not in str(error) for error in errors):
+        if any("static" not in self.kind or "accepts no adds" not in str(error) for error in errors):
             raise errors[0]
         return not errors
 

@@ -72,7 +72,7 @@ const MAX_TTL: u64 = 9_000_000_000_000;
 
 fn parse_ttl(text: &str) -> Result<u64, String> {
     let seconds = parse_whole_seconds(text)?;
-    if seconds <= MAX_TTL { Ok(seconds) } else { Err(format!("servers take up to {MAX_TTL} seconds")) }
+    if seconds <= MAX_TTL { Ok(seconds) } else { Err(format!("servers accept up to {MAX_TTL} seconds")) }
 }
 
 /// Renames the temporary key to the filter's key, if this is allowed, and returns the type that the key had. The time

@@ -132,7 +132,7 @@ class BloomSteps(FilterSteps, Generic[R]):
         """Adds all items of other filters. If the key is empty, it first becomes a copy of the first filter. All
         filters need the same seed, which `like=` gives them, and in a cluster the same hash tag."""
         if not sources:
-            raise ValueError("merge takes one source or more")
+            raise ValueError("merge needs at least one source")
         keys = [source.key if isinstance(source, FilterSteps) else source for source in sources]
         yield from ask("BF.MERGE", self.key, *keys)
 
@@ -143,7 +143,7 @@ class BloomSteps(FilterSteps, Generic[R]):
         server's error if bytes are damaged, or if a filter can't be merged with the others. Then nothing has changed.
         """
         if not data:
-            raise ValueError("merge_blob takes one filter or more")
+            raise ValueError("merge_blob needs at least one filter")
         yield from ask("BF.MERGE", self.key, "BLOB", *data)
 
     @operation

@@ -34,7 +34,7 @@ class Caller:
             raise TypeError("a pipeline answers when it is executed; pass the client that it belongs to")
         if inspect.iscoroutinefunction(client.execute_command) != isinstance(self, Async):
             raise TypeError(
-                "classes of bloomery_redis take a blocking client, those of bloomery_redis.asyncio one of asyncio; "
+                "classes of bloomery_redis need a blocking client, and those of bloomery_redis.asyncio an asyncio client; "
                 f"{type(self).__module__}.{type(self).__name__} got {type(client).__module__}.{type(client).__name__}"
             )
         self.client = client

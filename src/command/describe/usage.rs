@@ -9,10 +9,10 @@ use crate::filter::usage::Span;
 
 /// `BF.FEEDBACK key checked false`: of `checked` answers "yes", `false` were wrong.
 pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let takes = "the number of answers \"yes\" that were checked";
-    let checked = unsigned(call.arg(2)).ok_or(bad("checked", takes))?;
-    let takes = "the number of those that were false, at most the number checked";
-    let wrong = unsigned(call.arg(3)).filter(|wrong| *wrong <= checked).ok_or(bad("false", takes))?;
+    let expected = "the number of answers \"yes\" that were checked";
+    let checked = unsigned(call.arg(2)).ok_or(bad("checked", expected))?;
+    let expected = "the number of those that were false, at most the number checked";
+    let wrong = unsigned(call.arg(3)).filter(|wrong| *wrong <= checked).ok_or(bad("false", expected))?;
     let key = call.open(1, Access::Read);
     key.bloom()?.ok_or(CommandError::NotFound)?.usage().report(call.now_ms(), checked, wrong);
     Ok(Reply::Ok)

@@ -173,7 +173,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                     None | Some(4) => Cell::Counter4,
                     Some(8) => Cell::Counter8,
                     Some(16) => Cell::Counter16,
-                    Some(_) => return Err(bad("COUNTING", "4, 8 or 16 bits a counter")),
+                    Some(_) => return Err(bad("COUNTING", "4, 8 or 16 bits per counter")),
                 });
                 if width.is_some() {
                     words.next();
@@ -187,9 +187,9 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 options.window = u16::try_from(generations?).ok();
             }
             b"EVERY" => {
-                let takes = "milliseconds between rotations, at least 1";
+                let expected = "the milliseconds between rotations, at least 1";
                 options.every_ms =
-                    Some(words.value("EVERY", takes, |value| unsigned(value).filter(|ms| *ms > 0))?);
+                    Some(words.value("EVERY", expected, |value| unsigned(value).filter(|ms| *ms > 0))?);
             }
             b"TTL" => options.ttl_ms = Some(ttl_ms(&mut words)?),
             b"STEPS" => options.steps = Some(steps(&mut words)?),
@@ -204,15 +204,15 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 })?);
             }
             b"LAYOUT" => {
-                let takes = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
-                options.layout = Some(words.value("LAYOUT", takes, choice)?);
+                let expected = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
+                options.layout = Some(words.value("LAYOUT", expected, choice)?);
             }
             b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
             b"TIGHTENING" => {
                 let ratio = |value| Tightening::geometric(number(value)?).ok();
-                let takes = "a ratio between 0 and 1, both excluded";
-                options.tightening = Some(words.value("TIGHTENING", takes, ratio)?);
+                let expected = "a ratio between 0 and 1, both excluded";
+                options.tightening = Some(words.value("TIGHTENING", expected, ratio)?);
             }
             b"ONFULL" => {
                 options.on_full = Some(words.value("ONFULL", "ERROR, SATURATE, SCALE or ROTATE", choice)?);
@@ -227,7 +227,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 words.value("LIKE", "the key of a filter", Some)?;
                 if words.call.argc() != 6 {
                     return Err(CommandError::Exclusive(
-                        "LIKE takes everything from the other filter, so no other options go with it",
+                        "LIKE copies every option of the other filter, so no other options can be given",
                     ));
                 }
             }
@@ -238,8 +238,8 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
 }
 
 fn ttl_ms<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<u64, CommandError> {
-    let takes = "milliseconds, at least 1, in which an item is kept";
-    words.value("TTL", takes, |value| unsigned(value).filter(|ms| *ms > 0))
+    let expected = "the time for which an item is kept, in milliseconds, at least 1";
+    words.value("TTL", expected, |value| unsigned(value).filter(|ms| *ms > 0))
 }
 
 fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, CommandError> {
@@ -258,8 +258,8 @@ impl ReserveOptions<'_> {
         let is_table = self.layout.is_none_or(|layout| layout == LayoutChoice::Fingerprint);
         if self.window.is_some() || self.every_ms.is_some() || self.since_ms.is_some() || !is_table {
             return Err(CommandError::Exclusive(
-                "TTL is a window of LAYOUT FINGERPRINT with generations of its own, so WINDOW, EVERY, SINCE and other \
-                 layouts do not go with it",
+                "TTL creates a window of LAYOUT FINGERPRINT with its own generations, so WINDOW, EVERY, SINCE and other \
+                 layouts cannot be given",
             ));
         }
         let steps = self.steps.unwrap_or_default().within(ttl_ms);
@@ -442,7 +442,7 @@ fn family(
     }
     if asks_to_scale && options.window.is_some() {
         return Err(CommandError::Exclusive(
-            "a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE do not go with \
+            "a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE cannot be combined with \
              WINDOW",
         ));
     }
@@ -639,7 +639,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     let new = match aging.layout {
         Some(_) if dialect.is_spoken() => {
             return Err(CommandError::Exclusive(
-                "TTL makes a window, and TIGHTENING, SEED and VALIDATESCALETO do not go with it",
+                "TTL creates a window, so TIGHTENING, SEED and VALIDATESCALETO cannot be given",
             ));
         }
         Some(layout) => {

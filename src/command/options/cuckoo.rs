@@ -51,8 +51,8 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
                 );
             }
             b"HASH" => {
-                let takes = CommandError::BadOption { option: "HASH", takes: "XXH3 or SIPHASH" };
-                spec.hash = choice(value).ok_or(takes)?;
+                let expected = CommandError::BadOption { option: "HASH", expected: "XXH3 or SIPHASH" };
+                spec.hash = choice(value).ok_or(expected)?;
             }
             b"SEED" => seed_digits = Some(value),
             _ => return Err(CommandError::UnknownOption(printable(word))),

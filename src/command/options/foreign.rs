@@ -9,7 +9,7 @@ use crate::filter::foreign::{Encoding, Scheme};
 /// An option that says what the items of a filter are.
 pub(in crate::command) struct ItemsOption {
     name: &'static str,
-    takes: &'static str,
+    expected: &'static str,
     encodings: &'static [Encoding],
     /// The option's word for bytes.
     bytes: &'static str,
@@ -18,7 +18,7 @@ pub(in crate::command) struct ItemsOption {
 /// Guava's option.
 pub(in crate::command) const FUNNEL: ItemsOption = ItemsOption {
     name: "FUNNEL",
-    takes: "BYTES, UTF16, LONG or INT",
+    expected: "BYTES, UTF16, LONG or INT",
     encodings: &[Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int],
     bytes: "BYTES",
 };
@@ -26,7 +26,7 @@ pub(in crate::command) const FUNNEL: ItemsOption = ItemsOption {
 /// Parquet's option.
 pub(in crate::command) const TYPE: ItemsOption = ItemsOption {
     name: "TYPE",
-    takes: "BYTES, LONG or INT",
+    expected: "BYTES, LONG or INT",
     encodings: &[Encoding::Bytes, Encoding::Long, Encoding::Int],
     bytes: "BYTES",
 };
@@ -34,13 +34,14 @@ pub(in crate::command) const TYPE: ItemsOption = ItemsOption {
 /// Redisson's option.
 pub(in crate::command) const CODEC: ItemsOption = ItemsOption {
     name: "CODEC",
-    takes: "STRING, JSON or KRYO5",
+    expected: "STRING, JSON or KRYO5",
     encodings: &[Encoding::Bytes, Encoding::Json, Encoding::Kryo5],
     bytes: "STRING",
 };
 
 /// For systems whose items are bytes.
-const NO_OPTION: ItemsOption = ItemsOption { name: "", takes: "", encodings: &[Encoding::Bytes], bytes: "" };
+const NO_OPTION: ItemsOption =
+    ItemsOption { name: "", expected: "", encodings: &[Encoding::Bytes], bytes: "" };
 
 impl ItemsOption {
     /// The word for items with this encoding.
@@ -57,7 +58,7 @@ impl ItemsOption {
             let is_meant = |encoding: &&Encoding| word.eq_ignore_ascii_case(self.word(**encoding).as_bytes());
             self.encodings.iter().find(is_meant).copied()
         };
-        words.value(self.name, self.takes, known)
+        words.value(self.name, self.expected, known)
     }
 }
 

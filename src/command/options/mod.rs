@@ -115,10 +115,10 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
     pub(super) fn value<T>(
         &mut self,
         option: &'static str,
-        takes: &'static str,
+        expected: &'static str,
         parse: impl Fn(&'a [u8]) -> Option<T>,
     ) -> Result<T, CommandError> {
-        self.next().and_then(parse).ok_or(bad(option, takes))
+        self.next().and_then(parse).ok_or(bad(option, expected))
     }
 }
 
@@ -127,12 +127,12 @@ pub(super) fn choice<T: FromStr>(word: &[u8]) -> Option<T> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-pub(super) fn bad(option: &'static str, takes: &'static str) -> CommandError {
-    CommandError::BadOption { option, takes }
+pub(super) fn bad(option: &'static str, expected: &'static str) -> CommandError {
+    CommandError::BadOption { option, expected }
 }
 
 fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
-    let takes = match hash {
+    let expected = match hash {
         HashKind::Xxh3 => "1 to 16 hexadecimal digits for XXH3",
         HashKind::SipHash => "1 to 32 hexadecimal digits for SIPHASH",
     };
@@ -142,8 +142,8 @@ fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
         .filter(|text| {
             (1..=digits).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit())
         })
-        .ok_or(bad("SEED", takes))?;
-    u128::from_str_radix(text, 16).map(Seed::from).map_err(|_| bad("SEED", takes))
+        .ok_or(bad("SEED", expected))?;
+    u128::from_str_radix(text, 16).map(Seed::from).map_err(|_| bad("SEED", expected))
 }
 
 #[cfg(test)]

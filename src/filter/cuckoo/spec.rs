@@ -75,7 +75,7 @@ impl CuckooSpec {
             return Err(Error::Cuckoo("a bucket has 1 to 255 slots"));
         }
         if self.max_iterations == 0 {
-            return Err(Error::Cuckoo("making room takes 1 to 65535 moves"));
+            return Err(Error::Cuckoo("making room needs 1 to 65535 moves"));
         }
         if self.expansion != 0
             && (!self.expansion.is_power_of_two() || u32::from(self.expansion) > limits::MAX_EXPANSION)

@@ -99,7 +99,7 @@ return {'taken', 0, ARGV[3]}
 ";
 
 /// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account after the batch; 3: which items
-/// after this offset are in; 4: the span of the batch; 5: 1 if some of its items went in before; 6: the number of the
+/// after this offset are in; 4: the span of the batch; 5: 1 if some of its items were added before; 6: the number of the
 /// other items; 7: the number of empty lines; then the command, and its arguments after the key. There is no command if
 /// there is nothing to add.
 const BATCH: &str = "\
@@ -124,7 +124,7 @@ if arg(8) then
   elseif type(reply) ~= 'table' then
     return redis.error_reply('ERR unexpected reply to ' .. arg(8))
   elseif reply.err then
-    part = string.match(reply.err, '(%d+)[ of%d]* items went in')
+    part = string.match(reply.err, '(%d+)[ of%d]* items were added')
     if not part then return reply end
     items, why = tonumber(part), reply.err
   elseif not reply.ok then

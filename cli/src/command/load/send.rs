@@ -178,12 +178,12 @@ fn is_in(answer: &Value) -> Option<bool> {
     }
 }
 
-/// How many items of the batch the server added before it refused one: `…; 3 of 5 items went in`, or `…; 3 items went
+/// How many items of the batch the server added before it refused one: `…; 3 of 5 items were added`, or `…; 3 items went
 /// in` if it hasn't counted a large batch. `None` if it refused the whole command or the connection broke; then the
 /// error ends the load.
 fn taken(error: &RedisError) -> Option<u64> {
     let text = error.to_string();
-    let (before, _) = text.split_once(" items went in")?;
+    let (before, _) = text.split_once(" items were added")?;
     let (_, count) = before.rsplit_once("; ")?;
     count.split(' ').next()?.parse().ok()
 }
@@ -195,10 +195,12 @@ mod tests {
     #[test]
     fn the_servers_words_say_how_many_items_went_in() {
         let error = |text: &'static str| RedisError::from((redis::ErrorKind::Extension, text));
-        assert_eq!(taken(&error("ERR non scaling filter is full; 3 of 5 items went in")), Some(3));
-        assert_eq!(taken(&error("ERR non scaling filter is full; 0 of 32768 items went in")), Some(0));
+        assert_eq!(taken(&error("ERR non scaling filter is full; 3 of 5 items were added")), Some(3));
+        assert_eq!(taken(&error("ERR non scaling filter is full; 0 of 32768 items were added")), Some(0));
         assert_eq!(
-            taken(&error("ERR the items end early: item 3 takes 9 bytes, and 2 are left; 3 items went in")),
+            taken(&error(
+                "ERR the items end early: item 3 needs 9 bytes, and 2 are left; 3 items were added"
+            )),
             Some(3)
         );
         assert_eq!(taken(&error("WRONGTYPE Operation against a key")), None);
