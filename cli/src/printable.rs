@@ -16,7 +16,8 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters, line separators, and characters that set the direction of text.
+/// Whether the character could control the terminal or reorder the text around it: control characters, line and
+/// paragraph separators, characters that set the direction of text, and byte order marks.
 pub(crate) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -25,7 +26,7 @@ pub(crate) fn is_unprintable(character: char) -> bool {
         )
 }
 
-/// Writes the bytes of a character as `\x..`.
+/// Appends the UTF-8 bytes of a character to `text`, each as `\x..`.
 pub(crate) fn escape(character: char, text: &mut String) {
     let mut bytes = [0; 4];
     text.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("\\x{byte:02x}")));

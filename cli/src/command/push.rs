@@ -144,7 +144,7 @@ impl Upload {
     }
 
     /// Uploads the file, and replaces the key or merges the file into it. Returns the type that the key had, or `None`
-    /// if interrupted. `sent` counts the bytes.
+    /// if interrupted. Adds the number of bytes sent to `sent`.
     fn run(
         &self,
         options: &Options,
@@ -186,7 +186,7 @@ impl Upload {
                 return swap(connection, options, &self.key, &temporary).map(Some);
             }
             let held = merge(connection, &self.key, &[&temporary])?;
-            // The merge is done, even if this fails: the temporary key expires.
+            // The merge is done. If removing the temporary key fails, the key expires.
             let _ = redis::cmd("UNLINK").arg(&temporary).query::<()>(connection);
             Ok(Some(held))
         };
@@ -284,7 +284,7 @@ fn is_filter(held: &str) -> bool {
     KeyType::ALL.iter().any(|known| known.name() == held)
 }
 
-/// Says whether the key has changed after an error of the last command. If there was no answer, the server may have
+/// Says whether the last command, which failed, has changed the key. If there was no reply, the server may have
 /// executed the command.
 fn state_after(error: &RedisError, name: &str) -> String {
     let is_known = !error.is_io_error();
@@ -295,8 +295,8 @@ fn state_after(error: &RedisError, name: &str) -> String {
     }
 }
 
-/// Merges a source into the key, and returns the type that the key had. `source` has the arguments of BF.MERGE that
-/// name the source. If the server refuses, the key is unchanged.
+/// Merges a source into the key, and returns the type that the key had. `source` is given as in BF.MERGE: a key, or
+/// BLOB and a payload. If the server refuses, the key is unchanged.
 fn merge(connection: &mut Connection, key: &str, source: &[&[u8]]) -> anyhow::Result<String> {
     let held = redis::cmd("TYPE").arg(key).query(connection)?;
     redis::cmd("BF.MERGE").arg(key).arg(source).query::<()>(connection).map_err(|error| {

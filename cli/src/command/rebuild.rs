@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         .collect();
     // A file that can't be read is reported before anything is sent.
     let items: Vec<Items> = inputs.iter().map(Input::open).collect::<anyhow::Result<_>>()?;
-    // The COMMIT of a static filter of 100 million items takes 10 s or more.
+    // Committing a static filter of 100 million items takes 10 s or more, so the timeout is longer than usual.
     let server = options.server.clone().patient();
     check(options, info::describe(&mut server.connect()?, name)?.as_ref())?;
     let rebuild = Rebuild::begin(&server, name, &words)?;
@@ -161,7 +161,8 @@ fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
     Err(Failure::Usage(text).into())
 }
 
-/// Adds the items of all inputs. Returns their number, and the number of empty lines. `None` after an interruption.
+/// Adds the items of all inputs to the rebuild. Returns the number of items and the number of empty lines, or `None`
+/// after an interruption. Fails if there are fewer items than `--at-least`.
 fn fill<'i>(
     options: &Options,
     inputs: impl Iterator<Item = (&'i Input, Items)>,
@@ -202,7 +203,8 @@ impl<'a> Rebuild<'a> {
             Err(error) => return Err(error.into()),
         };
         let rebuild = Rebuild { server, key, identity: None };
-        // This is tried twice, because nobody would end a rebuild whose identity isn't known.
+        // The identity is queried a second time if the first query fails: without it, this program can't abort the
+        // rebuild.
         let identity = rebuild.running().or_else(|_| rebuild.running()).with_context(|| {
             format!(
                 "it isn't known whether a rebuild of {} has begun; BF.REBUILD ABORT ends it",

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Sums over the parts of a filter. Error rates are means, because each part is tested for the same share of the items.
+/// Totals of a filter in parts. Error rates are means, because each part is tested for the same share of the items.
 #[derive(Serialize)]
 struct Parts {
     parts: usize,

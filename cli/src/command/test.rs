@@ -134,7 +134,7 @@ impl Answer<'_> {
     }
 }
 
-/// The source of the answers.
+/// Where the filter is: on a server, spread over a cluster, or in a file.
 enum Tester {
     Server { connection: Box<Connection>, key: Vec<u8>, is_cuckoo: bool },
     Spread(Spread),
@@ -200,7 +200,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(if asked && counts.no > 0 { Outcome::No } else { Outcome::Done })
 }
 
-/// Opens the filter; returns it and the items among the arguments.
+/// Opens the filter. Returns it, and those of the arguments that are items.
 fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
     if let Some(path) = &options.filter {
         let value = Box::new(file::read_file(path)?);
@@ -301,7 +301,7 @@ impl Tester {
     }
 }
 
-/// Asks a Bloom filter about the items of the blob. Returns an answer for each item.
+/// Tests the items of the blob against a Bloom filter on a server. Returns an answer for each item.
 fn bulk_test(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Result<Vec<bool>> {
     let count = items_of(blob).count();
     let mut command = redis::cmd("BF.BULKTEST");
@@ -314,7 +314,7 @@ fn bulk_test(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Re
     }
 }
 
-/// Whether the filter contains the item; in a window, at the time `now_ms`.
+/// Whether the filter contains the item. In a window, `now_ms` determines the current generation.
 fn holds(filter: &Filter, item: &[u8], now_ms: u64) -> bool {
     match (filter.live(), filter.cuckoo()) {
         (Some(LiveRef::Bloom(filter)), _) => {

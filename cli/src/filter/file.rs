@@ -27,8 +27,8 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The iterator that LOADCHUNK expects with the piece. It is 1 for the head, and 1 plus the offset after the cells
-    /// for a chunk.
+    /// The iterator that LOADCHUNK expects with the piece: 1 for the head, and for a chunk 1 plus the offset of the end
+    /// of its cells.
     pub(crate) fn iterator(&self) -> u64 {
         let offset = self.bytes.first_chunk().map_or(0, |offset| u64::from_le_bytes(*offset));
         if self.at == 0 {

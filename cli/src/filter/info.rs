@@ -23,7 +23,7 @@ pub(crate) struct FilterInfo {
     pub(crate) error_rate: Option<f64>,
     /// The error rate at the present fill.
     pub(crate) error_rate_now: Option<f64>,
-    /// Items it is sized for. For cuckoo filters: number of slots.
+    /// Number of items that the filter is sized for. For cuckoo filters: number of slots.
     pub(crate) capacity: Option<u64>,
     /// Items added that were absent, minus items deleted.
     pub(crate) items: u64,
@@ -45,7 +45,7 @@ pub(crate) struct FilterInfo {
     pub(crate) memory: Option<u64>,
     /// Capacity of a new layer relative to the previous one.
     pub(crate) expansion_rate: Option<u64>,
-    /// Error rate of a new layer relative to the previous one; `None` for inverse squares.
+    /// Error rate of a new layer relative to the previous one; `None` if the error rates fall by inverse squares.
     pub(crate) tightening_ratio: Option<f64>,
     /// Number of generations that a window keeps.
     pub(crate) generations: Option<u64>,
@@ -55,7 +55,7 @@ pub(crate) struct FilterInfo {
     pub(crate) rotates_every_ms: Option<u64>,
     /// Milliseconds until the next rotation; `None` without a schedule.
     pub(crate) next_rotation_ms: Option<u64>,
-    /// Number of times that the window made room by dropping its oldest items; `None` if it doesn't do that.
+    /// Number of times that the window made room by dropping its oldest items; `None` if it never does that.
     pub(crate) early_rotations: Option<u64>,
     /// Counters stuck at their maximum.
     pub(crate) saturated_counters: Option<u64>,
@@ -108,23 +108,23 @@ pub(crate) struct Observed {
 pub(crate) struct Rebuild {
     /// `running`.
     pub(crate) status: String,
-    /// Its kind.
+    /// Kind of the new filter.
     pub(crate) kind: Option<String>,
-    /// Items it is sized for.
+    /// Number of items that the new filter is sized for.
     pub(crate) capacity: Option<u64>,
-    /// Its promised error rate.
+    /// Promised error rate of the new filter.
     pub(crate) error_rate: Option<f64>,
-    /// Items in it.
+    /// Number of items in the new filter.
     pub(crate) items: Option<u64>,
-    /// Fraction of its cells that are set.
+    /// Fraction of the new filter's cells that are set.
     pub(crate) fill: Option<f64>,
-    /// Its size in bytes.
+    /// Size of the new filter in bytes.
     pub(crate) size: Option<u64>,
-    /// Its error rate at the present fill.
+    /// The new filter's error rate at its present fill.
     pub(crate) error_rate_now: Option<f64>,
-    /// Deletes that it could not apply.
+    /// Number of deletes that the new filter could not apply.
     pub(crate) deletes_missed: Option<u64>,
-    /// Distinguishes the filter from all others.
+    /// Distinguishes the new filter from all others.
     pub(crate) identity: Option<String>,
 }
 
@@ -135,11 +135,11 @@ pub(crate) struct LayerInfo {
     pub(crate) age: Option<u64>,
     /// `BLOCKED`, `CLASSIC`, `FINGERPRINT`, ….
     pub(crate) layout: Option<String>,
-    /// Items it is sized for.
+    /// Number of items that the layer is sized for.
     pub(crate) capacity: Option<u64>,
-    /// Items in it.
+    /// Number of items in the layer.
     pub(crate) items: u64,
-    /// The error rate it is sized for.
+    /// The error rate that the layer is sized for.
     pub(crate) error_rate: Option<f64>,
     /// The error rate at the present fill.
     pub(crate) error_rate_now: Option<f64>,

@@ -1,5 +1,5 @@
 //! One logical Bloom filter in parts, which lie on the nodes of a cluster. Each part is a filter under its own key, and
-//! every item belongs to one part. docs/CLUSTER.md has the rules, with vectors; the Python package's `SpreadBloom`
+//! every item belongs to one part. docs/CLUSTER.md has the rules, with test vectors; the Python package's `SpreadBloom`
 //! follows the same rules.
 
 use crate::error::Failure;
@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 /// Number of slots in a cluster.
 const SLOTS: usize = 16_384;
 
-/// The chance that any part gets more items than it is sized for when the whole filter is full.
+/// Maximum probability that any part gets more items than it is sized for when the whole filter is full.
 const OVERFLOW: f64 = 1e-9;
 
-/// The part of an item: the first 8 bytes of its SHA-256, as a fraction of 2^64, multiplied by the number of parts.
+/// The part that an item belongs to: the first 8 bytes of its SHA-256, as a fraction of 2^64, multiplied by the number
+/// of parts.
 pub(crate) fn part_of(item: &[u8], parts: usize) -> usize {
     if parts == 1 {
         return 0;
@@ -25,13 +26,17 @@ pub(crate) fn part_of(item: &[u8], parts: usize) -> usize {
     ((u128::from(first) * parts as u128) >> 64) as usize
 }
 
+/// The slot of a key with this hash tag.
+pub(crate) fn slot(tag: &[u8]) -> usize {
+    usize::from(Crc::<u16>::new(&CRC_16_XMODEM).checksum(tag)) % SLOTS
+}
+
 /// The key of a part. Each part has a range of the slots. The hash tag ends in the first number that brings the key
 /// into that range.
 fn part_key(name: &str, part: usize, parts: usize) -> String {
     let slots = SLOTS * part / parts..SLOTS * (part + 1) / parts;
-    let crc = Crc::<u16>::new(&CRC_16_XMODEM);
     let tag = |number: u64| format!("{name}:{part}/{parts}:{number}");
-    let fits = |tag: &String| slots.contains(&(usize::from(crc.checksum(tag.as_bytes())) % SLOTS));
+    let fits = |tag: &String| slots.contains(&slot(tag.as_bytes()));
     (0..).map(tag).find(fits).map(|tag| format!("{{{tag}}}")).unwrap_or_default()
 }
 
@@ -77,7 +82,7 @@ pub(crate) fn part_file(file: &Path, part: usize, parts: usize) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// The vectors of docs/CLUSTER.md.
+    /// The test vectors in docs/CLUSTER.md.
     #[test]
     fn items_and_keys_are_those_of_other_clients() {
         for (item, parts, part, key) in [

@@ -15,7 +15,7 @@ pub(super) struct Item<'f> {
     pub(super) is_open: bool,
 }
 
-/// The position of a batch in the input, and a digest of the input up to there.
+/// The position of a batch in the input, and a digest of the input up to the end of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Span {
@@ -98,7 +98,7 @@ pub(crate) struct Count {
 pub(crate) struct Limits {
     /// Number of items.
     pub(crate) items: u64,
-    /// Bytes of the blob.
+    /// Size of the blob in bytes.
     pub(crate) bytes: usize,
 }
 

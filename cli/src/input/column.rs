@@ -8,7 +8,7 @@ use std::path::Path;
 /// The form of a CSV file, and the column to read.
 #[derive(Clone, Copy)]
 pub(super) struct Csv<'o> {
-    /// A name, or a number from 1.
+    /// The column's name, or its number, counted from 1.
     pub(super) column: &'o str,
     pub(super) delimiter: u8,
     /// Whether the first line is a header. A name in `column` implies it.
@@ -66,7 +66,7 @@ impl Column {
             return Ok(None);
         }
         let end = self.csv.position().byte();
-        // The reader returns a record with a line end before it reads on. So if it has seen the end of the input, this
+        // The reader returns a record as soon as it has read the record's line end. So if the source has ended, this
         // record has no line end.
         let is_open = self.csv.get_ref().ended();
         match self.record.get(self.index) {

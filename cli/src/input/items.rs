@@ -50,7 +50,7 @@ impl Items {
     /// batch ends with an open item, the item may have grown.
     pub(crate) fn again(&mut self, before: &Span) -> anyhow::Result<Batch> {
         while self.offset < before.start {
-            // This is read in parts, because a long input may precede the batch.
+            // The input before the batch is read in parts, because it may be long.
             let is_whole = |part: &Batch| {
                 part.span.end >= before.start || part.blob.len() + part.blank as usize >= BUFFER
             };

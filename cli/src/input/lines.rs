@@ -4,16 +4,16 @@ use super::batch::Item;
 use super::source::{BUFFER, Source};
 use std::io::{self, Read};
 
-/// Reads lines of any length, without their ends. A line ends with a NUL byte, or with a newline that may follow a
-/// carriage return.
+/// Reads lines of any length, and strips their line ends. `terminator` is a newline, which may follow a carriage
+/// return, or a NUL byte.
 pub(super) struct Lines {
     source: Source,
     terminator: u8,
     buffer: Vec<u8>,
-    /// Start of the part of the buffer that was read but not returned yet. `to` is its end.
+    /// The bytes of `buffer` from here to `to` have been read but not returned yet.
     from: usize,
     to: usize,
-    /// Bytes after `from` that are known to contain no terminator.
+    /// Number of bytes after `from` that are known to contain no terminator.
     searched: usize,
     /// Offset of the next line.
     offset: u64,

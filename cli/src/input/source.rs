@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal as _, Read};
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes that are read at a time.
+/// Size of a read buffer, in bytes.
 pub(super) const BUFFER: usize = 1 << 18;
 
 /// Whether the path stands for stdin.

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Creates a file that [`keep`] later renames to `path`. Both are in the same folder. If the result is dropped before
-/// that, the file is removed.
+/// Creates a temporary file in the folder of `path`, which [`keep`] later renames to `path`. If the result is dropped
+/// before that, the file is removed.
 pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempFile> {
     if !replace && path.exists() {
         return Err(
@@ -18,13 +18,13 @@ pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempF
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new()
         .prefix(".bloomery-")
-        // The file is readable like any new file. The default of tempfile, 0600, is for secrets.
+        // The permissions of any new file. The default of tempfile, 0600, is for secrets.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         .with_context(|| format!("cannot write into {}", folder.display()))
 }
 
-/// Writes the file through to the disk, then gives it its name.
+/// Syncs the file to the disk, then renames it to `path`. If a file is there already, its permissions are kept.
 pub(crate) fn keep(file: NamedTempFile, path: &Path, replace: bool) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     if let Ok(replaced) = std::fs::metadata(path) {

@@ -20,7 +20,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Prints a message to stderr, unless the user asked for quiet.
+    /// Prints a message to stderr, unless `--quiet` was given.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             crate::error::note(text);
@@ -31,9 +31,9 @@ impl Pace {
 /// A task in progress.
 pub(crate) struct Progress {
     how: How,
-    /// Bytes of the whole task, if known.
+    /// Length of the whole task in bytes, if known.
     length: Option<u64>,
-    /// Number of bytes that an earlier run of the task has done.
+    /// Number of bytes that an earlier run of the task processed.
     from: u64,
     started: Instant,
     position: u64,
@@ -47,7 +47,7 @@ enum How {
 }
 
 impl Progress {
-    /// Starts to report on a task of `length` bytes, of which an earlier run has done `from`.
+    /// Starts to report on a task of `length` bytes, of which an earlier run processed `from`.
     pub(crate) fn new(pace: &Pace, length: Option<u64>, from: u64) -> Progress {
         let started = Instant::now();
         let how = if pace.quiet {
@@ -106,7 +106,7 @@ impl Progress {
         text
     }
 
-    /// Removes the bar, because the task has ended, successfully or not.
+    /// Removes the bar. Called when the task has ended, successfully or not.
     pub(crate) fn finish(&self) {
         if let How::Bar(bar) = &self.how {
             bar.finish_and_clear();

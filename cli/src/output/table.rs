@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// Whether the cells of a column are right-aligned.
+    /// For each column, whether its cells are right-aligned.
     right: Vec<bool>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn key(name: &[u8]) -> String {
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
             if character == '\\' {
-                text.push_str("\\\\"); // a name that contains \x.. must not look like another
+                text.push_str("\\\\"); // so that a literal \x.. doesn't look like an escaped byte
             } else if is_unprintable(character) {
                 escape(character, &mut text);
             } else {

@@ -1,7 +1,7 @@
 //! A connection to a cluster, for commands whose keys are all in one slot.
 //!
 //! A command is sent again only after an error that says it wasn't executed: MOVED, ASK or TRYAGAIN. It is never
-//! repeated after a connection error, because the node might have executed it; `load` would then add a batch twice.
+//! repeated after a connection error: the node might have executed it, and `load` would add a batch twice.
 
 use super::link::Link;
 use super::options::Server;
@@ -11,7 +11,7 @@ use redis::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause before sending a command again while its slot is moving.
+/// Pause before a command is sent again after MOVED or TRYAGAIN.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the node that holds the key of the most recent command.
@@ -38,7 +38,8 @@ impl Follower {
         Ok(Follower { server, node, connection })
     }
 
-    /// Sends a command to the node that has its keys. If their slot is moving, retries until the reply timeout.
+    /// Sends a command to the node that has its keys. Follows redirects, and retries while the slot of the keys is
+    /// moving, for at most the reply timeout.
     fn send(&mut self, command: &[u8]) -> RedisResult<Value> {
         let started = Instant::now();
         let mut answer = self.connection.req_packed_command(command).and_then(Value::extract_error);

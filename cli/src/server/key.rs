@@ -1,5 +1,6 @@
 //! Filter keys: their types, their hash tags, and temporary keys.
 
+use crate::filter::parts::slot;
 use bloomery::{HashKind, Seed};
 
 /// The types of keys that hold filters.
@@ -47,11 +48,22 @@ pub(crate) fn tag(key: &[u8]) -> &[u8] {
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
+/// Another key in the cluster slot of `name`. It ends in `end`.
+pub(crate) fn neighbour(name: &[u8], end: &str) -> Vec<u8> {
+    let tag = tag(name);
+    // A key such as `a}b` can't be the hash tag of another one, but a number with the same slot can.
+    let is_tag = !tag.is_empty() && !tag.contains(&b'}');
+    let number = (0u32..)
+        .map(|number| number.to_string())
+        .find(|number| is_tag || slot(number.as_bytes()) == slot(tag));
+    let tag = if is_tag { tag } else { number.as_deref().unwrap_or_default().as_bytes() };
+    [b"{", tag, b"}", end.as_bytes()].concat()
+}
+
 /// Generates a key that no other client uses, in the same slot as `name`.
 pub(crate) fn temporary_key(name: &[u8], purpose: &str) -> anyhow::Result<Vec<u8>> {
     let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
-    let end = format!("}}:bloomery-{purpose}:{:x}", u128::from(random));
-    Ok([b"{", tag(name), end.as_bytes()].concat())
+    Ok(neighbour(name, &format!(":bloomery-{purpose}:{:x}", u128::from(random))))
 }
 
 #[cfg(test)]
@@ -70,5 +82,14 @@ mod tests {
         ] {
             assert_eq!(tag(key.as_bytes()), wanted.as_bytes(), "{key}");
         }
+    }
+    #[test]
+    fn a_neighbour_is_in_the_slot_of_its_key() {
+        for key in ["users", "{a}b", "a}b{c}", "a}b", "{}a", "{a", "}", ""] {
+            let other = neighbour(key.as_bytes(), ":end");
+            assert_eq!(slot(tag(&other)), slot(tag(key.as_bytes())), "{key}");
+            assert!(other.ends_with(b"}:end"));
+        }
+        assert_eq!(neighbour(b"x{a}b", ":end"), b"{a}:end");
     }
 }

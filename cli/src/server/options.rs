@@ -148,7 +148,7 @@ impl Server {
         Some(known.clone().set_addr(self.at(known, host, port)))
     }
 
-    /// The address of another node, which is reached by the same kind of connection as `info`.
+    /// The address of another node, with TLS if `info` has TLS.
     fn at(&self, info: &ConnectionInfo, host: String, port: u16) -> ConnectionAddr {
         match info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -163,7 +163,7 @@ impl Server {
         self.open_by(info, None)
     }
 
-    /// Like [`open`](Server::open), but all replies must have arrived by the deadline.
+    /// Connects as [`open`](Server::open) does. All replies must have arrived by the deadline.
     pub(crate) fn open_by(&self, info: ConnectionInfo, deadline: Option<Instant>) -> anyhow::Result<Link> {
         let context = || format!("cannot connect to {}", info.addr());
         let left =
@@ -228,14 +228,14 @@ impl Server {
         CONNECT_TIMEOUT.min(self.reply_timeout())
     }
 
-    /// Computes what to connect to from the URL and the options that override its parts. Also checks that the
-    /// certificate files are usable.
+    /// Determines the server's address, the user and the database from the URL and the options that override its parts.
+    /// Also checks that the certificate files are usable.
     pub(crate) fn address(&self) -> anyhow::Result<ConnectionInfo> {
         self.certificates()?;
         self.info()
     }
 
-    /// Computes what to connect to from the URL and the options that override its parts.
+    /// Determines the server's address, the user and the database from the URL and the options that override its parts.
     pub(super) fn info(&self) -> anyhow::Result<ConnectionInfo> {
         let (url, from) = match &self.url {
             Some(url) => (Some(url.clone()), "--url"),
@@ -244,7 +244,7 @@ impl Server {
         let given = match url {
             Some(url) => url
                 .into_connection_info()
-                // The message doesn't repeat the URL, because it might contain a password.
+                // The message doesn't repeat the URL, which might contain a password.
                 .map_err(|error| Failure::Usage(format!("{from} is not the address of a server: {error}")))?,
             None => ("127.0.0.1", 6379).into_connection_info()?,
         };
@@ -338,8 +338,8 @@ fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
     Ok(stream)
 }
 
-/// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address leaves it
-/// empty. Then `asked` is used, the host of the node that replied.
+/// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address sends an
+/// empty host, which `asked`, the host of the node that replied, then replaces.
 fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for range in slots.as_sequence().unwrap_or_default() {

@@ -3,7 +3,7 @@
 /// The module's prefix if it was loaded without PREFIX.
 pub(crate) const DEFAULT: &str = "bf";
 
-/// Replaces the names of the module's commands with their names under `prefix`. `commands` is encoded for sending.
+/// Replaces the names of the module's commands with their names under `prefix`. `commands` is RESP, ready to be sent.
 pub(super) fn renamed(commands: &[u8], prefix: &str) -> Vec<u8> {
     let mut renamed = Vec::with_capacity(commands.len() + 64);
     let mut rest = commands;

@@ -1,7 +1,7 @@
-//! Converts replies to `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
+//! Parses the replies of `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
 //!
-//! A field that the server left out is `None`, 0 or empty, because filters of other systems and older versions of the
-//! module have fewer fields. RESP2 (where maps are flat arrays and doubles are text) and RESP3 give the same result.
+//! Filters of other systems and older versions of the module have fewer fields. A field that is missing becomes `None`,
+//! 0 or empty. RESP2 (where maps are flat arrays and doubles are text) and RESP3 give the same result.
 
 use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild};
 use crate::printable::printable;
@@ -9,7 +9,7 @@ use bloomery_plan::cuckoo_rate;
 use redis::{RedisError, RedisResult, Value};
 use std::io;
 
-/// Converts a reply to BF.STATS or CF.STATS.
+/// Parses the reply of BF.STATS or CF.STATS.
 pub(super) fn filter_info(reply: &Value) -> RedisResult<FilterInfo> {
     if !matches!(reply, Value::Map(_) | Value::Array(_)) {
         return Err(unexpected("BF.STATS or CF.STATS", reply));
@@ -88,7 +88,7 @@ fn observed(spans: Fields<'_>, name: &str) -> Observed {
     }
 }
 
-/// Converts the field `Rebuild`, which has the fields of `BF.REBUILD key STATUS`.
+/// Parses the field `Rebuild`, which has the fields of `BF.REBUILD key STATUS`.
 fn rebuild(fields: Fields<'_>) -> Rebuild {
     Rebuild {
         status: fields.text("Status").unwrap_or_default(),
@@ -118,8 +118,8 @@ fn layer(fields: Fields<'_>) -> LayerInfo {
     }
 }
 
-/// Converts a reply to CF.STATS. It has the number of buckets of the first sub-filter; sub-filter i has expansion^i
-/// times as many buckets.
+/// Parses the reply of CF.STATS. `Number of buckets` is that of sub-filter 0; sub-filter i has expansion^i times as
+/// many buckets.
 fn cuckoo(fields: Fields<'_>) -> FilterInfo {
     let filters = fields.number("Number of filters").unwrap_or(1);
     let buckets = fields.number("Number of buckets").unwrap_or_default();

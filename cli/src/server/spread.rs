@@ -23,7 +23,7 @@ pub(crate) struct Share {
 }
 
 impl Spread {
-    /// Connects to the nodes of all parts.
+    /// Opens a connection for each part.
     pub(crate) fn connect(server: &Server, name: &str, parts: u16) -> anyhow::Result<Spread> {
         let connect = |key| Ok((key, server.connect()?));
         Ok(Spread { parts: part_keys(name, parts)?.into_iter().map(connect).collect::<anyhow::Result<_>>()? })
@@ -46,8 +46,8 @@ impl Spread {
         shares
     }
 
-    /// Runs `work` for every part, several parts at a time, and returns the results in the order of the parts. All
-    /// parts are tried even if one fails; then the first error is returned.
+    /// Runs `work` for every part, several parts at a time, and returns the results in the order of the parts. If a
+    /// part fails, the others are still processed. The first error is then returned.
     pub(crate) fn each<T: Send>(
         &mut self,
         work: impl Fn(usize, &str, &mut Connection) -> anyhow::Result<T> + Sync,

@@ -63,7 +63,7 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
             continue;
         };
         if !make_room(&mut connections) {
-            continue; // every connection waits for its page
+            continue; // every connection is waiting for its page, so the new one is closed
         }
         let scraper = scraper.clone();
         let requests = Arc::new(AtomicUsize::new(0));
@@ -90,7 +90,7 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
     let _ = tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await;
 }
 
-/// A connection, and the requests on it that have no answer yet.
+/// A connection, and the number of requests on it that have no answer yet.
 struct Connection {
     task: AbortHandle,
     requests: Arc<AtomicUsize>,

@@ -20,8 +20,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// Requests that arrive within this time after a scrape get the same page.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A scrape may take this many times the timeout of a reply, because it sends a server commands for all its filters.
-/// With the default timeout of 3 s, Prometheus still gets a page: it gives up after 10 s.
+/// A scrape may take this many times the reply timeout, because it sends each server commands for all its filters. With
+/// the default timeout of 3 s, that is 9 s, so Prometheus still gets a page: it gives up after 10 s.
 const REPLIES: u32 = 3;
 
 /// Asks the servers at most once per [`FRESH`], and in one scrape at a time, however many clients request the page.

@@ -63,7 +63,7 @@ impl Board {
         self.lock().0.clone()
     }
 
-    /// Requests a new search: keys have moved, or a server is back.
+    /// Requests a new search, because keys have moved, or a server has failed or is back.
     pub(super) fn want(&self) {
         self.lock().1 = true;
         self.wanted.notify_one();
@@ -85,7 +85,7 @@ impl Board {
     }
 }
 
-/// Starts the thread that searches for as long as the program runs.
+/// Starts a thread that searches again and again, for as long as the program runs.
 pub(super) fn start(server: Server, limits: Limits, board: Arc<Board>) -> io::Result<()> {
     let walk = move || {
         let mut surveyor =
@@ -105,7 +105,7 @@ struct Surveyor {
     /// What the last search of each node found, by address. A node that is down keeps its entry.
     found: BTreeMap<String, Found>,
     finished: Option<(SystemTime, Duration)>,
-    /// The last error, so that it is logged once.
+    /// The most recent error, kept so that it is logged only once.
     trouble: String,
 }
 

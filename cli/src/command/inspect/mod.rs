@@ -104,7 +104,7 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The text of an error in the data. Other errors end the program.
+/// Returns the text of an error in the data. Passes on any other error, which ends the program.
 fn damage(error: anyhow::Error) -> anyhow::Result<String> {
     match error.downcast_ref() {
         Some(Failure::Data(text)) => Ok(text.clone()),

@@ -154,7 +154,7 @@ pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
     Ok(Some((version, found)))
 }
 
-/// Reads a source sequentially, and keeps the position and the checksum.
+/// Reads a source sequentially, and keeps track of the position and the checksum.
 struct Reader<R> {
     source: R,
     at: u64,
@@ -192,7 +192,8 @@ impl<R: Read> Reader<R> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Reads `length` bytes in steps, so that a damaged length can't allocate much more memory than the file has bytes.
+    /// Reads `length` bytes in steps. So even if a damaged file gives a huge length, not much more memory is allocated
+    /// than the file has bytes.
     fn bytes(&mut self, length: u64) -> anyhow::Result<Vec<u8>> {
         const STEP: u64 = 1 << 20;
         let mut bytes = Vec::new();
@@ -234,7 +235,7 @@ impl<R: Read> Reader<R> {
         Ok((is_valkey, version))
     }
 
-    /// Reads a length, or as `Err` the number of a special encoding of a string.
+    /// Reads a length. Returns `Err` with the number of the encoding if a specially encoded string follows instead.
     fn length_or_form(&mut self) -> anyhow::Result<Result<u64, u8>> {
         let at = self.at;
         let first = self.byte()?;
@@ -394,7 +395,7 @@ impl<R: Read> Reader<R> {
         }))
     }
 
-    /// Skips fields to the end of a module value; returns how many.
+    /// Skips the remaining fields of a module value, and returns their number.
     fn skip_fields(&mut self) -> anyhow::Result<u64> {
         let mut skipped = 0;
         loop {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) file: PathBuf,
-    /// `filter`, `dump`, `rdb`.
+    /// `filter`, `dump` or `rdb`.
     pub(super) format: &'static str,
     /// Version of the format.
     pub(super) version: Option<u32>,

@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 pub(super) struct Answer {
     /// Offset of the account before the batch.
     pub(super) from: u64,
-    /// The position of the account after the batch was added: an offset, and which items after it are in.
+    /// The position of the account after the batch was added: an offset, and which items after it are in the filter.
     pub(super) to: (u64, Taken),
     pub(super) last: Span,
-    /// Number of empty lines between the two offsets.
+    /// Number of empty lines between the offsets `from` and `to`.
     pub(super) blank: u64,
-    /// Number of empty lines after the second offset.
+    /// Number of empty lines after the offset `to`.
     pub(super) open_blank: u64,
     /// Number of items that the server accepted.
     pub(super) done: u64,
     /// Number of these items that were absent before.
     pub(super) new: u64,
-    /// Why the server refused items, and which of the items after `from` are in nevertheless.
+    /// Why the server refused items, and which of the items after `from` are in the filter nevertheless.
     pub(super) refused: Option<(String, Taken)>,
 }
 
@@ -38,7 +38,7 @@ impl Account {
         Account { state, early: BTreeMap::new() }
     }
 
-    /// What is certain so far.
+    /// The state up to the first batch that has no answer yet.
     pub(super) fn state(&self) -> &State {
         &self.state
     }
@@ -55,7 +55,7 @@ impl Account {
             self.state.new += next.new;
             self.state.last = next.last;
             if let Some((why, taken)) = next.refused {
-                // The offset stays where it is, because nothing is certain about anything after this batch.
+                // The offset stays at the start of this batch, because only some of its items are in the filter.
                 self.state.taken = taken;
                 return Some(Failure::Server(why).into());
             }

@@ -1,8 +1,8 @@
 //! `bloomery load`: adds items from a file to a filter on a server, in bulk commands.
 //!
-//! One thread reads batches, others send them, and the main thread puts the answers in order: if the load ends early,
-//! it says up to which byte of the input every item is in the filter. A load with --resume keeps its account on the
-//! server.
+//! One thread reads batches, others send them, and the main thread puts the answers in order. So if the load ends
+//! early, the program can say up to which byte of the input every item is in the filter. A load with --resume keeps its
+//! account on the server.
 
 mod account;
 mod on_server;
@@ -271,8 +271,8 @@ impl<'o> Resumable<'o> {
         let Some(found) = account.find(connection)? else { return Err(account.gone().into()) };
         self.file.filter = found.filter;
         if target.counts {
-            // A server counts deletes since it loaded the filter. So after a restart, earlier deletes would look like a
-            // loss.
+            // A server counts deletes only since it loaded the filter. So after a restart, items that were deleted
+            // earlier would look lost.
             self.file.filter.removed.clear();
             self.file.filter.then.clear();
         }
@@ -281,7 +281,7 @@ impl<'o> Resumable<'o> {
         account.remove(connection)
     }
 
-    /// Records in the file how far the load got, for people to read.
+    /// Records in the file how far the load got. While the account is on the server, this is only for people to read.
     fn note(&mut self, state: &State) -> anyhow::Result<()> {
         self.file.state.clone_from(state);
         self.file.write(self.path)

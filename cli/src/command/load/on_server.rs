@@ -3,7 +3,8 @@
 //! So whatever happens between two steps (a killed program, a broken connection, a server that is killed, restored or
 //! replaced by its replica), the account says what is in the filter. Before each batch, a script checks that
 //!
-//! - the account's position is that of the batch, so a batch that is sent twice, by any client, goes in once;
+//! - the account's position is that of the batch or, if the filter doesn't count adds, is before the batch. So a batch
+//!   that is sent twice, by any client, is counted once;
 //! - the filter is the one that was filled so far: it has the same identity and, unless items were deleted or
 //!   generations ended, no fewer items than after the last batch, among them a sample of that batch.
 
@@ -14,15 +15,15 @@ use crate::error::Failure;
 use crate::input::Span;
 use crate::output;
 use crate::server::connection::Connection;
-use crate::server::key::tag;
+use crate::server::key::neighbour;
 use crate::server::reply::unexpected;
 use redis::{Cmd, Value};
 use std::collections::HashMap;
 
 /// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`]; 2: the position
-/// that the account must have; 3: the filter's number of deletes and rotations when a sample of items was added; 4: the
-/// number of items in the sample; then these items. The script's own arguments come after the items, and are read with
-/// `arg`.
+/// that the account must have; 3: the filter's number of deletes and rotations before the items of the sample were
+/// added; 4: the number of items in the sample; then these items. The script's own arguments come after the items, and
+/// are read with `arg`.
 const COMMON: &str = "\
 local function fields(flat)
   local map = {}
@@ -82,7 +83,7 @@ local function position()
 end
 ";
 
-/// Writes the account, at the start of a run. ARGV[2] is empty if there must be none yet. arg(1) to arg(3): the
+/// Writes the account, at the start of a run. ARGV[2] is empty if there must be no account yet. arg(1) to arg(3): the
 /// filter's recorded identity, number of items, and number of deletes and rotations, or empty strings; then the fields
 /// of the account and their values.
 const BEGIN: &str = "\
@@ -99,9 +100,9 @@ return {'taken', 0, ARGV[3]}
 ";
 
 /// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account after the batch; 3: which items
-/// after this offset are in; 4: the span of the batch; 5: 1 if some of its items were added before; 6: the number of the
-/// other items; 7: the number of empty lines; then the command, and its arguments after the key. There is no command if
-/// there is nothing to add.
+/// after this offset are then in the filter; 4: the span of the batch; 5: 1 if some of its items were added before; 6:
+/// the number of items still to add; 7: the number of empty lines; then the command, and its arguments after the key.
+/// There is no command if there is nothing to add.
 const BATCH: &str = "\
 local at, offset = position()
 if not offset then return {'gone'} end
@@ -209,16 +210,16 @@ pub(super) enum Outcome {
 
 /// A batch, in the form that the script needs.
 pub(super) struct Step<'s> {
-    /// The position that the account must have: an offset, and which items after it are in.
+    /// The position that the account must have: an offset, and which items after it are in the filter.
     pub(super) from: &'s (u64, Taken),
     /// The position of the account after the batch.
     pub(super) to: &'s (u64, Taken),
     pub(super) last: Span,
-    /// Whether some items of the batch went in before.
+    /// Whether an earlier run added some of the batch's items.
     pub(super) is_rest: bool,
     pub(super) items: u64,
     pub(super) blank: u64,
-    /// Name of the command, and its arguments after the key; nothing if there are no items.
+    /// Name of the command, and its arguments after the key; `None` if there are no items.
     pub(super) command: Option<(&'static str, Vec<&'s [u8]>)>,
 }
 
@@ -243,7 +244,7 @@ pub(super) struct Found {
 impl OnServer {
     /// The account of the load with this number, in the slot of the filter.
     pub(super) fn new(kind: Kind, filter: &[u8], load: &str, in_order: bool) -> OnServer {
-        let key = [b"{", tag(filter), b"}:bloomery-load:", load.as_bytes()].concat();
+        let key = neighbour(filter, &format!(":bloomery-load:{load}"));
         OnServer { kind, filter: filter.to_vec(), key, in_order }
     }
 
@@ -290,7 +291,7 @@ impl OnServer {
         }))
     }
 
-    /// Writes the account, over the one that was found, or as a new one. If `filter` is given, the key must still hold
+    /// Writes the account. It replaces the one that was `found`, if any. If `filter` is given, the key must still hold
     /// that filter, and the filter must contain the items of `sample`.
     pub(super) fn write(
         &self,
@@ -311,7 +312,7 @@ impl OnServer {
         self.run(connection, &command).map(drop)
     }
 
-    /// Adds a batch. After an error of the connection, only the account says whether the server added the batch.
+    /// Adds a batch. After a connection error, only the account says whether the server added the batch.
     pub(super) fn add(
         &self,
         connection: &mut Connection,
@@ -372,14 +373,14 @@ impl OnServer {
     }
 }
 
-/// Fails if an older version left the account of a load of this filter on the server. The key of such an account is the
-/// same for all filters with the same hash tag.
+/// Fails if an older version left the account of a load into this filter on the server. The key of such an account is
+/// the same for all filters with the same hash tag.
 pub(super) fn refuse_older(connection: &mut Connection, filter: &[u8]) -> anyhow::Result<()> {
     #[derive(serde::Deserialize)]
     struct Older {
         key: String,
     }
-    let account = [b"{", tag(filter), b"}:bloomery-load"].concat();
+    let account = neighbour(filter, ":bloomery-load");
     let state: Option<String> = redis::cmd("HGET").arg(&account).arg("state").query(connection)?;
     let older = state.and_then(|state| serde_json::from_str::<Older>(&state).ok());
     if older.is_none_or(|older| older.key != output::key(filter)) {

@@ -1,4 +1,5 @@
-//! A sample of the items in a batch that was added. The filter is tested for them before anything else is added.
+//! A sample of the items in a batch that was added. Before anything else is added, the filter is tested for these
+//! items.
 //!
 //! A filter never says no to an item that it has. So a "no" shows that the filter was emptied, replaced or restored
 //! from an older copy, even if other clients have added as many items since then.
@@ -6,7 +7,7 @@
 use crate::input::items_of;
 
 /// Maximum number of items in a sample. If a filter with an error rate of 5% has none of 16 items, it says yes to all
-/// of them in less than 1 of 10^20 cases.
+/// of them in fewer than 1 of 10^20 cases.
 const ITEMS: usize = 16;
 /// Maximum length in bytes of an item in a sample. A sample is sent with each batch.
 const ITEM_BYTES: usize = 4096;
@@ -20,8 +21,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Selects some of the items whose flag is set. They come from all over the batch, because its ends may contain one
-    /// item many times.
+    /// Selects some of the items whose flag is set. They are spread over the whole batch, because its beginning or end
+    /// may repeat one item many times.
     pub(super) fn of(blob: &[u8], taken: &[bool], then: String) -> Sample {
         let step = taken.iter().filter(|is_in| **is_in).count().div_ceil(ITEMS).max(1);
         let items = items_of(blob).zip(taken).filter(|(_, is_in)| **is_in).step_by(step);

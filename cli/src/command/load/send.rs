@@ -18,13 +18,13 @@ pub(super) struct Part {
     batch: Batch,
     /// Whether an earlier run has added some of the batch's items.
     is_rest: bool,
-    /// The position of the account: an offset, and which items after it are in.
+    /// The position of the account: an offset, and which items after it are in the filter.
     from: (u64, Taken),
     /// The position after the batch was added. An open item may grow, so the offset stays before it.
     to: (u64, Taken),
-    /// Number of empty lines between the two offsets.
+    /// Number of empty lines between the offsets `from` and `to`.
     blank: u64,
-    /// Number of empty lines after the second offset.
+    /// Number of empty lines after the offset `to`.
     open_blank: u64,
 }
 
@@ -34,7 +34,7 @@ impl Part {
         Part::left(batch, from, &[])
     }
 
-    /// The rest of a batch; `taken` says which of its items are in.
+    /// The rest of a batch; `taken` says which of its items are in the filter already.
     pub(super) fn left(mut batch: Batch, from: (u64, Taken), taken: &[bool]) -> Part {
         let before = batch.before_last;
         let counted = if from.0 > batch.span.start { before.blank } else { 0 };
@@ -76,9 +76,9 @@ impl Sender {
         if self.kind == Kind::Cuckoo { wanted.min(MOST_ARGUMENTS) } else { wanted }
     }
 
-    /// Sends a batch. After an error of the connection, it is unknown whether the server added it. If there is an
-    /// account, the filter must contain the sample of the previous batch, which is then replaced by a sample of this
-    /// one.
+    /// Sends a batch. After a connection error, it is unknown whether the server added the batch. If there is an
+    /// account, the filter must contain the items of `sample`, which come from the previous batch. Items of this batch
+    /// then replace them.
     pub(super) fn send(
         &self,
         connection: &mut Connection,
@@ -178,9 +178,9 @@ fn is_in(answer: &Value) -> Option<bool> {
     }
 }
 
-/// How many items of the batch the server added before it refused one: `…; 3 of 5 items were added`, or `…; 3 items went
-/// in` if it hasn't counted a large batch. `None` if it refused the whole command or the connection broke; then the
-/// error ends the load.
+/// How many items of the batch the server added before it refused one, from the end of its error: `…; 3 of 5 items were
+/// added`, or `…; 3 items were added` if it hasn't counted a large batch. `None` if it refused the whole command or the
+/// connection broke; then the error ends the load.
 fn taken(error: &RedisError) -> Option<u64> {
     let text = error.to_string();
     let (before, _) = text.split_once(" items were added")?;

@@ -1,5 +1,5 @@
-//! A load into one filter that is spread over the nodes of a cluster. It keeps no account: adding an item to a Bloom
-//! filter of bits again changes nothing. So a load that has stopped is started again from its beginning.
+//! A load into one filter that is spread over the nodes of a cluster. It keeps no account, because adding an item again
+//! to a Bloom filter without counters changes nothing. So a load that was interrupted is run again from its beginning.
 
 use super::options::{BATCH, Options};
 use super::report::Report;
@@ -16,10 +16,10 @@ use anyhow::Context;
 use redis::Value;
 use std::time::Instant;
 
-/// Number of bytes in a batch for each part.
+/// Number of bytes that each part adds to the size of a batch.
 const PART_BYTES: usize = 1 << 16;
 
-/// Maximum number of parts for which [`PART_BYTES`] are added to the size of a batch.
+/// Maximum number of parts that add [`PART_BYTES`] to the size of a batch.
 const MOST_FULL: usize = 64;
 
 /// Loads the items into the parts, and reports how many.
@@ -82,7 +82,7 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Creates the parts that are missing, if requested.
+/// Creates the missing parts, or fails if the options to create them weren't given.
 fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
     let usage = |text: String| anyhow::Error::new(Failure::Usage(text));
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;

@@ -1,4 +1,4 @@
-//! How far a load got, and the file that says which load it is.
+//! How far a load got, and the file that identifies a load.
 
 use super::taken::Taken;
 use crate::error::Failure;
@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) offset: u64,
     /// Which items after `offset` are also in the filter.
     pub(super) taken: Taken,
-    /// The last batch before `offset`, or the one after it that went in partly.
+    /// The last batch before `offset`, or the one after it if that was added only in part.
     pub(super) last: Span,
     /// Number of items added so far.
     pub(super) items: u64,
@@ -56,8 +56,8 @@ pub(super) enum Stage {
 
 /// The file of a load that can be resumed.
 ///
-/// While the load is in progress, its account is on the server, where a script changes it together with the filter; so
-/// a server that loses its latest writes loses both. The file says which account it is.
+/// While the load is in progress, its account is on the server, where a script updates it together with the filter. So
+/// a server that loses its latest writes loses both. The file identifies the account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct File {
     /// A random number, part of the account's key on the server.
@@ -108,7 +108,7 @@ impl File {
         file::keep(account, path, true)
     }
 
-    /// Fails if this file is of a load into another key, or of items in another form.
+    /// Fails if `other` is the file of a load into a different key, or of items in a different form.
     pub(super) fn is_of(&self, other: &File) -> Result<(), Failure> {
         for (what, mine, theirs) in
             [("key", &self.key, &other.key), ("form of the items", &self.form, &other.form)]

@@ -14,12 +14,12 @@ use std::str::FromStr;
 pub(super) struct Taken(Vec<bool>);
 
 impl Taken {
-    /// The first `count` items.
+    /// Says that the first `count` items are in the filter.
     pub(super) fn first(count: u64) -> Taken {
         Taken(vec![true; usize::try_from(count).unwrap_or(usize::MAX)])
     }
 
-    /// The items whose flag is set.
+    /// Says that the items whose flag is set are in the filter.
     pub(super) fn of(flags: impl IntoIterator<Item = bool>) -> Taken {
         let mut flags: Vec<bool> = flags.into_iter().collect();
         while flags.last() == Some(&false) {
@@ -28,12 +28,12 @@ impl Taken {
         Taken(flags)
     }
 
-    /// Number of items that are in.
+    /// Number of items that are in the filter.
     pub(super) fn count(&self) -> u64 {
         self.0.iter().filter(|is_in| **is_in).count() as u64
     }
 
-    /// For each item, whether it is in.
+    /// For each item, whether it is in the filter.
     pub(super) fn flags(&self) -> &[bool] {
         &self.0
     }
@@ -43,7 +43,8 @@ impl Taken {
         *self = Taken::of(self.0.iter().copied().take(usize::try_from(count).unwrap_or(usize::MAX)));
     }
 
-    /// Which items are in the filter after the missing ones were sent. `sent` says which of those went in.
+    /// Which items are in the filter after the missing ones were sent. `sent` says which of the missing items were
+    /// added.
     pub(super) fn fill(&self, sent: &Taken) -> Taken {
         let mut sent = sent.0.iter();
         let mut flags: Vec<bool> =

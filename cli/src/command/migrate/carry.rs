@@ -1,15 +1,15 @@
 //! Copies filters in rounds.
 //!
 //! Each round visits all keys and copies filters that are missing at the target, or differ there. A round that copies
-//! nothing is the last one. So each copy is checked, bit for bit, by the next round, and a filter that was written to
-//! in the meantime is copied again.
+//! nothing is the last one. So each copy is checked by the next round (bit for bit, if the source can dump the filter
+//! in pieces), and a filter that was written to in the meantime is copied again.
 
 use super::failed::Failed;
 use super::payload;
 use super::side::{Key, Side};
 use crate::interrupt::Interrupted;
 use crate::output;
-use crate::server::key::{KeyType, tag, temporary_key};
+use crate::server::key::{KeyType, neighbour, temporary_key};
 use anyhow::Context;
 use redis::Value;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// How far apart the expiry times of equal filters may be at the source and the target, in milliseconds.
 const CLOCK_MS: u64 = 1000;
 
-/// Bytes of the longest argument that a server accepts by default; used if a server doesn't disclose its limit.
+/// Maximum size in bytes of an argument that a server accepts by default; used if a server doesn't disclose its limit.
 const DEFAULT_BULK: u64 = 512 << 20;
 
 /// Maximum number of bytes in a payload besides the filter.
@@ -38,7 +38,7 @@ pub(super) struct Migration {
     pub(super) target: Side,
     rules: Rules,
     /// Whether the source can dump Bloom filters in pieces, and whether it can dump cuckoo filters in pieces.
-    /// valkey-bloom can't.
+    /// valkey-bloom can do neither.
     in_pieces: [bool; 2],
     /// Maximum size in bytes of a filter that the target accepts as one argument.
     longest: u64,
@@ -107,7 +107,7 @@ impl Migration {
                 Ok(copied) => round.unsettled += u64::from(copied),
                 Err(Failed::Run(error)) => return Err(error),
                 Err(Failed::Filter(why) | Failed::ThisTime(why)) if !may_copy => {
-                    // The refusal in an earlier round says more than that the key is missing.
+                    // Keep the reason from the earlier round: it is more informative than "is new at the source".
                     let why = earlier.get(&key.name).cloned().unwrap_or(why);
                     self.failed.insert(key.name.clone(), why);
                 }
@@ -123,7 +123,7 @@ impl Migration {
         Ok(round)
     }
 
-    /// Makes the target's key equal to the source's. Returns whether that took a copy.
+    /// Makes the target's key equal to the source's. Returns whether the filter was copied.
     fn settle(&mut self, key: &Key, may_copy: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let settled = self.try_settle(key, may_copy, interrupted);
         match settled {
@@ -249,8 +249,9 @@ impl Migration {
         if !self.in_pieces[key.family as usize] {
             return Err(Failed::Filter("the source cannot give it in pieces".into()));
         }
-        // The name is the same after an interruption, and is in the same slot of a cluster.
-        let loading = [b"{", tag(&key.name), b"}:bloomery-migrate:", &key.name[..]].concat();
+        // The name is fixed, so that the next run after an interruption deletes this key. It is in the same cluster
+        // slot as the filter's key.
+        let loading = [&neighbour(&key.name, ":bloomery-migrate:"), &key.name[..]].concat();
         self.target.of_key::<()>("DEL", &loading)?;
         let load = key.family.command("LOADCHUNK");
         let mut at = 0;
@@ -269,7 +270,7 @@ impl Migration {
         named
     }
 
-    /// Moves the loaded filter to the key.
+    /// Sets the expiry of the loaded filter, and renames its key to the final name.
     fn name(&mut self, key: &Key, loading: &[u8], replace: bool) -> Result<bool, Failed> {
         let expiry = self.source.expiry(&key.name)?;
         if expiry > 0 {
@@ -300,8 +301,8 @@ impl Migration {
     }
 }
 
-/// The size of the longest filter that the target accepts as one argument. Many users have no permission to query the
-/// limit.
+/// Maximum size in bytes of a filter that the target accepts as one argument. Many users have no permission to query
+/// the limit; then the server's default is assumed.
 fn longest_argument(target: &mut Side) -> u64 {
     let limit: Option<(String, u64)> =
         target.ask(redis::cmd("CONFIG").arg("GET").arg("proto-max-bulk-len")).ok();

@@ -9,7 +9,7 @@ pub(super) enum Failed {
     Filter(String),
     /// This filter couldn't be copied this time: it may have grown during the copy, so the next round tries again.
     ThisTime(String),
-    /// The whole run fails: a connection or a permission is missing.
+    /// The whole run fails: a connection broke, the login failed, or a permission is missing.
     Run(anyhow::Error),
 }
 

@@ -217,7 +217,8 @@ fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow
 
 /// Calls `ask` with batches of the items to test, until it returns false.
 ///
-/// The random items are almost certainly absent. If the answers are the same, both sides have the same bits.
+/// The random items are almost certainly absent. So if all answers agree, both sides almost certainly have the same
+/// bits.
 fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
     let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
     let first = u128::from(random);

@@ -4,7 +4,7 @@ use crc::{CRC_64_REDIS, Crc};
 
 static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
 
-/// Bytes of the footer.
+/// Size of the footer in bytes.
 const FOOTER: usize = 10;
 
 /// The RDB version in the footer; `None` if this isn't a payload.
@@ -16,9 +16,9 @@ pub(super) fn version(payload: &[u8]) -> Option<u16> {
 /// Turns the payload into the one that a server with another RDB version would have written. Servers refuse payloads of
 /// newer versions, and of the other product, but a module's value is the same in all versions.
 ///
-/// The CRC covers the version. It starts at 0, so it is linear, and leading zeros don't change it: the CRC of the
-/// change is the change of the CRC. The CRC isn't recomputed from the value, so the target notices if the value didn't
-/// arrive as the source sent it.
+/// The CRC covers the version. Because it starts at 0, it is linear, and leading zeros don't change it. So the new CRC
+/// is the old one XOR the CRC of the change. It isn't recomputed from the value, so the target notices if the value
+/// didn't arrive as the source sent it.
 pub(super) fn set_version(payload: &mut [u8], to: u16) {
     let Some(from) = version(payload) else { return };
     let (_, footer) = payload.split_at_mut(payload.len() - FOOTER);

@@ -37,7 +37,7 @@ pub(super) struct Key {
     pub(super) bytes: u64,
 }
 
-/// A piece of a filter as SCANDUMP returns it, with the number for LOADCHUNK.
+/// A piece of a filter as SCANDUMP returns it, with the iterator for LOADCHUNK.
 pub(super) struct Piece {
     pub(super) iterator: i64,
     pub(super) bytes: Vec<u8>,
@@ -91,7 +91,7 @@ impl Side {
         }
     }
 
-    /// All filters of the family, or of both families, that match the pattern.
+    /// All filters whose keys match the pattern, of the given family or of both.
     pub(super) fn filters(&mut self, pattern: &str, family: Option<Family>) -> RedisResult<Vec<Key>> {
         let mut filters = Vec::new();
         for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
@@ -139,7 +139,7 @@ impl Side {
         Ok((now.as_millis() as u64).saturating_add(left))
     }
 
-    /// The piece of a filter after `iterator`, which is 0 for the first; `None` at the end.
+    /// The piece of a filter that follows `iterator`, which is 0 for the first piece; `None` at the end.
     pub(super) fn piece(&mut self, key: &Key, iterator: i64) -> RedisResult<Option<Piece>> {
         let mut command = redis::cmd(&key.family.command("SCANDUMP"));
         let (iterator, bytes): (i64, Vec<u8>) = self.ask(command.arg(&key.name).arg(iterator))?;

@@ -12,7 +12,7 @@ use redis::ErrorKind;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Asks the servers, and keeps what the next query needs.
+/// Queries the servers, and keeps the connections, keys and counters that the next query needs.
 pub(super) struct Collector {
     server: Server,
     pattern: String,
@@ -28,7 +28,7 @@ struct Watched {
     before: HashMap<Vec<u8>, Counts>,
 }
 
-/// Counters at one time, to compute rates from.
+/// A filter's counters at one time, to compute rates from.
 struct Counts {
     at: Instant,
     tests: u64,

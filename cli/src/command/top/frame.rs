@@ -17,7 +17,7 @@ const BAR: usize = 8;
 /// exceed their error rate.
 const NEARLY_FULL: f64 = 0.9;
 
-/// Background of the selected row: a dark grey of the 256 colours, on which all others are legible.
+/// Background of the selected row: a dark grey from the palette of 256 colours, on which all text colours are legible.
 pub(super) const SELECTED: Color = Color::Indexed(238);
 
 /// The state of the screen.
@@ -118,7 +118,7 @@ impl View {
         true
     }
 
-    /// Handles a key press while the text to find is typed.
+    /// Handles a key press while the user types the text to find.
     fn type_key(&mut self, key: KeyCode) {
         match key {
             KeyCode::Char(character) => self.find.push(character),
@@ -227,7 +227,7 @@ impl View {
             Cell::from(if COLUMNS[index].1 { text.alignment(Alignment::Right) } else { text })
         };
         let header = TableRow::new(columns.iter().map(|(index, _)| {
-            // Keys are indented by the width of the mark before them.
+            // The heading is indented like the keys below it, which have a mark before them.
             let name = COLUMNS[*index].0;
             let name = if *index == 0 { format!("{:MARK$}{name}", "") } else { name.to_owned() };
             aligned(*index, Line::from(name).bold())
@@ -322,7 +322,8 @@ const BY_IMPORTANCE: [(&str, u16); COLUMNS.len()] = [
     ("CAPACITY", 8),
 ];
 
-/// The columns that fit, in the order of [`COLUMNS`], with their widths. The key gets the remaining width.
+/// The columns that fit, as indices into [`COLUMNS`] in ascending order, with their widths. The key gets the remaining
+/// width.
 fn columns(width: u16) -> Vec<(usize, u16)> {
     let mut left = width;
     let mut fit = Vec::new();

@@ -1,6 +1,7 @@
 //! `bloomery top`: shows the filters of a server in a terminal, live.
 //!
-//! A thread asks the server, and the terminal shows the latest reply. So a slow server never delays a key press.
+//! A separate thread queries the server, and the terminal shows the latest reply. So even if the server is slow, the
+//! program reacts to a key press at once.
 
 mod collect;
 mod frame;
@@ -90,7 +91,7 @@ fn parse_size(text: &str) -> Result<(u16, u16), String> {
         .ok_or_else(|| format!("{text:?} is not a size from 20x8 to 500x200, such as 80x24"))
 }
 
-/// Shows the filters until the user quits, or once.
+/// Shows the filters until the user quits or, with `--once`, prints one snapshot.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let interval = Duration::from_secs_f64(options.interval);
     let scan_interval = Duration::from_secs_f64(options.scan_interval);

@@ -14,7 +14,7 @@ const CELL: (f32, f32) = (8.4, 18.0);
 const BACKGROUND: &str = "#1c1f26";
 const FOREGROUND: &str = "#d8dee9";
 
-/// Draws the view in a terminal with this number of columns and lines.
+/// Draws the view as SVG, as a terminal with this number of columns and lines would show it.
 pub(super) fn svg(view: &mut View, (columns, lines): (u16, u16)) -> anyhow::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(columns, lines))?;
     terminal.draw(|frame| view.draw(frame)).map_err(|error| anyhow!("cannot draw: {error}"))?;
@@ -40,7 +40,7 @@ pub(super) fn svg(view: &mut View, (columns, lines): (u16, u16)) -> anyhow::Resu
     Ok(svg)
 }
 
-/// Foreground, background, bold, underlined.
+/// The style of a cell: foreground, background, bold, underlined.
 type Look = (&'static str, &'static str, bool, bool);
 
 fn look(cell: &Cell) -> Look {

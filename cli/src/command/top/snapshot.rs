@@ -22,7 +22,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// The order after this one, for a key that cycles through them.
+    /// The order that follows this one when the user presses `s`.
     pub(super) fn next(self) -> Sort {
         let all = Sort::value_variants();
         let index = all.iter().position(|sort| *sort == self).unwrap_or(0);
@@ -56,7 +56,7 @@ pub(super) struct Snapshot {
     pub(super) filters: Vec<Row>,
     /// Number of filters that could not be read, mostly for lack of permission.
     pub(super) hidden: u64,
-    /// The error for the last of them.
+    /// The error for the last filter that could not be read.
     pub(super) hidden_by: Option<String>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Row {
     /// The node that has the filter.
     pub(super) server: String,
     pub(super) key: String,
-    /// Tests per second; `None` in the first snapshot.
+    /// Tests per second; `None` in the first snapshot that has the filter, and if its server doesn't count tests.
     pub(super) tests_per_second: Option<f64>,
     pub(super) adds_per_second: Option<f64>,
     pub(super) info: FilterInfo,

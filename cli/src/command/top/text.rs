@@ -5,7 +5,7 @@ use crate::filter::lines::lines;
 use crate::output::{Table, bytes, count, percent, shorten};
 use std::borrow::Cow;
 
-/// The columns: name, and whether cells are right-aligned.
+/// The name of each column, and whether its cells are right-aligned.
 pub(super) const COLUMNS: [(&str, bool); 11] = [
     ("KEY", false),
     ("KIND", false),
@@ -20,7 +20,7 @@ pub(super) const COLUMNS: [(&str, bool); 11] = [
     ("MEMORY", true),
 ];
 
-/// Maximum width of a key's name in titles, and in plain text, where rows are as wide as the longest name.
+/// Maximum width of a key's name in titles and in plain text, where the KEY column is as wide as the longest name.
 const NAME: usize = 48;
 
 /// The name of the key, cut to [`NAME`] columns.
@@ -33,7 +33,7 @@ pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
     written(row, name(row).into_owned(), count, percent)
 }
 
-/// The cells of a row, with short numbers: `1.23M`, `0.597%`. Whatever the numbers, they fit into the widths in
+/// The cells of a row, with short numbers: `1.23M`, `0.597%`. The numbers always fit into the column widths in
 /// [`frame`](super::frame).
 pub(super) fn compact(row: &Row) -> [String; COLUMNS.len()] {
     written(row, row.key.clone(), brief, brief_percent)
@@ -68,7 +68,7 @@ fn written(
     ]
 }
 
-/// A number with three digits and a unit, in at most 5 columns.
+/// Formats a number with at most three significant digits and a unit, in at most 5 columns.
 fn brief(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     let (mut value, mut unit) = (number as f64, 0);
@@ -85,7 +85,7 @@ fn brief(number: u64) -> String {
     format!("{value:.decimals$}{}", UNITS[unit])
 }
 
-/// A fraction in percent, in at most 8 columns.
+/// Formats a fraction as a percentage, in at most 8 columns.
 fn brief_percent(fraction: f64) -> String {
     let text = percent(fraction);
     if text.len() <= 7 { text } else { format!("{:.1e}%", fraction * 100.0) }
