@@ -1,11 +1,11 @@
 //! The options of the module: names, defaults, ranges. The server passes their values as text; this file defines what
 //! the text means.
 //!
-//! RedisBloom's options keep their names, defaults and error texts. Ranges are constants: if the range of an option
+//! RedisBloom's options keep their names, defaults and error texts. Every range is constant. If the range of an option
 //! depended on the value of another, the server might be unable to read a file that CONFIG REWRITE wrote, because the
-//! options in it have a different order. So options that contradict each other are accepted, and
-//! [`Settings::bucket_size`] makes them fit where they are used. The defaults can never make the creation of a filter
-//! fail.
+//! options in it can have any order. So options that contradict each other are accepted, and [`Settings::bucket_size`]
+//! reconciles them where they are used. Whatever their values, a cuckoo filter that an add creates has at least two
+//! buckets.
 
 use crate::params::{Family, Overflow, Tightening, limits};
 use std::ops::RangeInclusive;
@@ -32,12 +32,13 @@ pub struct Settings {
     /// Maximum number of sub-filters of a cuckoo filter.
     pub cuckoo_max_expansions: u32,
     /// Number of threads in addition to the main thread. `None` means one for each core except the main thread's, but
-    /// at least one.
+    /// at least one and at most [`MAX_THREADS`].
     pub threads: Option<usize>,
     /// Minimum number of items for which BF.BULKTEST runs on the pool, so that only its client waits and not the
     /// server.
     pub offload_min_items: u64,
-    /// Maximum number of bytes in the items of all clients that wait for the pool. One client may always wait.
+    /// Maximum number of bytes in the arguments of all commands that wait for the pool or run on it. A command may wait
+    /// in any case if no other does.
     pub offload_max_bytes: u64,
     /// Whether filters of 2 MiB or more ask for huge pages.
     pub huge_pages: bool,
@@ -66,7 +67,7 @@ impl Settings {
         max_items_per_command: 0,
     };
 
-    /// The family that an expansion stands for: 0 doesn't scale, as in RedisBloom.
+    /// The family of a filter with this expansion. With 0, the filter doesn't scale, as in RedisBloom.
     pub fn family_for(expansion: u32) -> Family {
         match expansion {
             0 => Family::Fixed(Overflow::Error),
@@ -74,7 +75,7 @@ impl Settings {
         }
     }
 
-    /// The largest bucket size at which a cuckoo filter of the configured capacity has two buckets.
+    /// The largest bucket size at which a cuckoo filter of the configured capacity has at least two buckets.
     pub fn max_bucket_size(&self) -> u8 {
         u8::try_from(self.cuckoo_initial_size / 2).unwrap_or(u8::MAX)
     }
@@ -108,7 +109,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The error text for users, in RedisBloom's words. It calls the option `name`.
+    /// The error text for users, in RedisBloom's words. `name` is the name of the option.
     pub fn text(&self, name: &str) -> String {
         match self {
             Refusal::Invalid => format!("Invalid value for `{name}`"),
@@ -120,13 +121,13 @@ impl Refusal {
 
 /// One option: how its text is read and written.
 pub struct Setting {
-    /// Its name in CONFIG, without a leading `bf-` or `bf.`.
+    /// Name in CONFIG, without a leading `bf-` or `bf.`.
     pub name: &'static str,
-    /// Its name as a load argument.
+    /// Name as a load argument.
     pub argument: &'static str,
-    /// Returns its value as text.
+    /// Returns the value as text.
     pub get: fn(&Settings) -> String,
-    /// Sets it from text; an error leaves it as it was.
+    /// Sets the value from text. An error leaves the value unchanged.
     pub set: fn(&mut Settings, &str) -> Result<(), Refusal>,
 }
 

@@ -37,7 +37,7 @@ pub enum Error {
         /// The bytes that were requested.
         bytes: u64,
     },
-    /// The filter has as many items as its capacity. It can neither grow nor exceed its error rate.
+    /// There is no room for another item: the filter can't grow, and must not exceed its error rate.
     Full,
     /// A static filter accepts no adds: its cells are computed from all its items at once.
     Static,
@@ -50,7 +50,7 @@ pub enum Error {
     LastGeneration,
     /// Two filters differ in shape, hash or seed, so their cells cannot be combined.
     Mismatch,
-    /// The operating system gave no randomness for a seed.
+    /// The operating system provided no randomness for a seed.
     NoRandomness,
     /// The filter has no counters.
     NotCounting,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// The place that panics the next time it is reached; empty for none.
 static ARMED: Mutex<String> = Mutex::new(String::new());
 
-/// The place that is armed.
+/// The armed place; empty for none.
 pub(crate) fn armed() -> String {
     ARMED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

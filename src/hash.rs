@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `low` 0..10 | shard |
 //! | `low` 10..64 | block, or base of the probe sequence over a CLASSIC shard |
-//! | `high` | probes inside the block, or stride of that sequence |
+//! | `high` | probes inside the block, or stride of the probe sequence |
 //!
 //! Shard and position never share bits, because otherwise a shard would use only part of its cells.
 
@@ -183,7 +183,7 @@ impl Hasher {
     }
 }
 
-/// An item that was hashed before, for filters that have the same hash function and seed. It remembers both, and a
+/// An item that has already been hashed, for filters with the same hash function and seed. It remembers both, so a
 /// filter with a different function or seed panics instead of giving a wrong answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashed {
@@ -230,7 +230,7 @@ impl Item for Hashed {
     }
 }
 
-/// For commands, which have already hashed the item for the filter that they use.
+/// For commands, which have already hashed the item for their filter.
 impl Item for ItemHash {
     #[inline(always)]
     fn hash_by(&self, _: Hasher) -> ItemHash {

@@ -11,7 +11,8 @@ const SERVER: u8 = 2;
 /// The decision. The first call of [`server_serves`](Latch::server_serves) decides for the system's allocator, and
 /// [`bind`](Latch::bind) decides for the server's. Whichever comes first counts.
 ///
-/// Relaxed: no other data depends on this byte. What the server's allocator needs was set up before `bind`.
+/// Relaxed ordering is enough: no other data depends on this byte. What the server's allocator needs was set up before
+/// `bind`.
 pub(crate) struct Latch(AtomicU8);
 
 impl Latch {
@@ -27,10 +28,11 @@ impl Latch {
     }
 
     /// Decides for the server's allocator. Can be called again: if a server loads the module twice, the file is mapped
-    /// only once, and both share this decision.
+    /// only once, and both loads share this decision.
     ///
     /// # Errors
-    /// Why the module must not load: memory was allocated before, which the server's memory limit wouldn't include.
+    /// Why the module must not load: memory has already been allocated, and the server's memory limit wouldn't include
+    /// it.
     pub(crate) fn bind(&self) -> Result<(), &'static str> {
         match self.0.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed) {
             Ok(_) | Err(SERVER) => Ok(()),
@@ -38,7 +40,7 @@ impl Latch {
         }
     }
 
-    /// Whether the server's allocator is used. Every call returns the same.
+    /// Whether the server's allocator is used. Every call gives the same answer.
     #[inline(always)]
     pub(crate) fn server_serves(&self) -> bool {
         match self.0.load(Relaxed) {

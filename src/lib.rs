@@ -1,5 +1,5 @@
-//! Bloom and cuckoo filters: cache-line blocked, sharded, counting, scaling and windowed; read and written from several
-//! threads; saved in a versioned format that other languages can read.
+//! Bloom and cuckoo filters: cache-line blocked, sharded, counting, scaling and windowed. Several threads can read and
+//! write a filter. Filters are saved in a versioned format that programs in other languages can read.
 //!
 //! The crate has two uses. As a library (`default-features = false`) it is plain Rust: no server, no libclang. With the
 //! default feature `module` it also contains the module: the package `bloomery-module` links it as `libbloomery.so`,
@@ -14,7 +14,7 @@
 //! assert!(seen.contains("ada") && !seen.contains("barbara"));
 //! seen.extend(["grace", "edsger"]);
 //!
-//! // Saved, and loaded again: by this version, by later ones, and by programs in other languages.
+//! // Save and load the filter. Later versions and programs in other languages can also load these bytes.
 //! let bytes = seen.to_bytes();
 //! let loaded = Bloom::from_bytes(&bytes)?;
 //! assert_eq!(loaded, seen);
@@ -23,10 +23,10 @@
 //!
 //! | you want | use |
 //! | --- | --- |
-//! | a filter that grows, or of fixed size | [`Bloom::scaling`], [`Bloom::fixed`] |
+//! | a filter that grows, or one of fixed size | [`Bloom::scaling`], [`Bloom::fixed`] |
 //! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
 //! | items that age | [`Bloom::windowed`] |
-//! | the least memory for items that are known at once | [`StaticBuilder`] |
+//! | the least memory for items that are all known in advance | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
 //! | threads that read while one writes | [`Bloom::reader`] |
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
@@ -34,8 +34,8 @@
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
 //! | `serde` | the feature `serde` |
 //!
-//! The folders are layers, and each uses only those below it: `module` (the only place that knows a server) → `command`
-//! (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks this.
+//! The folders are layers, and each uses only those that follow it here: `module` (the only one that knows a server) →
+//! `command` (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks this.
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(

@@ -9,8 +9,8 @@
 //! Everything here is computed with IEEE basic operations and the pure-Rust `libm`, never with the platform's libm:
 //! geometry is derived from these numbers, and a replica on another C library must derive the same geometry.
 
-/// The cells over which an item's probes are spread: those of one range. The item has the same number of probes in each
-/// slice of the range.
+/// How the probes of an item are spread: over the cells of one range, with the same number of probes in each slice of
+/// the range.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     /// Number of ranges.
@@ -26,8 +26,8 @@ pub struct Spread {
 /// ln 2.
 pub const LN_2: f64 = std::f64::consts::LN_2;
 
-/// `base` to an integer power by squaring. `f64::powi` may give different results with different compilers; this must
-/// not.
+/// `base` to an integer power, by squaring. `f64::powi` may give different results with different compilers; this
+/// function must not.
 pub fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {
@@ -42,7 +42,7 @@ pub fn power(base: f64, exponent: u32) -> f64 {
 
 /// Natural logarithm of the chance that one uniform draw over `cells` cells misses a given cell.
 fn ln_miss(cells: f64) -> f64 {
-    // One cell is never missed; -745 is about where exp() underflows to 0.
+    // A single cell is never missed. exp() underflows to 0 at about -745.
     if cells <= 1.0 { -745.0 } else { libm::log1p(-1.0 / cells) }
 }
 
@@ -142,7 +142,7 @@ pub fn expected_fill(spread: Spread, items: f64) -> f64 {
     -libm::expm1(items * ln_item_miss(spread))
 }
 
-/// Number of distinct items that would set a fraction `fill` of the cells, in `0..=∞`.
+/// Number of distinct items that would set a fraction `fill` of the cells; infinite if all cells are set.
 ///
 /// Swamidass and Baldi, "Mathematical Correction for Fingerprint Similarity Measures" (2007), extended to blocks:
 /// an item leaves a given cell empty unless it falls into the cell's range and one of its k probes hits the cell.
@@ -156,24 +156,24 @@ pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
 /// Standard deviation of [`estimate_items`] for `items` items: the standard deviation of the number of set cells,
 /// divided by the number of cells that one more item is expected to set.
 ///
-/// Two cells in the same range are both empty more often than independent cells, because some items miss the range;
-/// within a slice of the range, a little less often, because an item's probe in that slice hits at most one of them.
-/// Two cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
-/// number of empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ =
-/// k·n/m, as in [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than
-/// others.
+/// Two cells in the same range are both empty more often than independent cells, because some items miss the range. If
+/// they are in the same slice, this is a little less frequent, because one probe hits at most one of the two cells. Two
+/// cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
+/// number of empty cells follows as a sum over pairs of cells. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load
+/// of λ = k·n/m, as in [`range_rate`]. For blocks that are mostly set, it is many times as large, since some blocks are
+/// much fuller than others.
 pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let (k, range) = (f64::from(probes), f64::from(slices) * cells);
     let all = ranges * range;
-    // The chance that an item sets a given cell of its range. Then the chance that it sets two given cells of a slice,
-    // less the square of the first chance.
+    // First the chance that an item sets a given cell of its range, then the chance that it sets two given cells of a
+    // slice, minus the square of the first chance.
     let hit = -libm::expm1(k * ln_miss(cells));
     let beside =
         libm::exp(2.0 * k * ln_miss(cells)) * libm::expm1(k * ln_miss((cells - 1.0) * (cells - 1.0)));
     let ln_empty = ln_item_miss(spread);
     let (empty, one) = (libm::exp(items * ln_empty), hit / ranges);
-    // The chance that both cells of a pair are empty, divided by the square of the chance for one cell, less 1.
+    // The chance that both cells of a pair are empty, divided by the square of the chance for one cell, minus 1.
     let excess = |of_one: f64| libm::expm1(items * libm::log1p(of_one / ((1.0 - one) * (1.0 - one))));
     let in_range = |beside: f64| excess((hit * hit * (1.0 - 1.0 / ranges) + beside) / ranges);
     let pairs = (cells - 1.0) * in_range(beside)
@@ -212,8 +212,8 @@ mod tests {
         assert!((0.009_4..0.009_7).contains(&blocked), "{blocked}");
     }
 
-    /// Slices have the rate of the textbook's formula. It is above the rate of the same cells without slices, and the
-    /// difference becomes smaller with more cells.
+    /// Slices have the rate that the textbook formula gives. It is above the rate of the same cells without slices, and
+    /// the difference becomes smaller with more cells.
     #[test]
     fn slices_have_the_rate_of_almeida() {
         for (cells, items, more) in [(10.0, 7.0, 0.135), (192.0, 100.0, 0.007), (1e6, 7e5, 2e-6)] {

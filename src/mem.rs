@@ -5,18 +5,19 @@
 //! * Aligned to 64 bytes here rather than by the allocator. The server's allocator guarantees only 16, and `std` clears
 //!   over-aligned blocks itself, which would touch every page.
 //! * Untouched: nothing is written into a new block, so that a new filter costs no page. Writing the first word doubled
-//!   the time of BF.RESERVE for 100,000 items: a page fault, and a page for the allocator to clear when it reuses the
-//!   block.
+//!   the time of BF.RESERVE for 100,000 items: it caused a page fault, and the allocator had to clear the page when it
+//!   reused the block.
 //!
 //! ```text
 //! block                    start, a multiple of 64
 //! │ 0..=64 bytes of padding │ len words …           │
 //! ```
 //! Blocks below [`ALIGNED_FROM`] have no padding, and neither do those that an allocator aligns by itself, as jemalloc
-//! does: with padding, a table whose size is a power of two would need jemalloc's next size, a quarter more.
+//! does. With padding, a block whose size is a power of two would need jemalloc's next size class, which is a quarter
+//! larger.
 //!
 //! [`Shared`] words have several owners and a head. If there are only a few words, they follow the head in the same
-//! block, unless that would need more memory: a server may have a million small filters.
+//! block, unless that would need more memory. A server may have a million small filters, so every byte counts.
 
 use crate::error::Error;
 use crate::metrics::CELL_BYTES;
@@ -52,7 +53,7 @@ pub(crate) type Cells = [AtomicU64];
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether blocks ask for huge pages from now on. With huge pages, probes of a large filter miss the TLB less
-/// often, but writing to a page while a child saves copies 2 MiB instead of 4 KiB.
+/// often. But while a child process saves, the first write to a page copies 2 MiB instead of 4 KiB.
 #[cfg(feature = "module")]
 pub(crate) fn use_huge_pages(wanted: bool) {
     HUGE_PAGES.store(wanted, Relaxed);
@@ -154,7 +155,7 @@ impl Words {
         if len == 0 || len as u64 >> LEN_BITS > 0 { None } else { Layout::from_size_align(size, 8).ok() }
     }
 
-    /// Bytes of the whole block.
+    /// Size of the whole block in bytes.
     pub(crate) fn allocated(&self) -> usize {
         Words::layout(self.len(), self.is_padded).map_or(0, |layout| layout.size())
     }
@@ -252,12 +253,12 @@ impl Words {
         count(words)
     }
 
-    /// Bytes of the words.
+    /// Size of the words in bytes, without padding.
     pub(crate) fn bytes(&self) -> u64 {
         Words::bytes_of(self)
     }
 
-    /// Bytes of these words.
+    /// Size of these words in bytes.
     pub(crate) fn bytes_of(words: &Cells) -> u64 {
         words.len() as u64 * 8
     }
@@ -350,15 +351,15 @@ impl Drop for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         let Some(layout) = Words::layout(self.len(), self.is_padded) else { return };
-        // SAFETY: `zeroed` left this many words before `start`, in a block from alloc_zeroed with this layout.
+        // SAFETY: `with_room` left this many words before `start`, in a block from alloc_zeroed with this layout.
         unsafe { std::alloc::dealloc(self.start.sub(self.padding.into()).cast().as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
 }
 
 /// Words with a head, shared by owners in any thread. The head consists of a brief part of 2 bytes and the rest. Some
-/// heads also have an extra part, which is in front of both. If there are only a few words, they are in the same block,
-/// unless that would need more memory.
+/// heads also have an extra part, which is in front of both. If there are only a few words, they follow the head in the
+/// same block, unless that would need more memory.
 ///
 /// ```text
 /// [extra │] owners  brief  few │ rest │ few words, or a `Words`
@@ -373,8 +374,8 @@ pub(crate) struct Shared<B, H, X = ()> {
 struct Block<B, H> {
     owners: AtomicU32,
     brief: B,
-    /// Number of words that follow the head; 0 if a `Words` follows it. Plus [`HAS_EXTRA`], which is greater than the
-    /// number of words, if there is an extra part.
+    /// Number of words that follow the head, or 0 if a `Words` follows it. If there is an extra part, [`HAS_EXTRA`] is
+    /// added, which is greater than any such number.
     few: u16,
     rest: H,
 }
@@ -396,7 +397,7 @@ unsafe impl<B: Send + Sync, H: Send + Sync, X: Send + Sync> Send for Shared<B, H
 unsafe impl<B: Send + Sync, H: Send + Sync, X: Send + Sync> Sync for Shared<B, H, X> {}
 
 impl<B, H, X> Shared<B, H, X> {
-    /// Bytes in front of the block.
+    /// Number of bytes in front of the block.
     fn in_front(has_extra: bool) -> usize {
         if has_extra { size_of::<X>() } else { 0 }
     }
@@ -413,7 +414,7 @@ impl<B, H, X> Shared<B, H, X> {
         }
     }
 
-    /// Layout of the block. Its parts are aligned to 8 bytes.
+    /// Layout of the whole allocation. All its parts are aligned to 8 bytes.
     fn layout(few: u16) -> Layout {
         const {
             let sizes_fit = size_of::<Block<B, H>>().is_multiple_of(8) && size_of::<X>().is_multiple_of(8);
@@ -528,7 +529,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         &self.block().rest
     }
 
-    /// The part that only some heads have.
+    /// The extra part of the head, if there is one.
     #[inline(always)]
     pub(crate) fn extra(&self) -> Option<&X> {
         // SAFETY: `with_block` has written it in front of the block, and it lives as long as an owner.
@@ -560,7 +561,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
 impl<B, H, X> Drop for Shared<B, H, X> {
     fn drop(&mut self) {
-        // SAFETY: the block lives, because this is an owner. The last owner has it for itself: what the others did
+        // SAFETY: the block lives, because this is an owner. The last owner has it to itself: what the others did
         // happened before, by Release and Acquire. `few` is the same as when the block was written, so it says what is
         // in front of the head and after it, and the layout is the one that was allocated.
         unsafe {
@@ -570,7 +571,7 @@ impl<B, H, X> Drop for Shared<B, H, X> {
                 if owners.fetch_sub(1, Release) != 1 {
                     return;
                 }
-                // Not a fence, which ThreadSanitizer doesn't know.
+                // Not a fence, which ThreadSanitizer doesn't support.
                 owners.load(Acquire);
             }
             let few = *few;

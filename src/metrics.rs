@@ -82,8 +82,8 @@ pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
 
-/// Bytes of the filters that exist only because commands of the [`CLIENTS_WAITING`] read them. They were in keys when
-/// the commands arrived.
+/// Bytes of the filters that exist only because commands of the [`CLIENTS_WAITING`] still read them. They were in keys
+/// when the commands arrived.
 #[cfg(feature = "module")]
 pub(crate) static KEPT_BYTES: Gauge = Gauge::new();
 
@@ -149,7 +149,7 @@ impl Gauge {
         self.0.load(Relaxed)
     }
 
-    /// Sets a number that is recounted from time to time.
+    /// Sets the gauge to a number that is recounted from time to time.
     #[cfg(feature = "module")]
     pub(crate) fn set(&self, amount: u64) {
         self.0.store(amount, Relaxed);
@@ -162,8 +162,8 @@ impl Gauge {
     }
 }
 
-/// A [`Gauge`] to which nearly all amounts are added by the main thread. The main thread needs no locked instruction,
-/// which would take 20 cycles. That matters because deleting a small filter changes five sums.
+/// A gauge to which the main thread adds nearly all amounts. The main thread needs no locked instruction, which would
+/// take 20 cycles. That matters because deleting a small filter changes five sums.
 #[derive(Debug)]
 pub(crate) struct Sum {
     by_main: AtomicU64,
@@ -210,7 +210,7 @@ impl Sum {
     }
 }
 
-/// Keeps an amount in a [`Gauge`] until it is dropped, which happens on every path, including panics.
+/// An amount that a [`Gauge`] includes until this value is dropped, which happens on every path, including panics.
 #[derive(Debug)]
 pub(crate) struct Hold {
     gauge: &'static Gauge,

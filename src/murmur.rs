@@ -1,5 +1,5 @@
 //! Austin Appleby's Murmur hashes, which other systems' filters use to find their bits: MurmurHash2, MurmurHash64A and
-//! MurmurHash3 x64-128. Native filters don't use them: they have no secret key, so anyone can construct items that
+//! MurmurHash3 x64-128. Native filters don't use these hashes: without a secret key, anyone can construct items that
 //! collide.
 
 /// MurmurHash64A: 64 bits, 8-byte blocks.
@@ -38,8 +38,8 @@ pub(crate) fn murmur2(bytes: &[u8], seed: u32) -> u32 {
     hash ^ hash >> 15
 }
 
-/// MurmurHash3 x64-128 with seed 0 of a string of bytes, which can be finished with or without one more byte. The bytes
-/// are read only once for any number of hashes with different last bytes.
+/// The state of MurmurHash3 x64-128 with seed 0 after a string of bytes. It can be finished with or without one more
+/// byte, so the string is read only once even if it is hashed with several different last bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Murmur3 {
     h1: u64,

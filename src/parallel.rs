@@ -5,7 +5,7 @@ use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A parallel for: runs tasks 0 to n − 1, each once, on all available threads. Returns when all are done.
+/// A parallel `for` loop: runs tasks 0 to n − 1, each once, on all available threads. Returns when all are done.
 pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
 
 /// The [`ParallelFor`] of a single thread.
@@ -29,7 +29,7 @@ impl Stop {
         self.0.store(1, Relaxed);
     }
 
-    /// Runs tasks like `parallel`, but starts no tasks after [`set`](Stop::set). The results are then incomplete.
+    /// Runs tasks with `parallel`, but starts none after [`set`](Stop::set). The results are then incomplete.
     pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         parallel(tasks, &|index| {
             if !self.is_set() {
@@ -57,8 +57,8 @@ pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
 /// model, whose layers have a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
 
-/// Numbers per task of [`all_of`] and [`in_turns`]: a millisecond if each takes 60 ns, as a lookup in another table
-/// does.
+/// Indices per task of [`all_of`] and [`in_turns`]. If each takes 60 ns, as looking up a cell's item in a second
+/// fingerprint table does, a task takes a millisecond.
 const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 14 };
 
 /// Calls `visit` with ranges that cover `words` words, each word once.
@@ -70,7 +70,7 @@ fn in_parts_of(most: usize, len: usize, parallel: &ParallelFor<'_>, visit: impl 
     parallel(len.div_ceil(most), &|part| visit(part * most..len.min((part + 1) * most)));
 }
 
-/// Whether `holds` is true for all numbers below `len`. After the first number for which it is false, no thread begins
+/// Whether `holds` is true for all indices below `len`. After the first index for which it is false, no thread begins
 /// another part.
 pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usize) -> bool + Sync) -> bool {
     let failed = AtomicU64::new(0);
@@ -82,7 +82,7 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
     failed.into_inner() == 0
 }
 
-/// Calls `take` with consecutive ranges that cover the numbers below `len`, until one call fails. Each range is a task
+/// Calls `take` with consecutive ranges that cover the indices below `len`, until one call fails. Each range is a task
 /// as short as those of [`all_of`], after which other jobs have their turn.
 ///
 /// # Errors

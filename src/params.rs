@@ -7,11 +7,12 @@ use crate::spelling::spelling;
 
 /// The bounds of every parameter. Nothing outside them can be created or loaded.
 pub mod limits {
-    /// Maximum number of items in one layer: 2^48, where sizing in `f64` is still exact to the item.
+    /// Maximum number of items in one layer: 2^48. Up to this number, sizing in `f64` is exact to the item.
     pub const MAX_CAPACITY: u64 = 1 << 48;
     /// The smallest error rate that can be promised. Below it, the probes would need more bits than the hash has.
     pub const MIN_ERROR_RATE: f64 = 1e-12;
-    /// The smallest error rate of one layer, with 66 or 67 probes. A tightening series doesn't go below it.
+    /// The smallest error rate of one layer, which needs 66 or 67 probes. Layers of a chain whose share would be
+    /// smaller get this rate.
     pub const MIN_LAYER_ERROR_RATE: f64 = 1e-20;
     /// Maximum number of probes of one item in one layer.
     pub const MAX_PROBES: u32 = 72;
@@ -49,7 +50,7 @@ pub mod limits {
     /// which takes 10 ms. RedisBloom cannot create more: it halves the error rate with each link, so the rate reaches 0
     /// after 1074 links, with 578,348 probes.
     pub const MAX_FOREIGN_WORK: u64 = 9 << 16;
-    /// Maximum of other event counts: deletes, moves. No server lives long enough to reach it.
+    /// Maximum of other event counts, such as deletes and moves. No server lives long enough to reach it.
     pub const MAX_COUNT: u64 = 1 << 62;
     /// Maximum bytes of cells of one filter: 2^46, half of what a 64-bit process can address.
     pub const MAX_BYTES: u64 = 1 << 46;
@@ -63,14 +64,15 @@ pub enum LayoutChoice {
     /// FINGERPRINT for options that only it supports.
     #[default]
     Auto = 0,
-    /// Anywhere in the shard: needs the least memory.
+    /// Anywhere in the shard: needs less memory than BLOCKED.
     Classic = 1,
     /// Inside one 512-bit block: one cache miss per item.
     Blocked = 2,
-    /// A fingerprint in one cell: two cache misses per item, the least memory at low error rates and for counting.
+    /// A fingerprint in one cell: two cache misses per item. Of the layouts that accept adds, it needs the least memory
+    /// at low error rates and for counting.
     Fingerprint = 3,
-    /// A binary fuse filter, which is built from all its items at once: three cache misses and an eighth more than
-    /// log2(1/p) bits per item.
+    /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more
+    /// than log2(1/p) bits per item.
     Fuse = 4,
     /// A ribbon filter, which is built from all its items at once: only 5% to 6% more than log2(1/p) bits per item, but
     /// more instructions.
@@ -320,7 +322,7 @@ impl Spec {
         }
     }
 
-    /// The common name of such a filter.
+    /// The usual name for this kind of filter.
     pub fn kind(&self) -> &'static str {
         match self.family {
             _ if self.layout.is_static() => "static",
@@ -348,7 +350,7 @@ impl Spec {
         Spec { family: Family::Fixed(Overflow::Error), capacity: items.max(1), ..self }
     }
 
-    /// Whether this is such a [list](Spec::list).
+    /// Whether this is the spec of a [list](Spec::list) of hashes.
     pub(crate) fn is_list(&self) -> bool {
         self.layout.is_static() && matches!(self.family, Family::Scaling { .. })
     }

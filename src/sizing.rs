@@ -1,11 +1,11 @@
 //! Computes the geometry from capacity and error rate, and the error rate from the geometry.
 //!
-//! Sizing keeps its promise exactly. Whole probes and whole words, the block penalty and the imbalance of shards
-//! (both through `mixture_rate`), and the sum over the layers of a chain or window are all included in the error
-//! rate.
+//! Sizing keeps the promised error rate exactly. It takes into account rounding to whole probes and whole words, the
+//! penalty of blocks and the imbalance of shards (both through `mixture_rate`), and the sum over the layers of a chain
+//! or window.
 //!
-//! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers of
-//! a growing filter. tests/library/sizing.rs pins its results.
+//! The function from parameters to geometry is part of the format, because a primary and its replica each derive the
+//! layers of a growing filter. tests/library/sizing.rs pins its results.
 
 pub mod fingerprint;
 pub mod fuse;
@@ -22,11 +22,11 @@ use shape::LEAST_SHARD_BITS;
 pub use shape::{BLOCK_BITS, Layout, Shape};
 use std::cell::RefCell;
 
-/// AUTO chooses BLOCKED if it needs at most this factor of CLASSIC's memory.
+/// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 const AUTO_PENALTY: f64 = 1.15;
 
-/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this factor of CLASSIC's memory. Late layers have
-/// low error rates, for which blocks cost most, and contain most of the memory.
+/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this many times the memory of CLASSIC. Late layers
+/// have low error rates, for which blocks cost most, and use most of the chain's memory.
 const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 
 /// AUTO chooses CLASSIC for layers up to this size, which fit into the second-level cache of a server's core. In the
@@ -45,8 +45,9 @@ const ROUNDING: f64 = 1e-9;
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 thread_local! {
-    /// A hash table of the last shapes that this thread solved, in 8 KiB: the requirements, the allowed penalty, and
-    /// the shape. Solving takes half a microsecond or more, a fifth of the time of creating a small filter.
+    /// A hash table of 8 KiB with the shapes that this thread solved last. An entry has the requirements, the allowed
+    /// penalty, and the shape. Solving takes half a microsecond or more, a fifth of the time of creating a small
+    /// filter.
     static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
 }
 
@@ -84,13 +85,14 @@ impl LayerSpec {
     /// The smallest shape that keeps the promise.
     ///
     /// # Errors
-    /// Names the parameter that is out of range. If no size up to [`limits::MAX_BYTES`] keeps the promise:
-    /// [`Error::OutOfMemory`] if there are too many items, [`Error::Unreachable`] if the layout is the reason.
+    /// An error that names the parameter that is out of range. If no size up to [`limits::MAX_BYTES`] keeps the
+    /// promise, the error is [`Error::OutOfMemory`] for too many items, or [`Error::Unreachable`] if the layout is the
+    /// reason.
     pub fn shape(&self) -> Result<Shape, Error> {
         self.shape_within(AUTO_PENALTY)
     }
 
-    /// Same as [`shape`](LayerSpec::shape), with this penalty instead of [`AUTO_PENALTY`]. Remembers shapes: most
+    /// Like [`shape`](LayerSpec::shape), but with this penalty instead of [`AUTO_PENALTY`]. Remembers shapes: most
     /// filters have the same parameters as a recent one, and a filter that can't grow requests the same layer with
     /// every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
@@ -142,10 +144,11 @@ impl LayerSpec {
         }
     }
 
-    /// The shape with the fewest words (CLASSIC), blocks (BLOCKED) or words of all slices (PARTITIONED) per shard, over
-    /// all sensible numbers of probes. The ideal number is log2(1/p), and the best whole number is one of its
-    /// neighbours. Blocks need fewer probes. So numbers are tried from the ideal one downwards, until one needs no less
-    /// memory. For slices, all numbers are tried, because rounding decides if slices have only a few words.
+    /// The smallest shape over all sensible numbers of probes. Each shard consists of whole words (CLASSIC), of whole
+    /// blocks (BLOCKED), or of slices of whole words (PARTITIONED). The ideal number of probes is log2(1/p), and the
+    /// best whole number is one of its neighbours. Blocks need fewer probes. So numbers are tried from the ideal one
+    /// downwards, until one needs no less memory. For slices, all numbers are tried, because rounding decides if slices
+    /// have only a few words.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
         let ln_rate = libm::log(self.error_rate);
@@ -202,7 +205,8 @@ impl LayerSpec {
         })
     }
 
-    /// The shape of a static filter with this many cells and fingerprint bits, if there is one for the error rate.
+    /// The shape of a static filter with these numbers of cells and of fingerprint bits, which are `None` if no number
+    /// of bits reaches the error rate.
     fn smallest_built(&self, layout: Layout, sizes: Option<(u64, u32)>) -> Result<Shape, Error> {
         let (cells, probes) = sizes.ok_or(Error::Unreachable { error_rate: self.error_rate })?;
         let shape = Shape { cells, probes, layout, ..self.list() };
@@ -234,8 +238,8 @@ impl LayerSpec {
     /// The smallest number of units below `below` that keeps the rate. The first guess is the number of cells that
     /// would be enough if all ranges had the same number of items, −k·n / ln(1 − p^(1/k)). It is never too large.
     /// Secants of the logarithms of rate and size lead from there to the answer. One range needs one or two
-    /// evaluations, bits in blocks at most eight. One unit less than the answer is either less than the first guess, or
-    /// was evaluated, so the answer is exact, no matter how good the other guesses are.
+    /// evaluations, and bits in blocks at most eight. One unit less than the answer is either less than the first
+    /// guess, or was evaluated, so the answer is exact, no matter how good the other guesses are.
     fn fewest_units(
         &self,
         below: u64,
@@ -256,8 +260,8 @@ impl LayerSpec {
         }
         let (mut low, mut high) = (0, below);
         // If a unit is one word, there is one range. Its computed rate is so exact that fewer units needn't be tried,
-        // unless the guess was so close to a whole number that rounding decided. The rate of several ranges is a sum,
-        // which is less exact.
+        // unless the guess was so close to a whole number that rounding errors mattered. The rate of several ranges is
+        // a sum, which is less exact.
         if stride == 1 << self.cell.log2_per_word() {
             low = (libm::ceil(exact * (1.0 - ROUNDING)) as u64).saturating_sub(1);
         }
@@ -301,7 +305,7 @@ impl Spec {
     /// inverse of sizing by capacity and error rate.
     ///
     /// # Errors
-    /// [`Error::ErrorRate`] for 0 or more than 39 probes, [`Error::Capacity`] if not one item fits.
+    /// [`Error::ErrorRate`] for 0 or more than 39 probes, [`Error::Capacity`] if not even one item fits.
     pub fn in_bits(bits: u64, probes: u32) -> Result<Spec, Error> {
         let error_rate = libm::exp2(-f64::from(probes));
         if probes == 0 || error_rate < limits::MIN_ERROR_RATE {
@@ -409,8 +413,8 @@ mod tests {
         u64::from(unit / shape.cell.bits() * shape.shards)
     }
 
-    /// No smaller size keeps the promise with this number of probes, with more, or with one less; in slices, with any
-    /// number.
+    /// No smaller size keeps the promise with this number of probes, with more, or with one fewer. For slices, none
+    /// does with any number.
     #[test]
     fn one_word_or_block_less_would_break_the_promise() {
         let mut asked = 0;
@@ -551,7 +555,7 @@ mod tests {
         assert!((bytes as f64) <= 37e6, "{bytes}");
     }
 
-    /// Rounding to whole words changes a size by more than the difference between this rate and CLASSIC's. So sizes
+    /// Rounding to whole words affects a size more than the difference between this rate and CLASSIC's does. So sizes
     /// don't show which of the two rates was used.
     #[test]
     fn slices_are_sized_by_their_own_rate() {
@@ -579,7 +583,7 @@ mod tests {
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
     }
 
-    /// Uses more parameters than the table has places, in turn. All differ from `base` in one field.
+    /// Asks in turn for more shapes than the table can hold. The requirements all differ from `base` in one field.
     #[test]
     fn shapes_are_remembered_by_all_that_was_asked() {
         let base = LayerSpec::new(100_000, 0.001);

@@ -1,5 +1,5 @@
-//! The words for choices. Each word is spelled once, next to its type, and commands, replies, the command-line program
-//! and its files all read and write it the same way.
+//! The words for choices, such as layouts, hashes and policies. Each word is spelled once, next to its type. Commands,
+//! replies, the command-line program and its files all use this spelling.
 
 use std::fmt;
 

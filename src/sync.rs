@@ -1,8 +1,7 @@
-//! The only place that imports atomics, locks and threads, so that loom can replace `std` in the models of this
-//! crate (`model.rs` of each part).
+//! The atomics, locks and threads that loom replaces in the models of this crate (the modules called `model`).
 
-/// This is always `std`'s atomic, for a metric that is only displayed. A model need not explore what each thread sees
-/// of it, which would multiply the executions.
+/// `std`'s atomic even in the models, for a metric that is only displayed. A model need not explore which value of it
+/// each thread sees, which would multiply the executions.
 pub(crate) use std::sync::atomic::AtomicU64 as Figure;
 
 // Unit tests only: loom is a development dependency, and an ordinary build never contains it.

@@ -1,3 +1,4 @@
-//! The server's entry, `RedisModule_OnLoad`, is in the library (`src/module`); linking the library here exports it.
+//! The server's entry point, `RedisModule_OnLoad`, is in the library (`src/module`). Linking the library here exports
+//! it.
 
 use library as _;

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Parses a count: digits, optionally separated by `_` or `,`, and optionally a unit: k, M, G or T for 10^3, 10^6, 10^9
-/// or 10^12.
+/// Parses a count: a number whose digits may be separated by `_` or `,`, optionally followed by a unit: k, M, G or T
+/// for 10^3, 10^6, 10^9 or 10^12. The result must be a whole number.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a number: write 1000000, 1_000_000, 1M or 1.5M");
     let (digits, unit) = match text.char_indices().next_back() {
@@ -74,7 +74,7 @@ pub fn duration(text: &str, plain: f64) -> Option<f64> {
     Some(number.replace(['_', ','], "").parse::<f64>().ok()? * ms)
 }
 
-/// Parses a time in whole milliseconds, optionally with a unit.
+/// Parses a time, with or without a unit, that is a whole number of milliseconds.
 pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     let ms = duration(text, 1.0).filter(|ms| is_whole(*ms));
     ms.map(|ms| ms as u64)

@@ -8,7 +8,7 @@ use crate::wanted::Wanted;
 use bloomery::{LayoutChoice, Spec};
 use serde::Serialize;
 
-/// A line, or a few points, and its name.
+/// A line or a few individual points, with a name.
 #[derive(Debug, Serialize)]
 pub struct Line {
     /// What the line or the points show.
@@ -20,9 +20,9 @@ pub struct Line {
 /// A chart of bytes by some other quantity, x.
 #[derive(Debug, Serialize)]
 pub struct Chart {
-    /// What it shows.
+    /// What the chart shows.
     pub title: String,
-    /// What x is.
+    /// Name of the quantity on the x axis.
     pub x_name: &'static str,
     /// The first and the last x.
     pub x: (f64, f64),
@@ -88,7 +88,8 @@ pub fn memory_chart(wanted: &Wanted) -> Chart {
     rates_chart(items, lines, points.collect())
 }
 
-/// A chart of the memory of this filter and, by error rate, of filters of its kind and of RedisBloom's fixed filters.
+/// A chart of memory by error rate: lines for filters of this filter's kind and for RedisBloom's fixed filters, and a
+/// point for this filter.
 pub(crate) fn rival_chart(wanted: &Wanted, filter: &Cost) -> Chart {
     let (items, _) = like(wanted);
     let mut lines = vec![by_rate("RedisBloom, fixed", |rate| redisbloom::fixed_bytes(items, rate))];
@@ -196,7 +197,8 @@ fn short(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// Distance of the ticks on an axis of bytes: a round number of a binary unit, at most seven of which cover the axis.
+/// Distance between the ticks on an axis of bytes: a round multiple of a binary unit, such that at most seven intervals
+/// cover the axis.
 fn ticks(most: f64) -> f64 {
     let unit = 1024f64.powi((most.max(1.0).log2() / 10.0).floor() as i32);
     let parts = most / unit;

@@ -5,7 +5,7 @@ use crate::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
 use bloomery::{Cell, CuckooSpec, Family, Layout, LayoutChoice, Overflow, Spec};
 use serde::Serialize;
 
-/// Generations of the window in the comparison.
+/// Number of generations of the window in the comparison.
 pub(crate) const GENERATIONS: u16 = 4;
 
 /// Load at which adds start to fail, for buckets of two and of four slots (Fan et al., CoNEXT 2014, table 2: 84%, 95%).
@@ -70,7 +70,7 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
         Layout::Blocked => 1,
         Layout::Fingerprint => 2,
         Layout::Fuse => 3,
-        // Its words are contiguous, and may begin anywhere in a cache line.
+        // The words that a test reads are contiguous, and may begin anywhere in a cache line.
         Layout::Ribbon => (3 * u64::from(shape.probes) + 6) / 8 + 1,
         Layout::List => 0,
         Layout::Classic | Layout::Partitioned => shape.probes.into(),
@@ -169,7 +169,7 @@ pub fn cuckoo_rate(bucket_size: u64, sub_filters: u64, fill: f64) -> f64 {
     1.0 - (1.0 - 1.0 / 255.0f64).powf(seen)
 }
 
-/// The smallest cuckoo filter of this bucket size whose first sub-filter fits `items` items.
+/// The smallest cuckoo filter of this bucket size whose first sub-filter has room for `items` items.
 pub(crate) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) -> CuckooSpec {
     let spec = |capacity: u64| CuckooSpec {
         capacity: capacity.max(2 * u64::from(bucket_size)),
@@ -199,7 +199,7 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
             };
             (spec.capacity.saturating_mul(generations), *spec)
         }
-        // This uses the error rate that the filter has when it is full.
+        // The error rate is the one that the filter has when it is full.
         Wanted::Cuckoo(spec) => {
             let rate = cuckoo(spec, spec.slots_of(spec.first_buckets())).error_rate;
             (spec.capacity, Spec { hash: spec.hash, ..Spec::scaling(spec.capacity, rate) })

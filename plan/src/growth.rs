@@ -20,7 +20,7 @@ pub struct Growth {
     pub(crate) redisbloom_bytes: Option<u64>,
 }
 
-/// Computes how a scaling filter grows to `times` its capacity, one step per layer.
+/// Computes how a scaling filter grows to `times` its capacity, one step per layer. Empty for other filters.
 pub(crate) fn growth(wanted: &Wanted, times: u64) -> Vec<Growth> {
     let Wanted::Bloom(spec) = wanted else { return Vec::new() };
     if !matches!(spec.family, Family::Scaling { .. }) {
@@ -29,7 +29,8 @@ pub(crate) fn growth(wanted: &Wanted, times: u64) -> Vec<Growth> {
     let (mut capacities, mut steps) = (Vec::new(), Vec::new());
     let (mut capacity, mut memory_bytes, mut none_lies) = (0u64, 0u64, 1.0f64);
     let target = spec.capacity.saturating_mul(times);
-    // With expansion 1 all layers are equal, so more steps add no information.
+    // At most 64 steps: with expansion 1, every layer has the same capacity, so more steps would add little
+    // information.
     while capacity < target && steps.len() < 64 {
         let Ok(shape) = spec.next_shape(&capacities) else { break };
         capacities.push(shape.capacity);

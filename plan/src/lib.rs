@@ -1,5 +1,5 @@
-//! What a filter costs before it is created, and the command that creates it. The sizes come from the library, so they
-//! are the same as on a server.
+//! Computes what a filter would cost, and the command that creates it. The sizes come from the library, so they are the
+//! same as on a server.
 //!
 //! `bloomery plan` prints a [`Plan`]. The calculator of the documentation shows the same plan: its script calls
 //! [`page`], compiled to WebAssembly.

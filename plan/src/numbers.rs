@@ -1,6 +1,6 @@
 //! Formats numbers for people.
 
-/// A number of bytes in units of powers of 1024, with three digits: `11.4 MiB`.
+/// Formats a number of bytes with three significant digits, in a unit that is a power of 1024: `11.4 MiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -17,7 +17,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A number with thousands separators: `10,000,000`.
+/// Formats a number with thousands separators: `10,000,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -30,7 +30,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A fraction in percent, with three significant digits: `1%`, `0.0123%`.
+/// Formats a fraction as a percentage, with up to three significant digits: `1%`, `0.0123%`.
 pub fn percent(fraction: f64) -> String {
     let value = fraction * 100.0;
     if !value.is_finite() {

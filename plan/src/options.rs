@@ -1,4 +1,4 @@
-//! The options that describe a filter. They have the names of the options of BF.RESERVE and CF.RESERVE.
+//! The options that describe a filter. Most of them are named after the options of BF.RESERVE and CF.RESERVE.
 
 use crate::arguments::{parse_capacity, parse_ms, parse_positive_ms, parse_rate, parse_whole};
 use crate::refused::Refused;
@@ -9,7 +9,7 @@ use bloomery::{
 };
 use clap::ValueEnum;
 
-/// Number of items for which a static filter has room before its list grows, if no number is given.
+/// Number of items that a static filter has room for before its list of items grows, if no number is given.
 const STATIC_CAPACITY: u64 = 1 << 16;
 
 /// The options that can't be combined with --static.
@@ -208,7 +208,8 @@ impl Reserve {
         Ok(Wanted::Bloom(spec))
     }
 
-    /// The static filter that the options describe. A size is only a guess, because the filter grows with its items.
+    /// The static filter that the options describe. A capacity is only an estimate, because the list of items grows as
+    /// needed.
     ///
     /// # Errors
     /// As [`Reserve::wanted`].
@@ -282,7 +283,8 @@ impl Reserve {
             let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
             return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
         }
-        // A delete can find out which layer holds an item only if layers have fingerprints.
+        // Without fingerprints, a delete can't find out which layer holds an item. So in other layouts, a filter with
+        // counters doesn't grow.
         let has_counters = self.counting.is_some() && !(scales && is_table);
         if self.nonscaling || has_counters || self.expansion == Some(0) || overflow.is_some() {
             if scales && has_counters {
@@ -360,7 +362,7 @@ impl Reserve {
     /// rebuilt.
     ///
     /// # Errors
-    /// Cuckoo filters have no rebuild.
+    /// If the options are for a cuckoo filter, which can't be rebuilt.
     pub fn begin(&self, static_layout: Option<StaticLayout>) -> Result<Vec<String>, Refused> {
         if self.cuckoo {
             return Err(Refused::new("cuckoo", "cuckoo filters cannot be rebuilt"));

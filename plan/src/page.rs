@@ -1,6 +1,7 @@
-//! The plan for the calculator of the documentation, `docs/site/calculator.js`: options in, JSON out.
+//! Computes plans for the documentation's calculator, `docs/site/calculator.js`, which passes options and gets JSON.
 //!
-//! In WebAssembly, the script calls `room`, writes the options there, calls `answer`, and reads the answer at `text`.
+//! In WebAssembly, the script calls `room`, writes the options at the address returned, calls `answer`, and reads the
+//! answer at the address that `text` returns.
 
 use crate::chart::{Chart, growth_chart, rival_chart};
 use crate::plan::{Plan, PlanOptions};
@@ -69,11 +70,11 @@ mod exports {
     use std::cell::RefCell;
 
     thread_local! {
-        /// The options of a plan, and later the answer to them.
+        /// The options of a plan; after `answer`, the answer.
         static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Makes room in `TEXT` for this many bytes of options, and returns its address.
+    /// Makes room in `TEXT` for this many bytes of options, and returns the address to write them to.
     // SAFETY: nothing else has this name.
     #[unsafe(no_mangle)]
     extern "C" fn room(bytes: usize) -> *const u8 {

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub struct Plan {
     /// The filter that the options describe.
     pub filter: Cost,
-    /// The same filter in LAYOUT FINGERPRINT, where that is smaller.
+    /// The same filter in LAYOUT FINGERPRINT, if that needs clearly less memory.
     pub smaller: Option<Cost>,
     /// How the filter grows; empty if it doesn't.
     pub growth: Vec<Growth>,
@@ -47,7 +47,7 @@ impl PlanOptions {
         // Sizes don't depend on the seed, and randomness in a browser would need more code.
         let mut reserve = self.reserve.clone();
         reserve.seed.get_or_insert("0".into());
-        // A static filter's size is only known when it is built, but its plan needs a size.
+        // A plan needs a capacity even for a static filter, so `wanted` checks that there is one.
         let wanted = reserve.wanted()?;
         self.of_static.layout.map_or(Ok(wanted), |layout| reserve.wanted_static(layout).map(Wanted::Bloom))
     }

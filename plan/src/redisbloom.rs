@@ -1,11 +1,11 @@
-//! What RedisBloom needs for the same items, from the library's rules for RedisBloom's chains.
+//! Computes what RedisBloom's filters cost for the same items, by the library's rules for RedisBloom's chains.
 
 use crate::cost::Cost;
 use bloomery::filter::foreign::{ChainSpec, LinkSpec};
 use bloomery::{Family, Spec};
 
-/// RedisBloom lowers higher error rates to this one, and refuses to reserve more than [`MOST_ITEMS`] items in one
-/// filter.
+/// RedisBloom's limits: it lowers higher error rates to [`HIGHEST_RATE`], and refuses to reserve more than
+/// [`MOST_ITEMS`] items in one filter.
 const HIGHEST_RATE: f64 = 0.25;
 const MOST_ITEMS: u64 = 1 << 30;
 
@@ -38,7 +38,7 @@ pub(crate) fn fixed_bytes(items: u64, error_rate: f64) -> Option<u64> {
     chain(items, error_rate, None)?.links().next().map(|link| link.bytes)
 }
 
-/// RedisBloom's filters, if it can create any for this number of items.
+/// What RedisBloom's filters cost; empty if it can't create any for this number of items.
 pub(crate) fn kinds(items: u64, error_rate: f64) -> Vec<Cost> {
     let kinds = [("fixed", None, " NONSCALING"), ("scaling", Some(2), "")];
     kinds

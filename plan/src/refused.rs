@@ -3,7 +3,7 @@
 use bloomery::Error;
 use std::fmt;
 
-/// An option that is missing, or whose value no filter can have.
+/// An option that is missing, has an impossible value, or can't be combined with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The option's name, without dashes.

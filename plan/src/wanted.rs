@@ -11,7 +11,7 @@ pub enum Wanted {
     Cuckoo(CuckooSpec),
 }
 
-/// Slots of a bucket, moves per add, and growth of a cuckoo filter: the defaults of RedisBloom and of the module.
+/// Slots per bucket, moves per add, and growth of a cuckoo filter: the defaults of RedisBloom and of the module.
 pub(crate) const BUCKET_SIZE: u8 = 2;
 pub(crate) const MAX_ITERATIONS: u16 = 20;
 pub(crate) const CUCKOO_EXPANSION: u32 = 1;
@@ -42,7 +42,7 @@ fn rebuild(spec: &Spec, key: &str) -> Vec<String> {
 fn bloom(spec: &Spec, key: &str) -> Vec<String> {
     let mut words: Vec<String> =
         vec!["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), spec.capacity.to_string()];
-    // COUNTING implies a fixed capacity, unless there is an expansion.
+    // COUNTING implies a fixed capacity, unless EXPANSION is given.
     if matches!(spec.family, Family::Fixed(Overflow::Error)) && !spec.cell.counts() {
         words.push("NONSCALING".into());
     }

@@ -1,8 +1,9 @@
 //! Counters of 4, 8 or 16 bits, packed into words, with the lowest counter in the lowest bits.
 //!
-//! Counters saturate. A counter that has reached its maximum has lost count, so it is never changed again, neither
-//! up nor down. Decrementing it could bring it to 0 while items still need it: a false negative (Fan, Cao, Almeida,
-//! Broder, "Summary Cache", 2000, §V: a 4-bit counter overflows with probability 1.37e-15 × m at the optimal load).
+//! Counters saturate. A counter that has reached its maximum has lost count, so it is never changed again, neither up
+//! nor down. Decrementing it could bring it to 0 while items still need it: a false negative (Fan, Cao, Almeida,
+//! Broder, "Summary Cache", 2000, §V: at the optimal load, the probability that any of m 4-bit counters overflows is at
+//! most 1.37e-15 × m).
 
 use super::Writer;
 use crate::sync::AtomicU64;

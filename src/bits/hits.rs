@@ -52,7 +52,7 @@ impl Iterator for Hits {
             return None;
         }
         let index = self.0.trailing_zeros() as usize;
-        // Clears the lowest bit: 0b1100 & 0b1011 = 0b1000.
+        // Clears the lowest set bit: 0b1100 & 0b1011 = 0b1000.
         self.0 &= self.0 - 1;
         Some(index)
     }

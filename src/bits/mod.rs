@@ -56,7 +56,8 @@ pub struct Single;
 impl Writer for Single {
     #[inline(always)]
     fn set(word: &AtomicU64, mask: u64) -> u64 {
-        // Writes even if the bits are already set. Half of them are, in no order that a branch predictor could learn.
+        // Writes even if the bits are already set. In a full filter, half of them are, in no order that a branch
+        // predictor could learn.
         let old = word.load(Relaxed);
         word.store(old | mask, Relaxed);
         old

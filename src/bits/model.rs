@@ -58,7 +58,8 @@ fn explore_widths(model: impl Fn(u32) + Send + Sync + Copy + 'static) {
     [4, 8, 16].into_iter().for_each(|width| explore(move || model(width)));
 }
 
-/// The counter that the models change. Its neighbours are full, so that a stray carry or borrow is noticed.
+/// The counter that the models change. In most models its neighbours are full, so that a stray carry or borrow is
+/// noticed.
 const COUNTER: usize = 1;
 
 fn around(width: u32, value: u64) -> u64 {

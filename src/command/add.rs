@@ -1,4 +1,4 @@
-//! Commands that add: ADD, ADDNX, MADD, INSERT, BULKADD, and the backfill of BF.REBUILD. This is the hot path:
+//! Commands that add items: ADD, ADDNX, MADD, INSERT, BULKADD, and the backfill of BF.REBUILD. This is the hot path:
 //! items go through the filter in groups, and nothing is allocated per item.
 //!
 //! While a filter is being rebuilt, each item goes to the live filter. It also goes to the shadow, unless the live
@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// The index of the first item among the arguments, in all commands except INSERT.
+/// The index of the argument after the key: the first item, except in INSERT and BULKADD.
 const FIRST_ITEM: usize = 2;
 
 /// The index of the first item in a BF.INSERT without options.
@@ -107,8 +107,8 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     Ok(Reply::Bool(added))
 }
 
-/// Returns the filter to add to, with due rotations done. If the key is empty, creates a filter with the configured
-/// defaults. Also returns whether the filter is new and must be sent with its first items.
+/// Returns the filter to add to, after carrying out any rotations that are due. If the key is empty, creates a filter
+/// with the configured defaults. Also returns whether the filter is new and must be sent with its first items.
 #[inline(always)]
 fn target_or_new<'k, 'a, C: Call<'a>>(
     call: &C,
@@ -284,7 +284,8 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         give_up(call, &mut key, &why);
     }
     if sums.changed {
-        // Items that weren't added are left out. So is NOCREATE, which has no effect if the filter exists.
+        // Items that the command hasn't processed are left out. So is NOCREATE, which has no effect if the filter
+        // exists.
         let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
         call.replicate(match blobs.are_done() {
             true if may_create => Effect::Verbatim,
@@ -345,7 +346,7 @@ fn until_pause<'a, 'b, C: Call<'a>>(
 /// The outcome of adding items up to the first refusal.
 #[derive(Default)]
 struct Sums {
-    /// Items that were absent before.
+    /// Number of items that were absent before.
     added: u64,
     /// Number of items before the first one that was refused.
     done: usize,
@@ -421,7 +422,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>
 // ---- into each kind of filter --------------------------------------------------------------------------------------
 
 /// Adds items in order and passes each outcome to `note`, until `note` returns `Break`. If the filter is being rebuilt
-/// and its shadow could not keep up, returns the reason. The caller must then [end](give_up) the rebuild.
+/// and its shadow could not follow, returns the reason. The caller must then [end](give_up) the rebuild.
 #[inline(always)]
 fn add_each<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -452,8 +453,8 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
 ) {
     for_each_group(&mut &mut *filter, Work::Write, items, |filter, group| {
         let layers = filter.layers().len();
-        // Looks up a whole group so that its cache misses overlap. A chain that has grown from 100 to 5 million items
-        // has sixteen layers.
+        // A whole group is looked up at once, so that its cache misses overlap. A chain that has grown from 100 to 5
+        // million items has sixteen layers.
         let known = filter.known(group);
         group.iter().enumerate().try_for_each(|(index, item)| {
             note(if known.has(index) {
@@ -490,8 +491,8 @@ fn add_to_foreign<'a, C: Call<'a>>(
     })
 }
 
-/// Adds items to a filter that is being rebuilt, like [`add_each`]. The outcomes of an item in the two filters are
-/// passed to `note` as one.
+/// Adds items to a filter that is being rebuilt, like [`add_each`]. For each item, combines the outcomes in the two
+/// filters into one, and passes that to `note`.
 #[cold]
 fn add_to_both<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -575,7 +576,7 @@ pub(super) struct Backfill {
     pub(super) refused: Option<CommandError>,
 }
 
-/// Adds the arguments from `first` on to the shadow only, up to the first one that it refuses.
+/// Adds arguments to the shadow only, from index `first` up to the first one that the shadow refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
     let items = items(call, first, step_for(shadow.newest_layer().lines()));
@@ -604,8 +605,8 @@ pub(super) struct BulkBackfill<'a> {
     pub(super) refused: Option<CommandError>,
 }
 
-/// Adds the items of a blob to the shadow only, up to the first item that it refuses. `part` is the first part of the
-/// blob.
+/// Adds the items of a blob to the shadow only, up to the first item that the shadow refuses. `part` is the first part
+/// of the blob.
 pub(super) fn backfill_bulk<'a, C: Call<'a>>(
     call: &C,
     rebuild: &mut Rebuild,

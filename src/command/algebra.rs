@@ -76,7 +76,7 @@ fn refused(source: String, why: Incompatible) -> CommandError {
     }
 }
 
-/// The key that argument `index` names, for an error.
+/// The name of the key in argument `index`, in quotes for an error text.
 fn quoted<'a, C: Call<'a>>(call: &C, index: usize) -> String {
     format!("'{}'", printable(call.arg(index)))
 }
@@ -318,7 +318,7 @@ fn merged(
     Ok(Merged { filter, total: base.bytes().saturating_add(union.bytes()), changed })
 }
 
-/// The error for a union that doesn't fit into this filter.
+/// Converts an error from computing a union. If the items don't fit, the new error gives the capacity of `base`.
 fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     let capacity = base.capacity();
     move |why| match why {

@@ -1,5 +1,5 @@
-//! Many items in one string. The server spends 65 to 115 ns on every argument and 20 ns on every reply. A string of
-//! a thousand items costs it little more than one item.
+//! Many items in one string. The server spends 65 to 115 ns on every argument and 20 ns on every reply. A string of a
+//! thousand items costs the server little more than a single item.
 
 use super::call::{Call, Rest, Within};
 use super::error::CommandError;
@@ -25,7 +25,8 @@ struct Place {
 }
 
 impl Place {
-    /// Reads `FIXED width blob` or `PREFIXED blob` from argument `first` on. Also returns the blob.
+    /// Parses the arguments `FIXED width blob` or `PREFIXED blob`, which begin at index `first`. Also returns the
+    /// blob's bytes.
     fn parse<'a, C: Call<'a>>(call: &C, first: usize) -> Result<(Place, &'a [u8]), CommandError> {
         let mut words = Arguments { call, next: first };
         let form = words.next().unwrap_or_default();
@@ -54,7 +55,8 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    /// Reads `FIXED width blob` or `PREFIXED blob` from argument `first` on.
+    /// Parses the arguments `FIXED width blob` or `PREFIXED blob`, which begin at index `first`. Also returns the
+    /// blob's bytes.
     pub(super) fn parse<'a, C: Call<'a>>(call: &C, first: usize) -> Result<(Unread, &'a [u8]), CommandError> {
         let (place, bytes) = Place::parse(call, first)?;
         Ok((Unread { place, len: bytes.len(), most_items: most_items(call) }, bytes))
@@ -65,8 +67,8 @@ impl Unread {
         self.place.argument
     }
 
-    /// Whether the blob is longer than a part. Even if it has few items, reading and hashing its bytes can then take
-    /// long: 4 ms per MiB with the slowest codec.
+    /// Whether the blob is longer than a part. Reading and hashing its bytes can then take long, even if it has only a
+    /// few items: 4 ms per MiB with the slowest codec.
     pub(super) fn is_long(&self) -> bool {
         self.len > Parts::BYTES
     }
@@ -144,7 +146,7 @@ impl<'a> Blob<'a> {
         self.items_from(0)
     }
 
-    /// Number of bytes of the first `count` items.
+    /// Number of bytes that the first `count` items occupy.
     fn bytes_of(&self, count: usize) -> usize {
         let mut items = self.items();
         if count < self.len() {
@@ -160,11 +162,11 @@ impl<'a> Blob<'a> {
 pub(super) struct Parts<'a> {
     place: Place,
     bytes: &'a [u8],
-    /// Number of bytes of the items that are done.
+    /// Offset in bytes of the first item that isn't done.
     at: usize,
     /// Number of items that are done.
     done: usize,
-    /// Number of all items, if they have been counted.
+    /// Total number of items, if they have been counted.
     of: Option<usize>,
 }
 
@@ -176,7 +178,8 @@ impl<'a> Parts<'a> {
     /// Maximum number of items in a part, if all items have the same number of bytes.
     const ITEMS: usize = 1 << 15;
 
-    /// Reads `FIXED width blob` or `PREFIXED blob` from argument `first` on. No further arguments may follow.
+    /// Parses the arguments `FIXED width blob` or `PREFIXED blob`, which begin at index `first`. No further arguments
+    /// may follow.
     pub(super) fn parse<C: Call<'a>>(call: &C, first: usize) -> Result<Parts<'a>, CommandError> {
         let (place, bytes) = Place::parse(call, first)?;
         if call.argc() != place.argument.saturating_add(1) {
@@ -220,12 +223,12 @@ impl<'a> Parts<'a> {
         self.at == self.bytes.len()
     }
 
-    /// Number of all items, if they have been counted.
+    /// Total number of items, if they have been counted.
     pub(super) fn of(&self) -> Option<usize> {
         self.of
     }
 
-    /// The rest of the command.
+    /// What is left of the command, to be run later.
     pub(super) fn rest(&self) -> Rest {
         let within = Some(Within { at: self.at, width: self.place.width });
         Rest { first: self.place.argument, done: self.done, of: self.of, within }
@@ -255,7 +258,7 @@ fn limit_prefixed<'a, C: Call<'a>>(call: &C, bytes: &[u8]) -> Result<(), Command
 }
 
 /// Cuts off the first complete items that together have at most `most` bytes, but at least one item. Returns their
-/// number of bytes and their number. If the first item isn't complete, cuts off all bytes, which no command accepts.
+/// length in bytes and their number. If the first item isn't complete, cuts off all bytes, which no command accepts.
 pub(super) fn cut(bytes: &[u8], width: Option<NonZeroUsize>, most: usize) -> (usize, usize) {
     if let Some(width) = width {
         let items = most.min(bytes.len()) / width;
@@ -281,7 +284,7 @@ fn split_prefixed(bytes: &[u8]) -> Result<(&[u8], &[u8]), usize> {
     rest.split_at_checked(length).ok_or(length.saturating_add(size_of::<u32>()))
 }
 
-/// Items of a blob, one after the other.
+/// An iterator over items of a blob.
 #[derive(Clone)]
 pub(super) struct Items<'a, 'f> {
     rest: &'a [u8],

@@ -189,7 +189,7 @@ impl Created {
     }
 }
 
-/// The inputs of work [apart](Call::apart).
+/// The inputs of [background work](Call::apart).
 pub struct Apart {
     /// Indexes of the arguments that name the command's keys. Other commands can't write to these keys during the work.
     pub keys: Range<usize>,
@@ -258,7 +258,7 @@ pub enum Data {
     /// These arguments.
     Arguments(Range<usize>),
     /// The string in the key named by an argument. It is read in several steps, as a client would do with GETRANGE, so
-    /// other clients may set bits in it in between. If it is replaced or loses bits, the command ends with
+    /// other clients may set bits between two steps. If it is replaced or loses bits, the command ends with
     /// [`CommandError::Changed`].
     Key(usize),
 }
@@ -266,7 +266,7 @@ pub enum Data {
 /// The rest of a command that [goes on later](Call::go_on_later).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// The argument with the command's first item, or with all items.
+    /// Index of the argument with the command's first item, or with all items.
     pub first: usize,
     /// Number of items that are done.
     pub done: usize,
@@ -281,7 +281,7 @@ pub struct Rest {
 pub struct Within {
     /// Number of bytes before the position.
     pub at: usize,
-    /// Bytes of each item; `None` if each is preceded by its length.
+    /// Length of each item in bytes; `None` if each is preceded by its length.
     pub width: Option<NonZeroUsize>,
 }
 
@@ -348,7 +348,7 @@ pub trait Call<'a> {
     /// change or delete the filter.
     fn changed(&self, event: &'static CStr);
 
-    /// Frees parts of a filter on a thread where nobody waits for it.
+    /// Frees parts of a filter on another thread, so that nobody waits for it.
     fn discard(&self, garbage: Garbage);
 
     /// Number of threads that [`parallel`](Call::parallel) may use, including this one.
@@ -357,9 +357,10 @@ pub trait Call<'a> {
     /// Runs tasks 0 to `tasks` − 1, each once, on this thread and the pool's. Returns when all are done.
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Replies with the result of `work` on the argument. If the server allows it, other clients are served in the
-    /// meantime, and the reply is [`Reply::Later`]. If the client disconnects, `work` is told to stop, and may return
-    /// `None`. The same happens if the filters that it reads, `inputs`, leave their keys and occupy too much memory.
+    /// Runs `work` on the argument, and replies with its result. If the server allows it, other clients are served in
+    /// the meantime, and the reply is [`Reply::Later`]. If the client disconnects, `work` is told to stop, and may
+    /// return `None`. The same happens if the filters that `work` reads, `inputs`, have left their keys and occupy too
+    /// much memory.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
@@ -374,10 +375,10 @@ pub trait Call<'a> {
     /// they call this: reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}
 
-    /// Whether the command has blocked the server for long enough after `done` items and should [go on
-    /// later](Call::go_on_later). Commands ask after every few items. Commands with many items also ask before the
-    /// first item. This measures how long the arguments before the items take. Every piece repeats these arguments, so
-    /// its items may take at least as long.
+    /// Whether the command has blocked the server for long enough, and should [go on later](Call::go_on_later) after
+    /// `done` items. Commands ask every few items. Those with many items also ask before the first one, to measure how
+    /// long the arguments before the items take. Every piece repeats these arguments, so its items may take at least as
+    /// long.
     fn should_pause(&self, _done: usize) -> bool {
         false
     }

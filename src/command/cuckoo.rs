@@ -115,7 +115,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         if is_new {
             send_first_items(call, filter, &[ITEM]);
         } else {
-            // This is also right for ADDNX, because the item is absent on every replica, too, before it is added.
+            // This is also right for ADDNX, because on every replica, too, the item is absent before it is added.
             call.replicate(Effect::Verbatim);
         }
         call.changed(c"cf.add");
@@ -199,9 +199,9 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those arguments from `first` on that were added. If the filter is new, replicates its creation together
-/// with them. If a command without options has added all its items to an existing filter, the command itself is
-/// replicated, so no other has to be built.
+/// Replicates the items that were added. The command's items are its arguments from `first` on. If the filter is new,
+/// replicates its creation together with the items. If a command without options has added all its items to an existing
+/// filter, the command itself is replicated, so no other has to be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     let added = answers.iter().copied().filter(is_added).count();

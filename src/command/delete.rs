@@ -26,7 +26,7 @@ fn live(target: Target<'_>) -> Result<&mut Bloom, CommandError> {
     }
 }
 
-/// If the filter is being rebuilt, counts deletes that changed the live filter and so are missing in the shadow.
+/// If the filter is being rebuilt, counts deletes that changed the live filter and so are missing from the shadow.
 fn count_missed(key: &mut impl Key, deletes: usize) {
     if let Ok(Some(Target::Both(rebuild))) = key.target() {
         rebuild.count_deletes(deletes as u64);

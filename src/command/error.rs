@@ -118,14 +118,14 @@ pub enum CommandError {
         /// The limit.
         most: u64,
     },
-    /// The maximum number of commands already wait for worker threads.
+    /// The number of commands that wait for worker threads has reached its limit.
     ManyWaiting {
         /// The limit.
         most: u64,
     },
     /// With this command, the items of commands that wait for worker threads would exceed the maximum number of bytes.
     MuchWaiting {
-        /// Number of bytes of the items that wait already.
+        /// Total size in bytes of the items that are already waiting.
         bytes: u64,
         /// The limit.
         most: u64,
@@ -145,13 +145,13 @@ pub enum CommandError {
     Apart(Box<CommandError>),
     /// A key of the command was deleted, replaced or renamed while the command was running.
     Changed,
-    /// The slot of the keys moved to another node while the command was waiting or at work.
+    /// The slot of the keys moved to another node while the command was waiting or running.
     SlotMoved,
     /// The command needs a counting filter.
     NotCounting,
     /// The command needs a window.
     NotWindow,
-    /// The filter is being rebuilt, and the command would not change the shadow.
+    /// The filter is being rebuilt. The command would begin another rebuild, or would not change the shadow.
     Rebuilding,
     /// The filter isn't being rebuilt. If the last rebuild ended by itself, this says why.
     NotRebuilding(Option<String>),
@@ -167,7 +167,7 @@ pub enum CommandError {
     BadHeader(Option<DecodeError>),
     /// The data isn't the next chunk of a cuckoo filter.
     BadChunk(DecodeError),
-    /// A chunk that begins after the end of a filter that is already complete.
+    /// A chunk that ends beyond the end of a filter that is already complete.
     NoLink,
     /// A source that is given as bytes isn't a filter.
     BadSource {
@@ -223,7 +223,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// Whether this refuses data that should have become a filter.
+    /// Whether this error means that the bytes of a filter were refused.
     pub fn is_of_payload(&self) -> bool {
         use CommandError::{BadChunk, BadData, BadHeader, BadSource, NoLink};
         matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink)
@@ -453,7 +453,7 @@ impl fmt::Display for WithoutPrefix<'_> {
     }
 }
 
-/// A number of bytes, in a form that people can read.
+/// A number of bytes in human-readable form.
 struct Size(u64);
 
 impl fmt::Display for Size {

@@ -1,4 +1,4 @@
-//! BF.IMPORT and BF.LOAD: filters from other systems' data.
+//! BF.IMPORT and BF.LOAD: create filters from other systems' data.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;

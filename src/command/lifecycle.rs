@@ -34,7 +34,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// Creates a filter whose capacity is at argument 3. If its only other parameters are an error rate and an expansion,
+/// Creates a filter whose capacity is in argument 3. If its only other parameters are an error rate and an expansion,
 /// replicas get these and the seed in one word. The replicated command then has four arguments instead of eight.
 fn reserve_as<'a, C: Call<'a>>(
     call: &C,

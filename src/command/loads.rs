@@ -25,8 +25,8 @@ pub const MAX_LOADS: usize = 64;
 /// If a load has made no progress for this long, its client is assumed to be gone, and the load is dropped.
 pub const ABANDONED: Duration = Duration::from_secs(300);
 
-/// Loads that together need less than this many bytes stay when memory is short. This is as much as one chunk or the
-/// arguments of one command may need. Otherwise, no small filter could be loaded while keys are evicted all the time.
+/// Loads that together need less than this many bytes stay when memory is short. Otherwise, no small filter could be
+/// loaded while keys are evicted all the time. A MiB is as much as one chunk or the arguments of one command may need.
 const SMALL: u64 = 1 << 20;
 
 /// Maximum bytes of memory for each byte of a head. The head is kept, and so are its decoded fields, which are larger.
@@ -78,7 +78,7 @@ impl Outgoing {
         is_last
     }
 
-    /// Writes what was sent. The server that reads it gets the rest later.
+    /// Writes the pieces that were sent. The server that reads it gets the rest later.
     fn save(&self, sent: u64, sink: &mut impl Sink) {
         let encoder = Encoder::native(&self.filter);
         sink.string(encoder.head());
@@ -150,10 +150,11 @@ impl Ended {
 struct Load {
     pieces: Pieces,
     sent: Sent,
-    /// Whether the last piece came from a slot's source node, or from a primary or a file that this server still obeys.
-    /// Such a load isn't dropped when memory is short.
+    /// Whether the most recent piece came from a slot's source node, or from a primary or a file that this server still
+    /// obeys. Such a load isn't dropped when memory is short.
     is_obeyed: bool,
-    /// When the last piece arrived. This is the process's own clock, because nothing that is replicated depends on it.
+    /// When the most recent piece arrived. The process's own clock is enough, because nothing that is replicated
+    /// depends on it.
     moved: Instant,
     _counted: [Hold; 2],
     held: Hold,
@@ -183,7 +184,7 @@ impl Load {
 
 /// A partly loaded filter.
 pub(super) struct Pieces {
-    /// Length of the key's name in bytes. The name is kept like the head, and may be as long.
+    /// Length of the key's name in bytes. It counts towards the load's memory, because a name can be as long as a head.
     name_len: usize,
     head: Vec<u8>,
     body: Body,
@@ -260,8 +261,8 @@ impl Pieces {
     /// Reads the chunk that came with an iterator. The error also says whether the load is over.
     ///
     /// Chunks in our format are copied into the load on the main thread. For 16 MiB, the longest chunk that a reader
-    /// accepts, that takes up to 50 ms. No writer writes chunks longer than [`LONGEST`], so longer ones are refused
-    /// from clients. From a server that has already accepted them, they are accepted.
+    /// accepts, that takes up to 50 ms. No writer writes chunks longer than [`LONGEST`], so longer ones are refused if
+    /// they come from clients. If they come from a server that has already accepted them, they are accepted.
     fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
         match &mut self.body {
             Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
@@ -397,8 +398,8 @@ impl Loads {
         self.outgoing.get_mut(key).is_none_or(|outgoing| outgoing.send(sink))
     }
 
-    /// Ends sending a filter: hands the rest to `sink`. That is the last piece, or all pieces if a replica or AOF has
-    /// just begun with a snapshot that lacks them. Returns the filter, and the event for its key.
+    /// Finishes sending a filter: hands the rest to `sink`. The rest is the last piece, or all pieces if a replica or
+    /// AOF has just begun with a snapshot that lacks them. Returns the filter, and the event for its key.
     pub(super) fn take_sent(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -722,7 +723,7 @@ mod tests {
         assert!(pieces.most_held() > SMALL);
         _ = named.begin((0, long), pieces, false);
         assert!(!named.are_small_with(0) && named.drop_for_memory().elsewhere.len() == 2);
-        // What a slot's source node sends is in a key there.
+        // What a slot's source node sends is in a key on that node.
         let mut obeyed = loads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);
         // After a failover or a restart, only the client can send the rest.

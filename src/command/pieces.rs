@@ -29,7 +29,7 @@ pub struct Pieces {
     width: Option<NonZeroUsize>,
     is_blob: bool,
     is_list: bool,
-    /// Items that are done.
+    /// Number of items that are done.
     done: usize,
     /// Number of items that were absent before, as BF.BULKADD counts them.
     sum: i64,
@@ -42,13 +42,13 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Maximum number of arguments or bytes in a piece. Copying this number of bytes takes 50 µs, and reading the
-    /// lengths in them 500 µs. The limit is never below the number of arguments before the items, because every piece
-    /// repeats those.
+    /// Maximum number of arguments, and of bytes, in a piece. Copying this number of bytes takes 50 µs, and reading the
+    /// lengths in them 500 µs. The maximum number of arguments is never below the number of arguments before the items,
+    /// because every piece repeats those.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
     /// A command whose first piece is done. `end` is the command's number of arguments, or if all items are in one
-    /// argument, that argument's number of bytes.
+    /// argument, that argument's length in bytes.
     pub fn new(rest: Rest, end: usize) -> Pieces {
         let Rest { first, done, of, within } = rest;
         let at = within.map_or(first.saturating_add(done), |within| within.at);
@@ -68,7 +68,8 @@ impl Pieces {
         pieces
     }
 
-    /// The argument with the first item, or with all items. The arguments before it are the same in every piece.
+    /// Index of the argument with the first item, or with all items. The arguments before it are the same in every
+    /// piece.
     pub fn first(&self) -> usize {
         self.first
     }

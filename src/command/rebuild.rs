@@ -24,7 +24,7 @@ const FIRST_ITEM: usize = 3;
 /// The keyspace event that COMMIT sends.
 const COMMITTED: &CStr = c"bf.rebuild.commit";
 
-/// Building a static filter takes as long per item as processing this many bytes of another filter.
+/// Building a static filter takes as long per item as merging this many bytes of cells.
 const BUILD_COST: u64 = 128;
 
 /// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT |
@@ -162,8 +162,8 @@ fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// Builds a static filter from the shadow, which is a list. The result depends only on the list, so replicas build the
-/// same filter.
+/// Builds a static filter from the shadow, which is a list, and commits it. The result depends only on the list, so
+/// replicas build the same filter.
 fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
     let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();
     let (items, inputs) = (list.items(), [LiveRef::Bloom(list)]);

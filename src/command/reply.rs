@@ -49,7 +49,7 @@ pub enum Answer {
     No,
     /// Yes: present, or added.
     Yes,
-    /// The error of [`Answers::error`].
+    /// The item was refused. In [`Answers`], `error` says why.
     Refused,
 }
 

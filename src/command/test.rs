@@ -257,7 +257,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         let usage = filter.map(|filter| filter.usage().off_main_thread());
         let inputs: Arc<[Live]> = filter.map(LiveRef::share).into_iter().collect();
         return call.offload(argument, inputs.clone(), move |bytes, parallel, stop| {
-            // Runs an empty task, after which other jobs can get their turn.
+            // Each pause runs an empty task, after which other jobs can get their turn.
             let blob = match unread.read(bytes, || parallel(1, &|_| ())) {
                 Ok(blob) => blob,
                 Err(why) => return Some(Err(why)),

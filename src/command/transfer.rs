@@ -4,12 +4,12 @@
 //! the chunk at byte n of the body, which comes with 1 + the offset after the chunk. At the end, the reply has iterator
 //! 0 and an empty string, or null for a cuckoo filter. Each piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded becomes a key when its last chunk arrives. Pieces in our format are replicated when
-//! they arrive. If the pieces are in RedisBloom's format, the whole filter is replicated after the last one. Only if
-//! this server follows a server with RedisBloom does the head alone create the key, as in RedisBloom.
+//! A filter that is being loaded appears in its key when its last chunk arrives. Pieces in our format are replicated
+//! when they arrive. If the pieces are in RedisBloom's format, the whole filter is replicated after the last one. Only
+//! if this server follows a server with RedisBloom does the head alone create the key, as in RedisBloom.
 //!
-//! If replicas and the AOF have no part of a large filter yet, the filter is sent to them in pieces before it becomes a
-//! key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
+//! If replicas and the AOF have no part of a large filter yet, the filter is sent to them in pieces before it appears
+//! in its key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
@@ -67,8 +67,8 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
     let data = call.arg(DATA);
-    // What BF.SCANDUMP replies at the end of a filter ends a load, even an incomplete one. If this server follows
-    // another one, the load may have ended already.
+    // Iterator 0 without data, which is BF.SCANDUMP's reply at the end of a filter, ends the load, even if it is
+    // incomplete. If this server follows another one, the load may have ended already.
     if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
         return Ok(Reply::Ok);
     }
@@ -139,7 +139,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     Ok(Reply::Ok)
 }
 
-/// The event of a filter that has been loaded.
+/// The keyspace event for a filter that has been loaded.
 fn loaded(namespace: Namespace) -> &'static CStr {
     match namespace {
         Namespace::Bloom => c"bf.load",
@@ -148,9 +148,9 @@ fn loaded(namespace: Namespace) -> &'static CStr {
 }
 
 /// Refuses a piece while the server is above its memory limit, unless the server evicts keys and the loads are small.
-/// `len` is the length of the piece and of its key's name. The server itself doesn't refuse LOADCHUNK, because the end
-/// of a load frees memory. A server that evicts keys exceeds its limit now and then. Small loads then continue like
-/// other writes, and large ones are dropped.
+/// `len` is the length of the piece and of its key's name. LOADCHUNK isn't flagged `deny-oom`, because it can also end
+/// a load, which frees memory. So the server itself doesn't refuse pieces. A server that evicts keys exceeds its limit
+/// now and then. Small loads then continue like other writes, and large ones are dropped.
 ///
 /// # Errors
 /// [`CommandError::OutOfMemory`].
@@ -173,7 +173,7 @@ fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
     Effect::Arguments(load_command(namespace), END.map(<[u8]>::to_vec).to_vec())
 }
 
-/// Ends loads of this command's key on all servers that have pieces, and frees them.
+/// Frees loads of this command's key that have ended here, and ends them on the other servers that have their pieces.
 fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
     for (_, _, namespace) in &ended.elsewhere {
         call.replicate(end_elsewhere(*namespace));
@@ -181,8 +181,7 @@ fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
     call.discard(ended.garbage());
 }
 
-/// Writes a piece into the existing filter, as RedisBloom does. This server obeys the command: it comes from a primary
-/// or a file.
+/// Writes a piece into the existing filter, as RedisBloom does. Only called for a command from a primary or a file.
 fn overwrite<'a, C: Call<'a>>(
     call: &C,
     namespace: Namespace,
@@ -221,17 +220,17 @@ fn begin<'a, C: Call<'a>>(
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
     let pieces = Pieces::begin(namespace, call.arg(1), head)?;
-    // In RedisBloom, the filter exists from the first piece on. Its items can be tested and added, and a full sync may
-    // send the partial filter before the other pieces arrive. So a server that follows RedisBloom also needs the filter
-    // immediately.
+    // In RedisBloom, the filter exists as soon as its first piece has arrived. Its items can be tested and added, and a
+    // full sync may send the partial filter before the other pieces arrive. So a server that follows RedisBloom also
+    // needs the filter immediately.
     if call.obeys() && pieces.are_redisblooms() {
         key.create(pieces.without_chunks().map_err(|why| namespace.bad_head(Some(why)))?);
         call.replicate(Effect::Verbatim);
         call.changed(loaded(namespace));
         return Ok(());
     }
-    // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so they are accepted no
-    // matter how many loads clients have begun here.
+    // What comes from a primary, an AOF or a slot's source node was already accepted when it was first sent. So it is
+    // accepted no matter how many loads clients have begun here.
     if !call.obeys() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
         call.admit_outside_keys(bytes, most)?;

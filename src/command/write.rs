@@ -28,7 +28,8 @@ pub(super) enum Mode {
     AddIfAbsent,
 }
 
-/// Refuses a command with more items than one command may have, because nobody else is served while it runs.
+/// Refuses a command with more items than one command may have. In a transaction or a script, nobody else is served
+/// while it runs.
 #[inline(always)]
 pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(), CommandError> {
     if items as u64 > MIN_ITEMS_LIMIT.unsigned_abs() { limit_many(call, items as u64) } else { Ok(()) }
@@ -48,10 +49,10 @@ pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     (most > 0 && !call.obeys()).then_some(most)
 }
 
-/// Number of Bloom filter items between two looks at the clock. A look costs 25 ns, and the items need up to 600 µs.
+/// Number of Bloom filter items between two readings of the clock. A reading takes 25 ns, and the items up to 600 µs.
 pub(super) const BLOOM_STEP: usize = if cfg!(small_steps) { 1 } else { 32 };
 
-/// Number of items between two looks at the clock if an add of an item touches this many cache lines.
+/// Number of items between two readings of the clock if adding an item touches this many cache lines.
 pub(super) fn step_for(lines: usize) -> usize {
     group_for(lines).min(BLOOM_STEP)
 }
@@ -74,7 +75,7 @@ pub(super) fn time_probes<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) {
     }
 }
 
-/// Number of bytes of items between two looks at the clock. Hashing them takes up to 250 µs with the slowest codec.
+/// Number of bytes of items between two readings of the clock. Hashing them takes up to 250 µs with the slowest codec.
 pub(super) const STEP_BYTES: usize = 1 << 16;
 
 /// Iterates over the items of a command, which are the arguments from `first` on, until the command should continue
@@ -100,8 +101,8 @@ pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> imp
     })
 }
 
-/// Whether a command whose items are the arguments from `first` on should end after `done` of them. If so, it also
-/// makes the command continue later.
+/// Whether a command whose items are the arguments from `first` on should end after `done` of them. If so, also makes
+/// the command continue later.
 ///
 /// Not inlined: it is called only once per group of items, but if it were inlined, its values would occupy registers
 /// while the items are processed.
@@ -149,7 +150,7 @@ pub(super) fn make<'a, C: Call<'a>>(
 const LONG_TO_CREATE: u64 = 1 << 20;
 
 /// Checks whether a new filter of `more` bytes may be created in a key that will then have `total` bytes. A replica
-/// creates what its primary has created.
+/// doesn't check, because it has to create what its primary has created.
 pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
     if more >= LONG_TO_CREATE {
         call.may_be_long();
@@ -230,7 +231,7 @@ pub(super) fn create_foreign<'a, C: Call<'a>>(
 
 // ---- generations ---------------------------------------------------------------------------------------------------
 
-/// Carries out what is [`due`] in the windows of a key before a write. It is replicated before the write itself.
+/// Before a write, carries out what is [`due`] in the windows of a key, and replicates it.
 #[inline(always)]
 pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
     match key.filter()?.and_then(|filter| due(call, filter)) {
@@ -240,7 +241,7 @@ pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<()
 }
 
 /// What the windows in a filter have to do before a write, according to the clock. A replica and a server that is
-/// loading an AOF ignore the clock: they receive what the primary did.
+/// loading an AOF ignore the clock: commands in the stream or in the file tell them what to do.
 #[inline(always)]
 pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
     let window = match filter {
@@ -330,7 +331,7 @@ pub(super) fn on_each<'a, C: Call<'a>, G: Into<Garbage>>(
 
 // ---- growing -------------------------------------------------------------------------------------------------------
 
-/// What is specific to a namespace when a filter grows: its own limits, and the wording of its refusals.
+/// What depends on the kind of filter when it grows in the server: limits, and the wording of refusals.
 pub(super) trait GrowInServer: Grow {
     /// Whether the configuration allows the filter to grow.
     ///
@@ -341,7 +342,7 @@ pub(super) trait GrowInServer: Grow {
     /// The error that the client gets for a refusal to grow.
     fn refusal(why: CommandError) -> CommandError;
 
-    /// Adds an item without making room for it.
+    /// Adds an item to a filter that may not make room, if there is still room for it.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -440,8 +441,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But a window makes room by dropping a generation, which may have had no item in the
-        // cells in question. The window then drops more generations. Once it is empty, there is room.
+        // New cells have room. But a window makes room by dropping a generation, which may have occupied none of the
+        // cells that the item needs. The window then drops more generations. Once it is empty, there is room.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),
@@ -449,7 +450,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     }
 }
 
-/// Makes room. Returns the bytes of new cells: 0 for a window, which drops items.
+/// Makes room. Returns the size of the new cells in bytes, or 0 for a window, which drops items instead of adding
+/// cells.
 fn grow<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,
     filter: &mut F,

@@ -9,8 +9,7 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 
 impl LiveRef<'_> {
-    /// Whether both filters give the same answer for every item and will continue to do so if the same items are added.
-    /// Windows are compared as of these generations.
+    /// Whether both filters give the same answer for every item. Windows are compared as of these generations.
     pub(crate) fn equal_at(
         self,
         other: LiveRef<'_>,
@@ -28,13 +27,13 @@ impl LiveRef<'_> {
 /// A planned union of the sources with the destination.
 #[derive(Default)]
 pub struct Union<'s> {
-    /// The destination's generation and schedule, if it is a window.
+    /// The newest generation and the schedule of the union, if it is a window.
     standing: Option<Standing>,
     /// Sources with the destination's shape. Their cells are combined with the destination's.
     alike: Vec<LiveRef<'s>>,
     /// Sources whose layers go into the destination's chain. Each comes with its index among all sources.
     others: Vec<(usize, &'s Bloom)>,
-    /// The destination's chain, including the layers of `others`. Empty until they are [joined](Union::join), and if
+    /// The planned chain: the destination's layers and those of `others`. Empty before [`join`](Union::join), or if
     /// `others` is empty.
     chain: Vec<Joined<'s>>,
 }
@@ -96,8 +95,8 @@ impl<'s> Union<'s> {
     /// the first source.
     ///
     /// # Errors
-    /// The index of the source at which a limit is exceeded, with [`Incompatible::TooManyLayers`] or
-    /// [`Incompatible::TooManyPairs`].
+    /// [`Incompatible::TooManyLayers`] with the index of the source that exceeds the limit;
+    /// [`Incompatible::TooManyPairs`] with the index of the last source whose layers go into the chain.
     pub fn join(
         &mut self,
         base: LiveRef<'_>,
@@ -117,7 +116,7 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// The generation to which a window must be advanced before the union is applied. `None` if the destination isn't a
+    /// The generation to which a window must be advanced before the union is applied. `None` if the union isn't a
     /// window.
     pub fn generation(&self) -> Option<u64> {
         self.standing.map(|standing| standing.newest)

@@ -10,7 +10,7 @@ use crate::sizing::LayerSpec;
 /// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items without a
 /// lock. It never refuses an item; beyond its capacity, the false-positive rate rises.
 ///
-/// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add items 2.0
+/// With [`Spec::shards`] above 1, threads keep their counts in different cache lines, so that two threads add items 2.0
 /// times as fast as one (docs/PERFORMANCE.md).
 ///
 /// ```
@@ -56,9 +56,9 @@ impl AtomicBloom {
     /// An empty filter with this spec.
     ///
     /// # Errors
-    /// The errors of [`Spec::validate`], [`Error::Unreachable`] and [`Error::OutOfMemory`]. [`Error::Exclusive`] for
+    /// [`Error::Unreachable`], [`Error::OutOfMemory`], and the errors of [`Spec::validate`]. [`Error::Exclusive`] for
     /// scaling filters and windows, because they change their layers, which requires a single owner; for fingerprints,
-    /// because they are moved; and for static layouts.
+    /// because adds move them; and for static layouts.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
         if !matches!(spec.family, Family::Fixed(_)) {

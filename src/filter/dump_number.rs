@@ -1,7 +1,6 @@
-//! Numbers that distinguish filters that replace each other during a dump. A dump is read in pieces, and between two
-//! pieces, the key may be given another filter of the same shape. An item that is in both filters could then be missing
-//! from the mixture: in the first filter, it was in a part that hadn't been dumped yet; in the second, it is in a part
-//! that would have been dumped earlier.
+//! Numbers that show whether a filter was replaced during a dump. A dump is read in pieces, and between two pieces, the
+//! key may be given another filter of the same shape. An item that is in both filters could then be missing from the
+//! dump: the first filter had it beyond the point that the dump had reached, and the second has it before that point.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;

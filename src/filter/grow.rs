@@ -27,11 +27,12 @@ pub trait Grow {
     /// [`Error::TooManyLayers`], [`Error::Unreachable`].
     fn next_bytes(&self) -> Result<Option<u64>, Error>;
 
-    /// Adds the next array, or drops the oldest generation of a window. If the filter has a fixed capacity, nothing
-    /// changes: a Bloom filter returns false, and a cuckoo filter returns [`Error::Full`].
+    /// Adds the next array. In a window that rotates when it is full, begins or drops a generation instead. If the
+    /// filter has a fixed capacity, nothing changes: a Bloom filter returns false, and a cuckoo filter returns
+    /// [`Error::Full`].
     ///
     /// # Errors
-    /// The errors of [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].
+    /// The errors of [`next_bytes`](Grow::next_bytes), [`Error::LastGeneration`], and [`Error::OutOfMemory`].
     fn grow(&mut self) -> Result<bool, Error>;
 
     /// Bytes of all cells.

@@ -3,7 +3,8 @@
 /// Why two filters cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
-    /// They differ in the property that the text names. It determines an item's cells or, in a window, its generation.
+    /// They differ in the property that the text names. It determines an item's cells, an item's generation in a
+    /// window, or how another system's filter grows.
     Differs(&'static str),
     /// The source is a window with items that the destination would already have dropped, because the clock was ahead
     /// when the destination or another source was last written to.

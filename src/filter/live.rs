@@ -242,8 +242,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether any of its arrays of cells has more than `sharing` owners. Every filter that [shares](LiveRef::share) an
-    /// array owns it.
+    /// Whether any of its arrays of cells has more than `sharing` owners. Each filter that [shares](LiveRef::share) an
+    /// array is one of its owners.
     #[cfg(feature = "module")]
     pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
         match self {
@@ -252,7 +252,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether the other filter has the same cells in the same memory.
+    /// Whether the other filter has the same cells in the same memory and, if it is a window, the same generations.
     pub fn is_shared_with(self, other: LiveRef<'_>) -> bool {
         match (self, other) {
             (LiveRef::Bloom(mine), LiveRef::Bloom(theirs)) => mine.is_shared_with(theirs),
@@ -272,7 +272,8 @@ impl LiveMut<'_> {
         }
     }
 
-    /// Replaces this filter's cells with those of its [union](super::Union::apart) with others. Returns the old cells.
+    /// Replaces this filter's cells with those of `made`, its [union](super::Union::apart) with other filters. Returns
+    /// the old cells.
     pub fn exchange(self, made: Live) -> Live {
         match (self, made) {
             (LiveMut::Bloom(filter), Live::Bloom(mut made)) => {

@@ -103,7 +103,7 @@ impl Target<'_> {
     }
 }
 
-/// A `Filter` must not be larger than a `Bloom`, because a server may have 1 million small filters.
+/// A `Filter` must not be larger than a `Bloom`, because a server may have a million small filters.
 #[cfg(all(target_pointer_width = "64", not(all(loom, test))))]
 const _: () = assert!(size_of::<Filter>() == size_of::<Bloom>());
 
@@ -263,7 +263,7 @@ impl Filter {
         Some(shadow)
     }
 
-    /// Moves the rebuild out of `self`, which the caller must then fill again.
+    /// Moves the rebuild, if there is one, out of `self`, which the caller must then fill again.
     fn take_rebuild(&mut self) -> Option<Rebuild> {
         match self.take() {
             Filter::Rebuild(rebuild) => Some(*rebuild),
@@ -419,7 +419,7 @@ mod tests {
             value.begin_rebuild(filter(&["new"])).unwrap();
             assert!(value.allocated() > 2 * alone && value.bytes() == 2 * value.live().unwrap().bytes());
             assert!(has(&value, "old") && !has(&value, "new") && value.rebuild().is_some());
-            // A second shadow would hide the first.
+            // A rebuild can't have a second shadow.
             assert!(matches!(value.begin_rebuild(filter(&[])), Err(Error::Exclusive(_))));
             let copy = value.snapshot().unwrap();
             let dropped = match commit {

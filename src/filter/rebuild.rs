@@ -32,7 +32,7 @@ impl Rebuild {
     /// Checks whether these filters can be combined in a rebuild.
     ///
     /// # Errors
-    /// [`Error::Exclusive`] for two windows with different schedules.
+    /// [`Error::Exclusive`] for two windows with different schedules or newest generations.
     pub fn check(live: LiveRef<'_>, shadow: &Bloom) -> Result<(), Error> {
         let times = |window: &Window| (window.schedule(), window.newest());
         match (live.window(), shadow.window()) {
@@ -91,8 +91,8 @@ impl Rebuild {
 
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        // This struct and the `Filter` that points to it, minus the structs of the two filters, which count their own.
-        // A `Filter` and a `Live` are as large as a `Bloom`.
+        // The sizes of this struct and of the `Filter` that points to it, minus those of the two filters' structs,
+        // which the filters' own numbers include. A `Filter` and a `Live` are as large as a `Bloom`.
         let own = size_of::<Rebuild>() - size_of::<Bloom>();
         own + self.live.allocated() + self.shadow.allocated()
     }

@@ -1,8 +1,8 @@
 //! Rounds of mixing, which all static filters have in common: the hashes of the items are mixed repeatedly until a
 //! filter can be built from them.
 //!
-//! The hashes are sorted first. This brings equal hashes together and gives neighbouring hashes neighbouring cells, so
-//! the cells of consecutive items are in the caches.
+//! After each round, the hashes are sorted. Equal hashes are then next to each other, and consecutive hashes belong to
+//! neighbouring cells, which are in the caches.
 
 use crate::error::Error;
 use crate::hash::fast_range;
@@ -17,7 +17,7 @@ const BUCKET: usize = 1024;
 /// Maximum number of hashes in a bucket that is sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Maximum number of buckets, which is also the number of cache lines that are written to alternately.
+/// Maximum number of buckets. Distributing the hashes writes to as many cache lines in turn.
 const MOST_BUCKETS: usize = 1 << 13;
 
 /// Number of items, cells or rows that are processed between two turns of other jobs. This takes a millisecond if each
@@ -135,13 +135,14 @@ fn sort(hashes: &mut Vec<u64>, parallel: &ParallelFor<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Sorts hashes whose first `known` bits are equal. Distributing them by the next bits puts most of them close to their
+/// Sorts hashes whose upper `known` bits are equal. Distributing them by the next bits puts most of them close to their
 /// final places; an insertion sort does the rest.
 fn sort_part(hashes: &mut [u64], known: u32) {
     let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
     let mut ends = [0; 256];
     hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
-    // This happens if an item was repeated many times, or if there are so many hashes that buckets exceed `MOST_NEAR`.
+    // Falls back to the library's sort if an item was repeated many times, or if there are so many hashes that buckets
+    // exceed `MOST_NEAR`.
     if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
         return hashes.sort_unstable();
     }

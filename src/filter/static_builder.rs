@@ -94,8 +94,8 @@ impl StaticBuilder {
     /// Builds the filter.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items in
-    /// [`LayoutChoice::Fuse`].
+    /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items in [`LayoutChoice::Fuse`];
+    /// [`Error::Unbuilt`].
     pub fn build(&self) -> Result<Bloom, Error> {
         self.list.build(&alone)
     }

@@ -1,5 +1,5 @@
-//! Everything that is known about a filter, as plain data. It is used by BF.INFO and by the command-line program's
-//! `inspect`.
+//! Everything that is known about a filter, as plain data. It is used by BF.STATS, by CF.STATS, and by the command-line
+//! program's `inspect`.
 
 use super::bloom::{Bloom, Generation, Layer};
 use super::cuckoo::{Cuckoo, Origin};
@@ -10,8 +10,8 @@ use crate::hash::HashKind;
 use crate::params::{Family, LayoutChoice};
 use crate::sizing::Layout;
 
-/// Everything that is known about a filter. Computing it doesn't visit the cells: counts are kept up to date as
-/// cells change.
+/// Everything that is known about a filter. Computing it is cheap: large layers keep their counts up to date as cells
+/// change, and only the cells of small layers (8 KiB or less) are counted.
 ///
 /// `None` means that filters of this kind don't have the property.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,11 +26,11 @@ pub struct Summary {
     pub hash: Option<HashKind>,
     /// How another system turns an item into the bytes that it hashes.
     pub encoding: Option<Encoding>,
-    /// Number of shards per layer: independent arrays of cells.
+    /// Number of shards (independent arrays of cells) per layer.
     pub shards: Option<u32>,
     /// Bits per cell: 1 in a filter of bits, more with counters or fingerprints.
     pub bits_per_cell: Option<u32>,
-    /// `ERROR`, `SATURATE` or `SCALE`.
+    /// `ERROR`, `SATURATE`, `ROTATE` or `SCALE`.
     pub on_full: Option<&'static str>,
     /// The promised error rate. For a cuckoo filter, the rate when every slot is in use.
     pub error_rate: Option<f64>,

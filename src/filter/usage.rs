@@ -2,8 +2,8 @@
 //! in memory. The counters are neither saved nor replicated. Tests aren't replicated either, so each server knows only
 //! about its own. Clients that check answers must report to the server that gave the answers.
 //!
-//! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. The two
-//! together give the observed error rate: the share of false positives among all tests of absent items.
+//! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. Combining
+//! what both know gives the observed error rate: the share of false positives among all tests of absent items.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -40,7 +40,7 @@ pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
-    /// How often a window has dropped its oldest items early.
+    /// How often a full window has rotated early to make room.
     early_rotations: AtomicU64,
     /// Why the last rebuild ended, if it ended on its own. This is stored with the filter, so nothing has to be cleaned
     /// up when keys are deleted.
@@ -82,7 +82,7 @@ impl Usage {
         count(&self.deletes, items);
     }
 
-    /// Counts an early rotation, one that made room.
+    /// Counts an early rotation, which made room.
     pub(crate) fn rotated_early(&self) {
         self.shared.get_or_init(Arc::default).early_rotations.fetch_add(1, Relaxed);
     }
@@ -204,7 +204,7 @@ pub(crate) struct Observed {
     pub(crate) checked: u64,
     /// Number of checked answers that were false.
     pub(crate) wrong: u64,
-    /// The tests that these reports cover: all tests since the last report before the span.
+    /// The tests that these reports cover: all tests between the last report before the span and the last report in it.
     pub tests: Tests,
 }
 
@@ -215,8 +215,8 @@ impl Observed {
     }
 
     /// The error rate: the share of tests of absent items that were answered "yes". If only some answers were checked,
-    /// the others are assumed to be false at the same rate. `None` if no answer was checked, or if none of the tests
-    /// was made on this server.
+    /// the others are assumed to be false at the same rate. `None` if no answer was checked, if this server gave no
+    /// "yes", or if no absent item was tested.
     pub(crate) fn error_rate(&self) -> Option<f64> {
         let false_positives = self.share_wrong()? * self.tests.yes as f64;
         let absent = false_positives + self.tests.no as f64;
@@ -241,8 +241,8 @@ const MINUTE: i64 = 60 * SECOND;
 /// Number of steps in a minute and in an hour.
 const STEPS: i64 = 60;
 
-/// The reports on a filter: one mark for each second of the last minute, and one for each minute of the last hour, in
-/// which there was a report. The marks need 5 KiB at most.
+/// The reports on a filter: one mark for each second of the last minute and for each minute of the last hour, if there
+/// was a report in it. The marks need 5 KiB at most.
 #[derive(Debug, Default)]
 struct Feedback {
     last: Mark,

@@ -153,7 +153,7 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
 }
 
 /// Unloads the stand-ins. The server's cron event calls this once all modules of the configuration have been loaded. An
-/// event is used rather than a call requested of the event loop: after MODULE LOADEX with an unknown option, Redis 8
+/// event is used instead of a call requested from the event loop: after MODULE LOADEX with an unknown option, Redis 8
 /// unloads the module by force. It then ends the module's subscriptions, but still makes the calls that were requested.
 pub(super) fn tick() {
     // The lock is released before the server is called.

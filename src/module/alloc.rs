@@ -1,8 +1,8 @@
 //! The allocator of the module: the server's, so that `maxmemory` and `MEMORY USAGE` see every byte.
 //!
 //! The crate is also a library and a test binary, which have no server. The first allocation or [`bind`], whichever
-//! comes first, decides which allocator is used. That never changes, so memory always returns to where it came from.
-//! When the server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
+//! comes first, decides which allocator is used. This decision never changes, so memory always returns to where it came
+//! from. When the server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
 //!
 //! The allocator of redis-module isn't used: it fakes alignment, aborts without a server, and clears zeroed memory
 //! itself, which touches every page of a 1 GiB filter (480 ms instead of 50 µs).
@@ -12,7 +12,7 @@ use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// The global allocator of every program that links the `module` feature.
+/// The global allocator of every program that links this crate with its feature `module`.
 pub(crate) struct ModuleAllocator;
 
 #[global_allocator]
@@ -24,8 +24,8 @@ static SOURCE: Latch = Latch::new();
 /// Alignment that the server's allocator promises.
 const PROMISED: usize = 16;
 
-/// Servers before Redis 7.4 have no call that allocates zeroed memory and returns on failure. On these servers, a block
-/// of at least this size is first allocated with a call that does return, and freed again.
+/// Before Redis 7.4, the server's calls that allocate zeroed memory or resize a block end the process on failure. On
+/// such servers, a block of at least this many bytes is first requested with a call that returns null on failure.
 const PROBED_FROM: usize = 1 << 20;
 
 /// Uses the server's allocator from now on.
@@ -42,7 +42,7 @@ fn padded(layout: Layout) -> Option<usize> {
 }
 
 #[allow(clippy::arithmetic_side_effects, reason = "a remainder is below its divisor, which is not 0")]
-/// Places an over-aligned block inside `base`, and notes `base` in the word before it.
+/// Places an over-aligned block inside the block at `base`, and writes `base` into the word before it.
 ///
 /// # Safety
 /// `base` is null or points at `padded(layout)` bytes, aligned to [`PROMISED`].

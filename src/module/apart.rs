@@ -1,6 +1,6 @@
 //! A queue of commands that work in the background, and of commands that wait for their keys.
 //!
-//! A command that would block the server for long hands its work to the pool, which computes the result in the
+//! A command that would block the server for a long time hands its work to the pool, which computes the result in the
 //! background. No client sees any of the result until `resume` runs the command again on the main thread. This second
 //! run stores the result in its key in one step.
 //!
@@ -80,7 +80,7 @@ enum Stage {
     Working(Job),
     /// The result is being sent to replicas and the AOF.
     Sending {
-        /// Whether everything has been sent.
+        /// Whether all pieces but the last have been sent, or sending has been given up.
         is_over: bool,
     },
 }
@@ -190,7 +190,7 @@ pub(super) fn take_freed() -> bool {
     FREED.swap(false, Relaxed)
 }
 
-/// Acts as if a key had been released.
+/// Records that a key has been released, or that waiting commands must be checked again for another reason.
 pub(super) fn set_freed() {
     FREED.store(true, Relaxed);
 }
@@ -221,8 +221,9 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
     entry
 }
 
-/// Milliseconds until it is worth checking the queue again; `None` if it is empty. A job that has been running for a
-/// long time will probably need a long time to finish, so it is checked less often: a check costs about 20 µs.
+/// Milliseconds until it is worth checking the queue again; `None` if it is empty. The longer a job has been running,
+/// the less often the queue is checked for it, because it will probably need a long time to finish, and a check takes
+/// about 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
@@ -232,7 +233,7 @@ pub(super) fn next_look() -> Option<i64> {
     queue().entries.values().map(wait).min()
 }
 
-/// The number of the first entry whose number isn't below this one.
+/// The lowest entry number that is at least `number`.
 pub(super) fn first_from(number: u64) -> Option<u64> {
     queue().entries.range(number..).next().map(|(number, _)| *number)
 }
@@ -270,8 +271,8 @@ pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> 
     Some((entry.database, Arc::clone(entry.request.arguments()), entry.keys.clone()))
 }
 
-/// The first entry that satisfies `is_meant` and holds the key of this name, or the filter in it. Entries whose clients
-/// have disconnected are skipped.
+/// The first entry that satisfies `is_meant` and holds the key of this name or the filter in that key. Entries whose
+/// clients have disconnected are skipped.
 fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> Option<u64> {
     let key = OpenKey::open(ctx, name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
@@ -383,8 +384,8 @@ impl Job {
 }
 
 impl Reading {
-    /// Records the address of the string in the first call; later calls read or check its next slice. Returns whether
-    /// that was the last step.
+    /// The first call records the address of the string. Each later call reads or checks its next slice. Returns
+    /// whether this was the last step.
     ///
     /// If the key received another string in the meantime, the result would mix the two. While both strings exist, they
     /// are at different addresses. If the old string was deleted first, the new one can have the same address. It is
@@ -459,7 +460,7 @@ impl Entry {
         self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
-    /// Whether its reading, its job or its sending has ended. An entry that only waits for keys has none of these.
+    /// Whether its reading, its job or its sending has ended. True for an entry that only waits for keys.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
@@ -524,7 +525,8 @@ impl Entry {
         }
     }
 
-    /// The input of its next run. `None` if there is none because its client has received an error.
+    /// The input of the command's next run. `None` if the work has failed or the client has disconnected: the command
+    /// then ends here.
     pub(super) fn resume(self, number: u64) -> Option<Resumed> {
         let (made, facts) = match self.stage {
             Stage::Waiting | Stage::Sending { .. } => (Ok(None), None),
@@ -551,7 +553,7 @@ impl Entry {
     }
 }
 
-/// Continues to read the strings that commands need, one after another, for this long.
+/// Continues to read the strings that commands need, one after another, until `turn` is over.
 pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     let begun = Instant::now();
     // The lock can be held here: opening a key doesn't make the server call back into the queue.
@@ -565,7 +567,7 @@ pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// Continues to send the result of the first command that is sending one. Only one command does so, because sending a
+/// Continues to send the result of the first command that is sending one. The others have to wait, because sending a
 /// piece takes as long as a turn.
 pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     let mut queue = queue();
@@ -575,8 +577,7 @@ pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// Gives up the command of a client that has disconnected while it was blocked. The server calls this on the main
-/// thread.
+/// Gives up the command of a client that disconnected while it was blocked. The server calls this on the main thread.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let is_its = |entry: &&mut Entry| entry.request.client.address() == client.addr();

@@ -1,8 +1,8 @@
 //! The server's API as safe Rust: contexts and strings. Together with `key.rs`, this file calls the API on behalf of
 //! commands.
 //!
-//! Values carry the lifetime `'a` of the running command, and none of them is `Send`: the API belongs to the main
-//! thread.
+//! [`Context`] and [`Text`] carry the lifetime `'a` of the running command, and aren't `Send`: the API belongs to the
+//! main thread.
 
 use super::server::{server, status};
 use redis_module::raw;
@@ -13,8 +13,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Reports a duration to the server's latency monitor, which records it if the monitor is enabled and the duration is
-/// above its threshold.
+/// Reports a duration to the server's latency monitor, which records it if the monitor is enabled and the duration
+/// reaches its threshold.
 #[cold]
 pub(super) fn add_latency(event: &CStr, took: Duration) {
     let ms = c_longlong::try_from(took.as_millis()).unwrap_or(c_longlong::MAX);
@@ -48,7 +48,7 @@ impl<'a> Context<'a> {
         self.raw.as_ptr()
     }
 
-    /// `REDISMODULE_CTX_FLAGS_*`.
+    /// The context's `REDISMODULE_CTX_FLAGS_*`.
     pub(super) fn flags(self) -> u32 {
         // SAFETY: the context is valid.
         unsafe { server!(RedisModule_GetContextFlags(self.as_ptr())) as u32 }
@@ -205,9 +205,9 @@ impl<'a> Context<'a> {
     /// Makes the server run a command as if a client had sent it, so that its effects are replicated. An error reply of
     /// the command is returned as the error.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
-        // SAFETY: "v" is as above. "!" replicates. "S" and "M" refuse what the server's state forbids to clients, like
-        // writes without enough replicas, or commands that need memory if the most recent client command couldn't free
-        // any by eviction. "E" returns every refusal as a reply. The reply is freed once.
+        // SAFETY: "v" is as above. "!" replicates. "S" and "M" refuse what the server's state forbids to clients, such
+        // as writes without enough replicas, or commands that need memory if the most recent client command couldn't
+        // free any by eviction. "E" returns every refusal as a reply. The reply is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;
@@ -298,7 +298,7 @@ impl Context<'_> {
 /// module is loaded.
 static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
 
-/// Replies. Nothing may fail after the first one: a half-written reply would desynchronise the client.
+/// Replies. Nothing may fail after the first of these calls: a half-written reply would desynchronise the client.
 impl Context<'_> {
     /// Makes the server reply `+OK` to a command that changes nothing, and keeps the reply.
     pub(super) fn keep_ok(self) {
@@ -410,7 +410,7 @@ impl Context<'_> {
     }
 }
 
-/// A C string, cut at the first NUL byte. Short texts such as field names need no allocation.
+/// The text as a C string, cut at its first NUL byte. Texts of up to 63 bytes need no allocation.
 fn terminated(text: &str) -> SmallVec<[u8; 64]> {
     let mut bytes = SmallVec::from_slice(text.split('\0').next().unwrap_or_default().as_bytes());
     bytes.push(0);
@@ -512,7 +512,7 @@ impl OwnText {
         NonNull::new(raw).map(|raw| OwnText { raw })
     }
 
-    /// Passes ownership of the string to the server.
+    /// Returns the string's pointer, and passes ownership to the caller.
     pub(super) fn into_ptr(self) -> *mut raw::RedisModuleString {
         std::mem::ManuallyDrop::new(self).raw.as_ptr()
     }
@@ -525,7 +525,7 @@ impl Drop for OwnText {
     }
 }
 
-/// A pointer to C characters, or null.
+/// The pointer to a C string, or null.
 pub(super) fn pointer(text: Option<&CStr>) -> *const c_char {
     text.map_or(ptr::null(), CStr::as_ptr)
 }

@@ -23,24 +23,24 @@ use std::time::{Duration, Instant};
 /// How long a command blocks the server before it continues later.
 const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 1 });
 
-/// A piece runs for at least this many times as long as its head, the part before its first item, even if that is
-/// longer than a slice.
+/// Minimum time that a piece runs, in multiples of the time that its head takes, which is the part before its first
+/// item. This applies even if it is longer than a slice.
 const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
-/// Number of items after which a command always continues later, because sending their answers needs another 20 ns
-/// each.
+/// Number of items after which a command continues later even if its slice isn't over, because sending their answers
+/// takes another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
 
-/// The words that were replicated last. Most filters have the same parameters as the previous one, so only the seed
-/// differs. Creating and freeing eleven strings took a tenth of the time that it takes to create a small filter. Only
-/// the main thread uses this.
+/// The words that were replicated last, to be used again. Most filters have the same parameters as the previous one, so
+/// only the seed differs. Creating and freeing eleven strings took a tenth of the time that it takes to create a small
+/// filter. Only the main thread uses this.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
 /// The numbers of the filter that was created last, and the [beginning](Created::beginning) of its word, which contains
 /// them.
 static CREATED: Mutex<(Vec<Word>, Vec<u8>)> = Mutex::new((Vec::new(), Vec::new()));
 
-/// A command of a client, a primary or an AOF.
+/// A command from a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) arguments: &'a [Text<'a>],
@@ -61,7 +61,7 @@ pub(super) struct ServerCall<'a> {
 
 /// A command that may be carried out in pieces.
 struct Divided {
-    /// Whether it is a piece of another command.
+    /// Whether this call is a piece of a longer command.
     is_piece: bool,
     /// Whether its client may wait; `None` until that has been determined.
     may_wait: Cell<Option<bool>>,
@@ -108,7 +108,7 @@ impl<'a> ServerCall<'a> {
         started
     }
 
-    /// Whether the command is a piece of another.
+    /// Whether this call is a piece of a longer command.
     pub(super) fn is_piece(&self) -> bool {
         self.divided.as_ref().is_some_and(|divided| divided.is_piece)
     }
@@ -155,7 +155,7 @@ impl<'a> ServerCall<'a> {
         flags
     }
 
-    /// Replicates a command with the key at argument 1, these words, and the items at these arguments.
+    /// Replicates a command with the key at argument 1, these words, and the items in these arguments.
     fn send<'t>(&'t self, command: Command, words: impl IntoIterator<Item = Text<'t>>, items: &[usize]) {
         let items = items.iter().map(|index| self.text(*index));
         let arguments: SmallVec<[Text<'_>; 16]> =

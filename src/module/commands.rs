@@ -22,7 +22,7 @@ macro_rules! entries {
 
 const ENTRIES: [(Command, Callback); TABLE.len()] = for_each_command!(entries);
 
-/// The row of the table that describes a command.
+/// The index of the table row that describes a command.
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 const fn row_of(command: Command) -> usize {
     let mut row = 0;
@@ -37,8 +37,9 @@ const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
-/// Whether the server has to ask the command for its keys. Of a module's key specs, cluster routing uses only those
-/// with an index, not those that search for a word. ACL and COMMAND GETKEYS use both.
+/// Whether the server has to ask the command for its keys, because its key specs aren't enough: a spec can't tell keys
+/// from [blobs](has_blobs), and cluster routing ignores a module's specs that search for a word, which only ACL and
+/// COMMAND GETKEYS use.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
@@ -50,7 +51,7 @@ const fn writes(index: usize) -> bool {
     !matches!(TABLE[index].key, KeyUse::Read)
 }
 
-/// Whether the table says that a command is fast, so that reading the clock would be a large part of its time.
+/// Whether the table flags a command as fast. Reading the clock would be a large part of such a command's time.
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 const fn is_fast(index: usize) -> bool {
     let (flags, word) = (TABLE[index].flags.as_bytes(), b"fast");
@@ -78,8 +79,8 @@ const fn divides(index: usize) -> bool {
     )
 }
 
-/// Ends a call of a command that [can run in pieces](divides): hands over the outcome if the call is a piece, continues
-/// the command later if items are left, or replies.
+/// Ends a call of a command that [can run in pieces](divides). If the call is a piece, hands over its outcome.
+/// Otherwise, either continues the command later, if items are left, or replies.
 fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     let ctx = call.ctx;
     match (call.rest(), outcome) {
@@ -95,8 +96,8 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
     }
 }
 
-/// Whether a command is timed only if it says that it [may be long](crate::command::Call::may_be_long), or has many
-/// arguments.
+/// Whether a command is timed only if it has many arguments, or once it says that it [may be
+/// long](crate::command::Call::may_be_long).
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn is_mostly_short(index: usize) -> bool {
     use Command::{CfAdd, CfAddnx, CfDel, CfInfo, CfInsert, CfInsertnx, CfMexists, CfReserve, CfScandump};
@@ -122,11 +123,11 @@ const fn is_mostly_short(index: usize) -> bool {
     )
 }
 
-/// Up to this number of arguments, a command that is [mostly short](is_mostly_short) isn't timed: processing them takes
-/// less time than reading the clock twice.
+/// A [mostly short](is_mostly_short) command with at most this number of arguments isn't timed from its start, because
+/// reading the clock twice would be a noticeable part of its time: 4% for a BF.MEXISTS of 10 items.
 const FEW_ARGUMENTS: usize = 64;
 
-/// Runs a command, and measures its time unless reading the clock would be a large part of that time.
+/// Runs a command. Unless it is flagged as fast, reports it to LATENCY if it was timed and took long.
 #[inline(always)]
 fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let command = const { command_at(INDEX) };
@@ -146,7 +147,7 @@ fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     }
 }
 
-/// Returns which arguments name these keys.
+/// The range of the arguments that name the keys of `more`.
 fn read_keys(more: &MoreKeys, arguments: &[Text<'_>]) -> Range<usize> {
     let argc = arguments.len();
     match more {
@@ -171,7 +172,8 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the server passes the context and arguments of the running command. Neither is kept beyond it.
+    // SAFETY: the server passes the context and the arguments of the running command. Only the arguments of a blocked
+    // client are used after the command, and the server keeps those.
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
         return status::ERR;
     };
@@ -226,7 +228,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
-    // SAFETY: the callback's contract is passed on.
+    // SAFETY: the caller's contract is passed on.
     let has_categories = unsafe { add_categories(ctx) };
     for (index, (entry, name)) in TABLE.into_iter().zip(names::decide(prefix)).enumerate() {
         let callback =
@@ -255,8 +257,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
     Ok(())
 }
 
-/// Creates the ACL categories `bloom` and `cuckoo`, if the server lets modules have categories. It isn't an error if
-/// they exist already.
+/// Creates the ACL categories `bloom` and `cuckoo`. It isn't an error if they exist already. Returns whether the server
+/// lets modules have categories.
 ///
 /// # Safety
 /// Same as for [`register`].
@@ -286,7 +288,7 @@ unsafe fn categorize(command: *mut raw::RedisModuleCommand, entry: &Entry) {
     }
 }
 
-/// Owns the strings and arrays at which a description points while the server reads it.
+/// Owns the strings and arrays that a command's description points to while the server reads it.
 #[derive(Default)]
 struct Arena {
     texts: Vec<CString>,
@@ -367,8 +369,8 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     let key =
         Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
     let mut arguments = vec![arena.argument(&key, 0)];
-    // Every argument that is a key refers to the second spec, even if a later one finds it. The number is used only by
-    // COMMAND DOCS, which shows it.
+    // Every argument that is a key refers to the second spec, even if a later spec finds it. Only COMMAND DOCS uses the
+    // spec's number, and shows it.
     arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {

@@ -57,7 +57,7 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
             named((*theirs).to_owned(), raw::REDISMODULE_CONFIG_HIDDEN)?;
         }
         // The server sets options in the order in which they are registered, so the value under our own name is set
-        // last, and counts.
+        // last and takes effect.
         named(option.name.to_owned(), raw::REDISMODULE_CONFIG_DEFAULT)?;
     }
     IS_LOADING.store(true, Relaxed);
@@ -86,7 +86,7 @@ fn own_name(module: &str, option: &Setting) -> String {
     }
 }
 
-/// Applies `NAME value` pairs of the load arguments.
+/// Applies `NAME value` pairs from the load arguments.
 pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), String> {
     for (name, value) in arguments {
         let is_named = |option: &&Setting| {

@@ -1,11 +1,11 @@
-//! Whether anyone receives what is replicated. If nobody does, no command is built: building a command of eleven words
-//! took a third of the time that it takes to create a small filter.
+//! Whether anyone receives what is replicated. If nobody does, the commands to replicate aren't even built: building
+//! one of eleven words took a third of the time that it takes to create a small filter.
 //!
-//! The flags of a context show append-only files and clusters. Replicas are shown only in a section of INFO, which the
-//! server needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second. "Nobody does" holds
-//! until the server forks or changes its role: a new replica first gets a snapshot written by a forked child, and that
-//! contains everything done before. A server that has been a replica, or has read replication data from a file, is
-//! asked again.
+//! The flags of a context show whether there is an append-only file or a cluster. Replicas are shown only in a section
+//! of INFO, which the server needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second.
+//! "Nobody does" holds until the server forks or changes its role: a new replica first gets a snapshot written by a
+//! forked child, which contains everything done before. A server that has been a replica, or has read replication data
+//! from a file, is asked again.
 
 use super::api::Context;
 use redis_module::raw;
@@ -34,7 +34,7 @@ pub(super) fn forget() {
     ASKED.store(0, Relaxed);
 }
 
-/// Whether anybody receives what is replicated in this context, which has these flags. If in doubt, somebody does.
+/// Whether anybody receives what is replicated in this context, which has these flags. If in doubt, the answer is yes.
 pub(super) fn is_heard(ctx: Context<'_>, flags: u32) -> bool {
     // In these states, somebody may begin to listen without a fork of this server.
     let may_be = raw::REDISMODULE_CTX_FLAGS_AOF

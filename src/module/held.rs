@@ -1,14 +1,14 @@
-//! An index of the commands in the queue that hold a key, by the key's name and by the filter in the key. The queue
-//! itself would be slow to search: a command may name tens of thousands of keys, and every command that writes looks up
-//! one.
+//! An index of the commands in the queue of [`apart`](super::apart) that hold a key, by the key's name and by the
+//! filter in the key. The queue itself would be slow to search: a command may name tens of thousands of keys, and every
+//! write command looks up its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys and filters that commands hold. Commands are identified by their numbers.
 pub(super) struct Held {
-    /// For each key name, the databases and the numbers of the commands.
+    /// For each key name, the commands that hold the key, each as the key's database and the command's number.
     names: BTreeMap<Box<[u8]>, BTreeSet<(i32, u64)>>,
-    /// For each address of a filter's cells, the numbers of the commands.
+    /// For each filter, by the address of its cells, the numbers of the commands that hold it.
     filters: BTreeMap<usize, BTreeSet<u64>>,
 }
 

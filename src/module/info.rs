@@ -18,8 +18,8 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => c"",
 };
 
-/// The sections and their fields. They only read atomics, because the server also asks for them from a signal handler
-/// when it reports a crash.
+/// The other sections and their fields. The functions only read atomics, because the server also calls them from a
+/// signal handler when it reports a crash.
 const SECTIONS: [(&CStr, &[Field]); 5] = [
     // This section has valkey-bloom's names, for tools that expect them.
     (
@@ -104,7 +104,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
 
 unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
     let report = || {
-        // SAFETY: as below.
+        // SAFETY: the context is the server's. The texts are NUL-terminated, and the server copies them.
         unsafe {
             if server!(RedisModule_InfoAddSection(info, c"module".as_ptr())) == status::OK {
                 for (name, value) in ABOUT {
@@ -113,8 +113,8 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
             }
         }
         for (section, fields) in SECTIONS {
-            // SAFETY: the server's context; the names are NUL-terminated and copied. Fields go into the section that
-            // was added last, and one that nobody asked for is refused.
+            // SAFETY: as above. Fields go into the section that was added last. A section that nobody asked for is
+            // refused.
             unsafe {
                 if server!(RedisModule_InfoAddSection(info, section.as_ptr())) != status::OK {
                     continue;

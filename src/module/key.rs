@@ -56,7 +56,7 @@ impl<'a> OpenKey<'a> {
 }
 
 impl OpenKey<'_> {
-    /// The value in a key.
+    /// The filter in a key, or null if the key is empty.
     ///
     /// # Safety
     /// `raw` is the handle of an open key, or null.
@@ -89,8 +89,8 @@ impl OpenKey<'_> {
         value.map_or_else(Contents::default, data_type::contents)
     }
 
-    /// Whether an add changes only the number of items, unless the filter grows. This is so for Bloom filters of our
-    /// own, but not for windows, where an add may drop other items, and not during a rebuild.
+    /// Whether an add changes only the number of items, unless the filter grows. True only for a native Bloom filter
+    /// that isn't being rebuilt and isn't a window, in which an add may drop other items.
     ///
     /// # Safety
     /// `value` is the value of a key that is open.
@@ -101,7 +101,7 @@ impl OpenKey<'_> {
         matches!(value, Some(Filter::Bloom(filter)) if filter.window().is_none())
     }
 
-    /// Applies the changes since the value was last counted to the totals in INFO.
+    /// Updates the totals in INFO with the changes to the value since it was last counted.
     #[inline]
     fn count(&mut self) {
         if let Some(before) = self.counted {
@@ -161,7 +161,8 @@ impl Key for OpenKey<'_> {
         let result = data_type::change(value, change);
         let data_type = data_type::handle_for(value);
         // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when
-        // the new one is set. Setting a value also deletes the time to live, so that is read before and set again.
+        // the new one is set. Setting a value also deletes the time to live, so the old one is read before and set
+        // again afterwards.
         unsafe {
             if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
                 let expires = server!(RedisModule_GetAbsExpire(raw));
@@ -178,7 +179,8 @@ impl Key for OpenKey<'_> {
 
 /// Keys of the server's own types, for imports.
 impl OpenKey<'_> {
-    /// Passes the string in the key to `read` and returns the result. A key that doesn't exist is an empty string.
+    /// Passes the string in the key to `read` and returns the result. A key that doesn't exist counts as an empty
+    /// string.
     pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
         match self.server_type() {
             status::EMPTY => Ok(read(&[])),

@@ -152,10 +152,10 @@ unsafe fn flush_loads_with_keys(ctx: *mut raw::RedisModuleCtx) {
 /// Subscribes to changes of the configuration.
 ///
 /// # Safety
-/// Same as [`flush_loads_with_keys`].
+/// Same as for [`flush_loads_with_keys`].
 unsafe fn follow_configuration(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
-    // SAFETY: as for flushes.
+    // SAFETY: as in `flush_loads_with_keys`.
     match unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(configured))) } {
         status::OK => Ok(()),
         _ => Err("the server does not say when its configuration changes".to_owned()),
@@ -227,7 +227,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         // These come after the configuration file, which they override.
         config::take_arguments(&options)?;
         // Nothing may fail after the first subscription: Redis 7.0 keeps the subscriptions of a module that fails to
-        // load, and calls them after it has unmapped the module.
+        // load, and makes their calls even after it has unmapped the module.
         follow_configuration(ctx)?;
         info::register(ctx);
         offload::join_at_shutdown(ctx);

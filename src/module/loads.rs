@@ -1,5 +1,5 @@
 //! The filters that are being loaded in chunks, and the events that end a load without a command: a timeout, a flush, a
-//! key of the same name, and a shortage of memory.
+//! change to the key, and a shortage of memory.
 //!
 //! When too much memory is used, the server evicts keys or refuses writes. A load's memory counts, but a load isn't in
 //! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, the
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
-/// Whether the server reports keys that appear or are evicted.
+/// Whether the module has subscribed to key events.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
 /// Whether filters can be sent in pieces. They can if the server reports forks: a snapshot may lack the pieces that
@@ -42,7 +42,8 @@ const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 /// Maximum time that the main thread waits for dropped loads to be freed.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Runs `work` on the loads. `work` must not touch keys, because the server would call back into this module.
+/// Runs `work` on the loads. `work` must not touch keys: the server would then call back into this file while the lock
+/// is held.
 fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
@@ -69,7 +70,7 @@ fn are_any() -> bool {
     metrics::LOADS.get() > 0 || metrics::FILTERS_SENDING.get() > 0
 }
 
-/// Begins to send a filter in the context's database.
+/// Begins to send a filter for a key in the context's database.
 pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'static CStr) {
     let key = (ctx.database(), key.bytes().to_vec());
     let ended = with(|loads| loads.send(key, filter, event));
@@ -78,8 +79,8 @@ pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'sta
     }
 }
 
-/// Continues to send a filter in the context's database until 1 MiB has been sent or this turn is over. Returns whether
-/// only the last piece is left.
+/// Continues to send the filter for a key in the context's database, until 1 MiB has been sent or `turn` is over.
+/// Returns whether only the last piece is left.
 pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> bool {
     let key = (ctx.database(), name.bytes().to_vec());
     let begun = Instant::now();
@@ -193,8 +194,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
 const SAVING_SOMETIMES: c_int = 5;
 
 /// Called when the server has forked. The child writes either an RDB file, which contains the loads, or something that
-/// doesn't contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated. In that
-/// case, the loads are recorded as missed.
+/// doesn't contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated. If the
+/// child doesn't save the loads, they are recorded as missed.
 unsafe extern "C" fn forked(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -268,7 +269,7 @@ fn watch_keys(ctx: Context<'_>) {
     }
 }
 
-/// Unloads stand-ins, gives up jobs whose filters keep too much memory, and drops loads that are abandoned or for which
+/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops loads that are abandoned or for which
 /// there is no memory. The server calls this several times a second.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,

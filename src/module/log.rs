@@ -11,7 +11,7 @@ pub(crate) enum Level {
     Warning,
 }
 
-/// Bytes of the longest line. The server cuts lines at 1024.
+/// Maximum length of a text in bytes. The server cuts lines at 1024 bytes.
 const MOST: usize = 900;
 
 /// Writes a line, from any thread. Does nothing without a server.

@@ -15,7 +15,7 @@ const CHECKED_FROM: u64 = 1 << 20;
 /// INFO, which takes 100 to 600 µs. Only the main thread uses this and [`MAXMEMORY`].
 static SYSTEM: AtomicU64 = AtomicU64::new(UNKNOWN);
 
-/// The option `maxmemory`, in bytes, or [`UNKNOWN`]. It is in the same section of INFO.
+/// The option `maxmemory`, in bytes, or [`UNKNOWN`]. INFO shows it in the same section.
 static MAXMEMORY: AtomicU64 = AtomicU64::new(UNKNOWN);
 
 const UNKNOWN: u64 = u64::MAX;
@@ -50,7 +50,7 @@ pub(super) fn admit(
     if system > 0 && total > system {
         return refuse(total, system, "the memory of this machine");
     }
-    // Without the flag, the limit doesn't apply: a replica may be told to ignore it.
+    // Without the flag `MAXMEMORY`, the limit doesn't apply: a replica can be configured to ignore it.
     let flags = ctx.flags();
     if maxmemory > 0 && flags & REDISMODULE_CTX_FLAGS_MAXMEMORY != 0 {
         if total > maxmemory {

@@ -6,7 +6,7 @@
 //! reads the bytes of an argument that the main thread has retained, and unblocks the client. Then the main thread
 //! replies and releases the argument. Commands that write use this module through `apart`.
 //!
-//! Each waiting client costs memory for its argument, which the server counts as used but can't reclaim by itself. So
+//! The argument of each waiting client occupies memory, which the server counts as used but can't reclaim by itself. So
 //! the number of waiting clients and the bytes of their arguments are limited. If a client disconnects, its job ends as
 //! well: the server calls [`gone`], and the job is removed from the queue, or stops after its current group of items.
 
@@ -96,7 +96,7 @@ impl Retained {
 
     /// The string. Only for the main thread.
     pub(super) fn text(&self) -> Text<'_> {
-        // SAFETY: the string is retained, and released by a callback of the server that runs no command.
+        // SAFETY: the string is retained. `free` releases it on this thread, after the client has been unblocked.
         unsafe { Text::new(self.text) }
     }
 
@@ -113,11 +113,12 @@ struct Waiting {
     ticket: Ticket,
     /// The filters that the job reads. These references keep the cells alive after the filters have left their keys.
     inputs: Arc<[Live]>,
-    /// The largest of these filters, each as its bytes and its index in `inputs`.
+    /// The largest of these filters, each as its number of bytes and its index in `inputs`.
     largest: Vec<(u64, usize)>,
 }
 
-/// How many filters of a job [`give_up_kept`] examines. A job can read tens of thousands, and a thousand jobs can wait.
+/// Maximum number of filters of one job that [`give_up_kept`] examines. A job can read tens of thousands of filters,
+/// and a thousand jobs can wait.
 const LOOKED_AT: usize = 16;
 
 /// Total bytes of these filters' cells.
@@ -156,7 +157,7 @@ type Gone = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModule
 #[derive(Clone, Copy)]
 pub(super) struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
-// SAFETY: the server documents as thread-safe the functions that a worker calls with this handle.
+// SAFETY: the functions that a worker calls with this handle are documented as thread-safe.
 unsafe impl Send for Blocked {}
 
 /// What a worker hands to the main thread.
@@ -189,7 +190,7 @@ impl Blocked {
         }
     }
 
-    /// Sends what was written in the client's [context](Blocked::context). Only for the main thread.
+    /// Unblocks the client, and sends it what was written in its [context](Blocked::context). Only for the main thread.
     pub(super) fn unblock_with_written(self) {
         // SAFETY: the client is blocked by us and unblocked once.
         unsafe { server!(RedisModule_UnblockClient(self.0.as_ptr(), ptr::null_mut())) };
@@ -216,7 +217,7 @@ impl Blocked {
         }
     }
 
-    /// Hands the reply to the main thread.
+    /// Unblocks the client. The main thread then sends the reply.
     fn unblock(self, done: Done) {
         let done: *mut c_void = Box::into_raw(Box::new(done)).cast();
         // SAFETY: the client is blocked by us and unblocked once. `free` takes the box.
@@ -226,7 +227,7 @@ impl Blocked {
     }
 }
 
-/// A command whose client is blocked until it finishes.
+/// A command whose client is blocked until the command finishes.
 pub(super) struct Request {
     pub(super) client: Blocked,
     arguments: Arc<[Retained]>,
@@ -234,8 +235,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait. In that
-    /// case Valkey ≥ 8.1 returns no handle and hasn't sent a reply.
+    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait: in that
+    /// case, Valkey ≥ 8.1 returns no handle, and sends no reply itself.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`].
@@ -288,7 +289,7 @@ pub(super) fn has_workers() -> bool {
 
 /// Answers a command with the result of `work` on an argument. A worker does the work while the client waits. If the
 /// client can't wait, the main thread does the work immediately: in transactions and scripts, for commands from a
-/// primary or an AOF, and without workers. `inputs` are the filters that `work` reads.
+/// primary or an AOF, and if there are no workers. `inputs` are the filters that `work` reads.
 pub(super) fn offload<W>(
     ctx: Context<'_>,
     text: Text<'_>,
@@ -350,8 +351,8 @@ pub(super) fn hurry(client: Blocked) {
     }
 }
 
-/// Gives up the job of a client that has disconnected while it was blocked: because it hung up, was killed, or was
-/// disconnected by REPLICAOF. The server calls this on the main thread.
+/// Gives up the job of a client that disconnected while it was blocked: it hung up, was killed, or was disconnected by
+/// REPLICAOF. The server calls this on the main thread.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     guard::call("gone", || abandon(client.addr()), || ());
 }
@@ -446,8 +447,8 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     guard::call("release", release, || ());
 }
 
-/// Stops all jobs and joins the workers when the server shuts down. The server ends with `exit`, and none of our
-/// threads may be running at that point.
+/// Makes the module stop all jobs and join the workers when the server shuts down. The server ends with `exit`, and
+/// none of our threads may be running at that point.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.

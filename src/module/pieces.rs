@@ -7,8 +7,8 @@
 //! appended to the client's reply.
 //!
 //! A command that finds its key [held](super::apart) by background work waits in the same way, before processing any
-//! item. Its first piece then receives all arguments, and decides itself when to end. Such work can also begin between
-//! two pieces; the next piece waits for it.
+//! item. Its first piece then receives all arguments, and decides itself when to end. Background work can also begin
+//! between two pieces. The next piece then waits for it.
 //!
 //! While a client waits, the server keeps its arguments.
 
@@ -41,7 +41,7 @@ static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 /// Whether the next turn is scheduled.
 static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
-/// If no waiting command can continue, they are checked again after this number of milliseconds.
+/// Milliseconds until the waiting commands are checked again, if none of them can continue.
 const PAUSED_MS: i64 = 10;
 
 /// Maximum number of waiting commands that a turn checks to find one that can continue. A check takes half a
@@ -59,7 +59,8 @@ fn outcome() -> MutexGuard<'static, Option<Outcome>> {
     OUTCOME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the command that is about to run is a piece. It then has to [hand over](hand_over) its outcome.
+/// Whether the command that is about to run is a piece, and so has to [hand over](hand_over) its outcome. Clears the
+/// flag.
 #[inline]
 pub(super) fn is_piece() -> bool {
     IS_NEXT.load(Relaxed) && IS_NEXT.swap(false, Relaxed)
@@ -97,7 +98,7 @@ impl Work {
         Work { command, pieces: None, answers: None }
     }
 
-    /// Records that the first piece is done, and what is left.
+    /// Records that the first piece is done, and which items are left. Returns what the piece adds to the reply.
     fn begin(&mut self, arguments: &[Text<'_>], rest: Rest, first: Reply) -> Progress {
         let end = match rest.within {
             None => arguments.len(),
@@ -167,7 +168,7 @@ struct Waiting {
 unsafe impl Send for Waiting {}
 
 impl Waiting {
-    /// Whether work on its key is still in progress.
+    /// Whether background work still holds the command's key.
     fn is_held(&self, ctx: Context<'_>) -> bool {
         if !apart::is_any() {
             return false;
@@ -228,7 +229,7 @@ pub(super) fn begin(
     wait(ctx, work, client, out, arguments, writes);
 }
 
-/// Makes a command that writes wait for its key. Returns whether its client can wait.
+/// Makes a write command wait for its key. Returns false if its client can't wait.
 pub(super) fn wait_for_key(ctx: Context<'_>, command: Command, arguments: &[Text<'_>]) -> bool {
     let Some(client) = block(ctx, arguments) else { return false };
     let out = client.context();
@@ -255,7 +256,7 @@ fn wait(
 /// of a kind that Valkey ≥ 8.1 doesn't block. Any number of clients can wait, because their arguments are in memory
 /// anyway.
 fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
-    // A client that has sent ASKING or READONLY is allowed to use keys that other clients aren't.
+    // A client that has sent ASKING or READONLY may use keys that other clients may not.
     let anyone = Detached::new(ctx, ctx.database());
     let key = arguments.get(1..2).unwrap_or_default();
     if !anyone.is_some_and(|anyone| anyone.context().serves(key)) {
@@ -264,8 +265,8 @@ fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     Blocked::new(ctx, None, gone)
 }
 
-/// Makes the server call [`turn`] in the next turn of its event loop, from a timer. An event of that turn sets the
-/// timer. A timer that is set by a running timer fires a millisecond later at the earliest.
+/// Makes the server call [`turn`] in the next turn of its event loop, from a timer. An event in that turn sets the
+/// timer, because a timer that is set by a running timer fires a millisecond later at the earliest.
 fn schedule() {
     if !IS_SCHEDULED.swap(true, Relaxed) {
         // SAFETY: the callback lives as long as the module, which is never unloaded.
@@ -336,8 +337,8 @@ pub(super) fn run_next(ctx: Context<'_>) -> bool {
     true
 }
 
-/// Ends the command of a client that has disconnected while it was waiting: because it hung up, was killed, or was
-/// disconnected by REPLICAOF. The server calls this on the main thread.
+/// Ends the command of a client that disconnected while it was waiting: it hung up, was killed, or was disconnected by
+/// REPLICAOF. The server calls this on the main thread.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
         let client = client.addr();

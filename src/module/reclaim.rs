@@ -1,4 +1,4 @@
-//! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 45 to 200 ms, and
+//! Frees large filters on a separate thread. Returning 1 GiB of touched pages to the system takes 45 to 200 ms, and
 //! would stall the main thread for that time.
 //!
 //! The memory counts as used until the thread has freed it. For UNLINK, the server itself frees values on another
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Smaller filters are freed immediately, which takes about a millisecond at most.
+/// Garbage of fewer bytes is freed immediately, which takes about a millisecond at most.
 const LARGE: u64 = if cfg!(small_steps) { 0 } else { 8 << 20 };
 
 type Garbage = Box<dyn Send>;

@@ -1,8 +1,9 @@
-//! Commands that run again: those whose work [apart] was done, and those that waited for their keys.
+//! Commands that run again: those whose work in the background ([`apart`]) is done, and those that waited for their
+//! keys.
 //!
 //! A timer checks these commands while there are any. It runs only a few at a time, and none while the server refuses
 //! writes (CLIENT PAUSE, FAILOVER). A second run is a command like any other, but in a context that belongs to no
-//! client: the reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
+//! client: the reply goes to the client that waits, and in a cluster the slot of the keys must still be on this node.
 
 use super::apart::{self, Entry, Next};
 use super::api::{Context, Detached, Text, add_latency};
@@ -25,7 +26,7 @@ const TURN: Duration = Duration::from_millis(1);
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
 /// Runs a command. If it is timed and blocked the server for a millisecond or more, reports it to LATENCY by name: the
-/// server's own event `command` doesn't say which command it was.
+/// server's own event `command` doesn't say which command it was. Then sets the timer if it is needed.
 #[inline]
 pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let outcome = run(command, call);
@@ -38,7 +39,7 @@ pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Rep
     outcome
 }
 
-/// If a payload was refused, counts that in INFO.
+/// Counts a refused payload in INFO. Ignores other refusals.
 #[cold]
 pub(super) fn count_refusal(why: &CommandError) {
     if why.is_of_payload() {
@@ -87,7 +88,7 @@ pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), argum
     false
 }
 
-/// Runs a command of the queue again, and replies.
+/// Runs a command from the queue again, and replies.
 fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
     let (command, database, keys) = (entry.command, entry.database, entry.keys.clone());
     let (client, arguments) = (entry.request.client, Arc::clone(entry.request.arguments()));
@@ -169,8 +170,8 @@ fn run_ready(ctx: Context<'_>) {
         if let Some(entry) = is_ready.then(|| apart::remove(number)).flatten() {
             freed = true;
             run_again(ctx, entry, number);
-            // A command in pieces has its turn here, between two commands of the queue, which may work on the same
-            // keys.
+            // A command that runs in pieces gets a turn between two commands of the queue. If these hold its key one
+            // after the other, it couldn't run otherwise.
             pieces::run_next(ctx);
         }
         if started.elapsed() > TURN {

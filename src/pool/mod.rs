@@ -1,5 +1,5 @@
 //! Threads for two kinds of work: [`Pool::fork_join`] splits work that the caller waits for, and [`Pool::submit`]
-//! queues a job that nobody waits for. A pool knows neither filters nor a server.
+//! queues a job that the caller doesn't wait for. A pool knows nothing of filters or servers.
 //!
 //! * Nothing depends on a worker being free, or existing. A caller runs its own tasks, and workers only help. A job
 //!   that no worker can run is returned.
@@ -131,7 +131,8 @@ impl Pool {
     /// continues.
     ///
     /// # Errors
-    /// Returns the job if there is no worker to run it: the pool has none, could not start one, or is shut down.
+    /// Returns the job if there is no worker to run it (the pool has none, could not start one, or is shut down), or no
+    /// memory to queue it.
     pub fn submit(&self, job: Job) -> Result<Ticket, Job> {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -170,7 +171,7 @@ impl Pool {
     }
 
     /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards, `submit` returns jobs, and
-    /// `fork_join` runs only on the caller. A task or a job must not call it: it would wait for itself.
+    /// `fork_join` runs only on the caller. A task or a job must not call this, because it would wait for itself.
     pub fn shutdown(&self) {
         let shared = self.shared();
         let mut state = shared.lock();

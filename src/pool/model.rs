@@ -1,6 +1,6 @@
-//! The pool under loom.
+//! Loom models of the pool.
 //!
-//! A lost wake-up shows as a deadlock, or as threads that never end. In the models, no thread spins: every thread
+//! A lost wake-up shows up as a deadlock, or as threads that never end. In the models, no thread spins: every thread
 //! sleeps as soon as it can, which is the harder case.
 
 use super::{Job, Pool, Seat};
@@ -113,7 +113,7 @@ fn shutdown_runs_a_job_or_never_takes_it() {
     });
 }
 
-/// The worker and the thread that withdraws race for the job: one of them gets it, and the worker can still end.
+/// The worker and the thread that withdraws a job race for it: one of them gets it, and the worker can still end.
 #[test]
 fn a_withdrawn_job_runs_here_or_on_a_worker() {
     explore(|| {

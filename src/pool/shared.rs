@@ -8,7 +8,7 @@
 //! waits forever. Most jobs end in their first turn, without a thread of their own.
 //!
 //! So there is one thread for each worker, and one for each paused job. The number of paused jobs is limited to
-//! [`MOST_PAUSED`]: beyond that, only jobs that have begun alternate, and another job begins when one of them has
+//! [`MOST_PAUSED`]: at that limit, only jobs that have begun alternate, and another job begins when one of them has
 //! ended. If the system refuses another thread, the running job continues.
 
 use super::scope::Scope;
@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Work that nobody waits for. Its argument says where it runs.
+/// Work that the caller doesn't wait for. Its argument says where it runs.
 pub type Job = Box<dyn FnOnce(&Seat<'_>) + Send>;
 
 /// Identifies a queued job, so that it can be [withdrawn](super::Pool::withdraw). No two jobs of a pool have the same
@@ -125,7 +125,7 @@ impl Shared {
     pub(super) fn post(self: &Arc<Shared>, scope: &Arc<Scope>, tasks: usize) {
         let mut state = self.lock();
         self.start(&mut state);
-        // Callers leave their scopes here, instead of taking the lock again to remove them.
+        // Removes ended scopes. Callers leave them here instead of taking the lock again.
         state.scopes.retain(|scope| scope.is_open());
         if state.wanted == 0 || state.scopes.try_reserve(1).is_err() {
             return;
@@ -135,7 +135,7 @@ impl Shared {
         self.wake(state, tasks - 1);
     }
 
-    /// Makes `helpers` idle workers look for work, or all idle workers if there are fewer.
+    /// Notifies up to `helpers` idle workers that there may be work.
     pub(super) fn wake(&self, state: MutexGuard<'_, State>, helpers: usize) {
         self.news.fetch_add(1, Relaxed);
         let (sleeping, needed) = (state.sleeping, helpers.saturating_sub(state.spinning));
@@ -243,7 +243,7 @@ const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_
 /// short one waiting. In a model, two jobs reach the bound.
 const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 
-/// Where a job runs: as one of the workers, or on another thread.
+/// Where a job runs: on a worker, or on another thread.
 pub struct Seat<'p> {
     shared: &'p Arc<Shared>,
     /// The ticket of the job, and when its turn began. `None` on another thread, where a job doesn't take turns.

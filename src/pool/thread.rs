@@ -22,7 +22,7 @@ pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
 
 /// Runs `start` with signals blocked. A thread inherits the signal mask of the thread that starts it. If the new thread
 /// blocked signals itself, some could arrive before that. Faults stay unblocked: they go to the thread that causes
-/// them, and if they were blocked, they would kill the process without the report that its handler writes.
+/// them, and if they were blocked, they would kill the process without the report that the process's handler writes.
 #[cfg(all(unix, not(miri)))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     use std::mem::MaybeUninit;
@@ -44,7 +44,7 @@ fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     started
 }
 
-/// Runs `start` without blocking anything: Miri and systems other than Unix don't have these signals.
+/// Runs `start` with no signals blocked: Miri and systems other than Unix don't have them.
 #[cfg(any(not(unix), miri))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     start()

@@ -1,4 +1,4 @@
-//! Functions by which the threads of a pool wait for a lock and for news.
+//! Functions with which the threads of a pool wait for a lock and for news.
 
 use crate::sync::{Mutex, MutexGuard};
 use std::hint::spin_loop;
@@ -20,7 +20,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn spin(news: impl Fn() -> bool, pause: fn()) -> bool {
     let end = (!cfg!(all(loom, test))).then(|| Instant::now() + SPIN);
     while end.is_some_and(|end| Instant::now() < end) {
-        // Reading the clock costs about as much as a pause, so it happens once in eight looks.
+        // Reading the clock takes about as long as `spin_loop`, so it happens once in eight looks.
         for _ in 0..8 {
             if news() {
                 return true;

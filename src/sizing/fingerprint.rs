@@ -2,8 +2,8 @@
 
 use crate::params::limits;
 
-/// Minimum number of bits per fingerprint. With 6 bits, there are 63 or 64 fingerprints, so items can move by as many
-/// distances. With 4 bits, one in 10,000 tables for 50 to 400 items becomes full early.
+/// Minimum number of bits per fingerprint. With 6 bits, there are 63 or 64 fingerprints, and up to as many distances
+/// between an item's two windows. With 4 bits, one in 10,000 tables for 50 to 400 items becomes full early.
 const LEAST_BITS: u32 = 6;
 
 /// Additional cells in every table. Without them, a small table would be full if a few items happened to share their
@@ -18,8 +18,8 @@ pub const SECTOR: u64 = 2048;
 const MOST_WIDTH: u32 = u64::BITS;
 
 /// The sizes of a fingerprint table and its cells. The cells are followed by a word that is always 0 and is part of the
-/// format. If cells belong to generations, this is followed by a word for each sector, one for each generation, and one
-/// more.
+/// format. If cells belong to generations, that word is followed by one word for each sector, one for each generation,
+/// and one for the oldest generation that wasn't dropped early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Number of cells. Two neighbouring cells form a window.
@@ -52,8 +52,8 @@ impl Table {
         let mut best: Option<Table> = None;
         for fingerprint in LEAST_BITS..=MOST_WIDTH - 2 - payload {
             let windows = libm::ceil(identities / Table { fingerprint, ..self }.fingerprints() as f64);
-            // Adds one more window, in case the logarithms are slightly off. The limit leaves room for the
-            // multiplication.
+            // Adds one more window, in case the logarithms are slightly off. The limit keeps the sizes that are
+            // computed from the cells far from overflow.
             let cells = (windows.min((limits::MAX_CAPACITY * 64) as f64) as u64 + 2).max(least);
             let table = Table { cells, fingerprint, ..self }.filled();
             if table.rate_at(capacity as f64) <= error_rate
@@ -98,8 +98,8 @@ impl Table {
         self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)
     }
 
-    /// Number of generations by which the cleaning of a sector may lag: this many generation numbers are neither alive
-    /// nor in use.
+    /// Number of generations by which the cleaning of a sector may lag: the possible generation numbers, minus those of
+    /// the generations that are alive.
     #[inline(always)]
     pub fn slack(self) -> u64 {
         (1 << self.payload) - u64::from(self.generations)

@@ -21,13 +21,13 @@ pub const MOST_COLUMNS: u32 = 32;
 /// bytes.
 pub const BUILD_BYTES: u64 = 30;
 
-/// Number of rows beyond the number of items, in 65,536ths: 0.35% for each doubling of the items. The more items there
-/// are, the more likely it is that too many of them are close together somewhere.
+/// Number of additional rows for each doubling of the items, in 65,536ths of the number of items: 0.35%. The more items
+/// there are, the more likely it is that too many of them are close together somewhere.
 const MORE_FOR_DOUBLE: u64 = 227;
 
-/// Subtracted from the additional rows, because small filters don't need more rows than items. Another round of mixing
-/// was needed by 39 of 600 builds with 100,000 items, and by 35 of 300 builds with a million items. None needed more
-/// than three additional rounds.
+/// Subtracted from the additional rows, in the same unit, because small filters don't need more rows than items. Of 600
+/// builds with 100,000 items, 39 needed another round of mixing, and of 300 builds with a million items, 35 did. None
+/// needed more than three additional rounds.
 const LESS: u64 = 1558;
 
 /// The sizes of a ribbon filter: a table of bits in rows and columns. The first `wide` blocks have one more column than
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// A filter of any size keeps any error rate. With one column less in a single block, it wouldn't.
+    /// A filter of any size keeps any error rate. With one column fewer in a single block, it wouldn't.
     #[test]
     fn no_column_is_wasted() {
         let rates = (1..400).map(|step| libm::exp2(-f64::from(step) * 0.08)).chain([0.9, 0.5, 0.01]);

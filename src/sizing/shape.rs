@@ -47,7 +47,7 @@ impl Layout {
         matches!(self, Layout::Fuse | Layout::Ribbon)
     }
 
-    /// Whether it is the layout of a static filter, or of the list from which one is built.
+    /// Whether this is the layout of a static filter, or of the list from which one is built.
     #[inline]
     pub(crate) fn is_static(self) -> bool {
         self.is_built() || self == Layout::List
@@ -91,7 +91,7 @@ impl Shape {
     /// Number of words in all shards.
     #[inline]
     pub fn words(&self) -> u64 {
-        // This is by far the most common case, and creating a filter needs the number several times.
+        // These layouts are by far the most common, and creating a filter needs the number several times.
         if self.layout.has_probes() {
             return self.cells >> self.cell.log2_per_word();
         }
@@ -168,8 +168,8 @@ impl Shape {
         Spread { ranges: ranges as f64, slices, cells: cells as f64, probes }
     }
 
-    /// The number of cells must be a multiple of this: each shard consists of whole words (CLASSIC), of whole blocks,
-    /// or of slices of whole words.
+    /// A number of which the number of cells must be a multiple: each shard consists of whole words (CLASSIC), of whole
+    /// blocks (BLOCKED), or of slices of whole words (PARTITIONED).
     pub(super) fn stride(&self) -> u64 {
         let words = match self.layout {
             Layout::Blocked => u64::from(BLOCK_BITS / u64::BITS),
@@ -194,7 +194,7 @@ impl Shape {
     }
 
     /// Number of distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all cells are set,
-    /// there is no upper bound; this returns the number with which one unset cell is expected.
+    /// there is no upper bound. The result is then the number of items at which one unset cell is expected.
     pub fn items_at(&self, fill: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.items_at(fill * self.cells as f64);

@@ -50,8 +50,8 @@ impl Place {
     }
 }
 
-/// Maximum size of a waiting part in bytes. It is one page: parts of zeros don't need to wait, because a page of zeros
-/// among the words needs no memory.
+/// Maximum size of a waiting part in bytes: one page. A page of zeros can be dropped instead of waiting, because an
+/// untouched page of the words is 0 and needs no memory.
 const BLOCK: usize = 4096;
 
 /// Approximate memory overhead of a map entry in bytes, excluding the bytes that it refers to.
@@ -63,8 +63,8 @@ pub(super) enum Allocation {
     /// When the first part arrives. For bytes that are all available, such as a file's.
     AtOnce,
     /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends little more than
-    /// a head uses little memory. After that, each arriving part moves at least as many waiting bytes into the words as
-    /// it has itself. So no bytes are left waiting when the last part has arrived, and no call does more than a few
+    /// a head uses little memory. After that, each part that arrives moves at least its own number of waiting bytes
+    /// into the words. So no bytes are left waiting when the last part has arrived, and no call does more than a few
     /// times the work of placing its own bytes.
     InProportion,
 }
@@ -138,7 +138,7 @@ impl Arrival {
         words.saturating_add(self.waiting_bytes).saturating_add(entries.saturating_mul(ENTRY))
     }
 
-    /// Bytes of words that accepting a part of `len` bytes at `start` would allocate, or 0.
+    /// Size in bytes of the words if accepting a part of `len` bytes at `start` would allocate them, otherwise 0.
     pub(super) fn would_allocate(&self, start: u64, len: u64) -> u64 {
         if self.words.is_some() {
             return 0;
@@ -159,7 +159,7 @@ impl Arrival {
         self.held().saturating_add(words).saturating_add(part).saturating_add(entries)
     }
 
-    /// Number of bytes of a range that have not arrived.
+    /// Number of bytes in a range that haven't arrived.
     fn missing(&self, start: u64, end: u64) -> u64 {
         let mut missing = end.saturating_sub(start);
         for (from, to) in self.covered.range(..end).rev() {
@@ -284,8 +284,8 @@ impl Arrival {
         }
     }
 
-    /// Keeps bytes, overwriting any that already wait at the same offsets. Appends bytes that continue a short part to
-    /// it, because one entry per 8-byte piece would need 16 times the memory of the bytes.
+    /// Keeps bytes, overwriting any that already wait at the same offsets. If the bytes continue a short part, appends
+    /// them to that part, because one entry per 8-byte piece would need 16 times the memory of the bytes.
     fn keep_block(&mut self, start: u64, mut bytes: &[u8]) {
         let mut at = start;
         while !bytes.is_empty() {
@@ -363,7 +363,7 @@ mod tests {
 
     /// Sends parts of any length at any offset: repeated, overlapping, with changed bytes, and all zeros. Whatever the
     /// order, the array contains the most recent bytes. Its memory stays in proportion to the bytes that have arrived,
-    /// and it allocates only when it has announced that.
+    /// and the words are allocated only when `would_allocate` has announced it.
     #[test]
     fn parts_in_any_order_become_the_array() {
         for seed in 0..if cfg!(miri) { 5 } else { 300 } {

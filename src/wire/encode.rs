@@ -33,8 +33,8 @@ pub struct Encoder<'a> {
     filter: FilterRef<'a>,
     format: Format,
     dump_number: u16,
-    /// Computed on request, like the stamp. A dump over several commands prepares each piece from scratch, and
-    /// computing the head or the stamp takes as long as opening the key.
+    /// Computed on request, as is the stamp. Each command of a dump creates a new encoder, and computing the head or
+    /// the stamp takes as long as opening the key.
     head: OnceLock<Vec<u8>>,
     /// The stamp that each chunk carries in our format.
     stamp: OnceLock<u32>,
@@ -53,8 +53,8 @@ enum Format {
 struct Array<'a> {
     words: &'a Cells,
     bytes: u64,
-    /// Pieces end at multiples of this number of bytes, so that no cell is split between two pieces. A write to a cell
-    /// while the dump is between two pieces is therefore never half included.
+    /// Pieces end at multiples of this number of bytes, so that no cell is split between two pieces. Otherwise, a dump
+    /// could include half of a write to a split cell.
     group: u64,
 }
 
@@ -64,9 +64,10 @@ impl<'a> Encoder<'a> {
         Encoder::with(filter.into(), 0)
     }
 
-    /// Like [`new`](Encoder::new), but for a dump whose pieces are requested one by one. The pieces identify this
-    /// filter. If another filter of the same shape replaces it during the dump, loading refuses the mixture. A filter
-    /// that fits into one chunk can't be mixed up. RedisBloom's pieces have no field for this.
+    /// Like [`new`](Encoder::new), but for a dump whose pieces are requested one by one. A number in the pieces
+    /// identifies this filter. If another filter of the same shape replaces it during the dump, loading refuses the
+    /// mixture. A filter that fits into one chunk doesn't need the number, and RedisBloom's pieces have no field for
+    /// it.
     pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
         let mut arrays = filter.arrays().map(Words::bytes_of);

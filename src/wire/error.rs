@@ -11,19 +11,20 @@ pub enum DecodeError {
     Length(&'static str),
     /// The bytes don't begin with this format's magic bytes.
     Magic,
-    /// Written by a newer version.
+    /// The bytes were written by a newer version.
     Version(u8),
     /// The checksum of the named part is wrong.
     Checksum(&'static str),
     /// The named field has a value that it can't have in any filter.
     Field(&'static str),
-    /// The chunk belongs to another head, or the filter changed its shape during the dump.
+    /// The chunk belongs to another head, or the filter changed during the dump in a way that changes its stamp, for
+    /// example by growing.
     StampMismatch,
     /// A chunk in our format after a head in RedisBloom's format.
     OwnChunk,
     /// A chunk in our format that is longer than any chunk that we write.
     LongChunk,
-    /// A chunk that, together with the chunks before it, would need far more memory than they have bytes.
+    /// A chunk with which the load would need too much memory, because its chunks are short and scattered.
     Scattered,
     /// The chunk isn't the one that comes next.
     Order {
@@ -32,7 +33,7 @@ pub enum DecodeError {
         /// Offset of the chunk that arrived.
         found: u64,
     },
-    /// A DUMP payload of another data type.
+    /// A DUMP payload of a different data type.
     OtherType,
     /// A cuckoo filter where a Bloom filter was expected, or vice versa.
     OtherKind,
@@ -74,7 +75,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")
             }
             DecodeError::OtherType => f.write_str(
-                "a DUMP payload of another type than bloomery1. Other systems' filters come in files: bloomery pull",
+                "a DUMP payload of a type other than bloomery1. Other systems' filters come in files: bloomery pull",
             ),
             DecodeError::OtherKind => {
                 f.write_str("BF.LOADCHUNK is for Bloom filters, and CF.LOADCHUNK for cuckoo filters")

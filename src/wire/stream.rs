@@ -1,4 +1,5 @@
-//! Streams of typed fields, as in RDB files. Used to load and save filters in other systems' encodings.
+//! Streams of typed fields, as in RDB files. The values of our data type, RedisBloom's and valkey-bloom's are loaded
+//! from such streams and saved to them.
 
 use crate::mem::{Cells, Words};
 
@@ -8,7 +9,7 @@ pub trait Source {
     fn unsigned(&mut self) -> Option<u64>;
     /// Reads the next field as a floating-point number.
     fn double(&mut self) -> Option<f64>;
-    /// Passes the next field, a string, to `read`, and returns its result.
+    /// Passes the next field, a string, to `read`, and returns what `read` returns.
     fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
 }
 

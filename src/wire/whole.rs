@@ -5,7 +5,7 @@
 //! length   name of the type, 9 characters of 6 bits, and the encoding, 10 bits
 //!          for each string of the value:
 //! length     5, a string follows
-//! length     its length; for a packed string, 0xC3, its packed length, and its length
+//! length     its length; for a compressed string, 0xC3, its compressed length, and its length
 //!            the string
 //! u8       0, the end
 //! u16      version of the RDB format, little-endian
@@ -33,7 +33,7 @@ const MODULE: u8 = 7;
 const STRING: u64 = 5;
 const END: u8 = 0;
 
-/// The byte before the two lengths of a packed string.
+/// The byte before the two lengths of a compressed string.
 const PACKED: u8 = 0xC3;
 
 /// The name of our type, `bloomery1`, in 6 bits per character: A to Z, a to z, 0 to 9, - and _ stand for 0 to 63.
@@ -61,10 +61,10 @@ pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
 /// What the head of a filter declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// Number of cell bytes.
+    /// Number of cell bytes. For a small filter in a payload, this is the maximum for such filters.
     pub cells: u64,
-    /// Whether it is a cuckoo filter. For a small filter in a payload, this is false: the kind is known only after the
-    /// whole filter has been read.
+    /// Whether it is a cuckoo filter. For a small filter in a payload, this is always false, because the kind is known
+    /// only after the whole filter has been read.
     pub is_cuckoo: bool,
 }
 

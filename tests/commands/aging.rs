@@ -195,9 +195,9 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
     assert!(server.text("BF.DEL ring a").starts_with("ERR not a counting filter"));
 }
 
-/// The oldest items make room for new ones: no item that leaves early is newer than one that stays. If the newest
-/// generation reaches the capacity of all generations but one, the next generation begins early, which may shorten the
-/// TTL of the other items by one step.
+/// The oldest items make room for new ones: no item that leaves early is newer than one that stays. But if the newest
+/// generation alone has at least g − 1 times the capacity of a generation, where g is the number of generations, the
+/// next one begins early, which may shorten the TTL of the other items by one step.
 #[test]
 fn rotations_that_make_room_drop_the_oldest_alone() {
     const STEP: u64 = 1000;
@@ -308,7 +308,7 @@ fn full_windows_rotate_alike_everywhere() {
                 15 => format!("BF.REBUILD {key} ADD{}", items(10, &mut random)),
                 16 => format!("BF.REBUILD {key} COMMIT"),
                 17 => {
-                    // The clock jumps forward. The next operation in this list sets it back.
+                    // The clock jumps forward. The next arm sets it back.
                     server.now_ms.set(server.now_ms.get() + random.random_range(0..100_000));
                     format!("BF.ADD {key} 1")
                 }
@@ -332,8 +332,8 @@ fn full_windows_rotate_alike_everywhere() {
     assert!(early > 20, "{early}");
 }
 
-/// The items added last share ten cells. If the items of an older generation are in other cells, dropping that
-/// generation makes no room in these ten.
+/// The items added last have only ten cells to choose from. Dropping a generation makes room for them only if that
+/// generation has items in these cells, so the window drops generations until one does.
 #[test]
 fn what_is_dropped_makes_room() {
     let pair = Pair::new();
@@ -361,13 +361,13 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
     }
 }
 
-/// No generation is dropped unless room is needed, and the newest items, as many as a generation's capacity, always
+/// No generation is dropped unless room is needed, and the newest 10 items, the capacity of one generation, always
 /// stay.
 #[test]
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
     server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
-    // A busy generation can have the room of all generations but one.
+    // A busy generation can hold three times its capacity: as much as all generations but one are sized for.
     server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
     server.line("BF.ADD k 30").unwrap();

@@ -225,7 +225,8 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     for (prefix, count) in [("y", 100), ("g", 500), ("f", 300)] {
         assert_eq!(found(server, "young", prefix, count), count);
     }
-    // The layer with room gets adds until it has a thousand items. Then one with twice its capacity begins.
+    // Adds go to the layer with room until it has a thousand items. Then the chain grows by a layer with twice that
+    // capacity.
     add(server, "young", "more", 890);
     assert_eq!(field(server, "young", "Number of filters"), Reply::Integer(layers + 2));
     add(server, "young", "even", 50);
@@ -252,7 +253,7 @@ fn windows_merge_generation_by_generation() {
             server.line(&format!("BF.ADD {key} {item}")).unwrap();
         }
     }
-    // `a` is at generation 0, and rotates first. `idle` is at generation 1, and is read as of generation 3.
+    // `a` is at generation 0, and rotates first. `idle` is at generation 1, but is read as if it were at generation 3.
     server.now_ms.set(4_000);
     pair.follow();
     assert_eq!(server.line("BF.MERGE a b idle"), OK);
@@ -264,7 +265,7 @@ fn windows_merge_generation_by_generation() {
         assert_eq!(server.line(&format!("BF.AGE a {item}")), Ok(Reply::Integer(age)), "{item}");
     }
     pair.follow();
-    // A new destination is at the generation of the newest source.
+    // A new destination begins at the generation of the newest source.
     assert_eq!(server.line("BF.MERGE new idle a"), OK);
     assert_eq!(server.line("BF.AGE new b2"), Ok(Reply::Integer(1)));
     pair.follow();
@@ -381,7 +382,7 @@ fn other_systems_filters_merge_with_their_like() {
         assert_eq!(server.line("BF.EQUAL a b"), YES, "{recipe}");
         let number = matches!(golden::foreign(recipe).encoding() as u8, 2 | 3);
         let item = |item: u32| if number { item.to_string() } else { format!("merged{item}") };
-        // New items, three at most, that fit without a new link.
+        // At most three new items, which fit without a new link.
         let mut new = Vec::new();
         for number in 0..3 {
             let links = field(server, "b", "Number of filters");
@@ -416,7 +417,8 @@ fn other_systems_filters_merge_with_their_like() {
     }
 }
 
-/// The original systems would refuse to load a link with more items than its capacity, or would be unable to grow it.
+/// The original systems would refuse to load a link with more items than its capacity, or would be unable to grow the
+/// filter.
 #[test]
 fn links_that_are_full_are_no_fuller_by_a_merge() {
     for recipe in ["foreign-valkey", "foreign-redisbloom"] {
@@ -453,7 +455,7 @@ pub(super) const UNLIKE: [(&str, &str); 6] = [
     ("counting", "cell width"),
 ];
 
-/// Stores `plain`, and keys of every kind that can't be merged with it.
+/// Stores `plain`, and keys of many kinds that can't be merged into it.
 pub(super) fn strangers(server: &FakeServer) {
     server.put("text", Content::Other);
     for line in [
@@ -592,7 +594,7 @@ fn memory_is_asked_for_before_anything_changes() {
 }
 
 /// Stores single-layer filters with different capacities and one item each, and returns their keys. A chain gets
-/// thousands of layers only by merges of such filters, because none grows that far by itself.
+/// thousands of layers only by merges of such filters, because no chain grows that far by itself.
 fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> String {
     let keys = capacities.map(|capacity| {
         let mut filter = Bloom::new(Spec::fixed(capacity, 0.01)).unwrap();
@@ -615,7 +617,7 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
     for line in [format!("BF.MERGE a {last}"), format!("BF.MERGE new a {last}")] {
         assert_eq!(server.text(&line), "ERR the filter has grown as often as it may");
     }
-    // More layers than can be compared in one turn.
+    // The sources have more layers than one command may compare.
     for line in [format!("BF.MERGE a {others}"), format!("BF.MERGE new a {others}")] {
         assert!(
             server.text(&line).starts_with("ERR the filters have too many layers to merge all"),
@@ -672,14 +674,14 @@ fn no_item_is_ever_missed() {
     }
 }
 
-/// The number of items that the key reports.
+/// The number of items that BF.CARD reports.
 fn card(server: &FakeServer, key: &str) -> i64 {
     let Ok(Reply::Integer(items)) = server.line(&format!("BF.CARD {key}")) else { panic!() };
     items
 }
 
-/// If growing sources are merged repeatedly, their layers in the destination grow with them, and aren't added twice.
-/// Two sources of the same shape don't replace each other's layers.
+/// If growing sources are merged repeatedly, the destination updates the layers that it got from them, instead of
+/// adding them again. Two sources of the same shape don't replace each other's layers.
 #[test]
 fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     let pair = Pair::new();
@@ -735,8 +737,7 @@ fn layers_of_other_layouts_are_not_combined() {
     assert_eq!(found(&server, "chain", "x", 200), 200);
 }
 
-/// The estimated number of common items is off by less than 45, whatever the overlap, the layout and the width of the
-/// cells.
+/// The estimated number of common items is off by less than 45, whatever the overlap, the layout or the cell width.
 #[test]
 fn an_intersection_says_how_many_items_are_common() {
     for options in [

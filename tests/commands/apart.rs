@@ -1,6 +1,6 @@
-//! Commands that work in the background, without a server: what happens to their keys, the clock and the memory between
-//! the run that starts the work and the run that uses its result. Each command's own tests run it in the background and
-//! on the main thread, and compare the results.
+//! Commands that work in the background, tested without a server: what happens to their keys, the clock and the memory
+//! between the run that starts the work and the run that uses its result. Each command's own tests run it in the
+//! background and on the main thread, and compare the results.
 
 use super::doubling::lines;
 use super::pair::{Pair, add, found};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 
-/// A primary whose commands work in the background, with two filters that can be merged, and its replica.
+/// A primary with two filters that can be merged, and its replica. Commands on the primary work in the background.
 fn pair(options: &str) -> Pair {
     let pair = Pair::new();
     let server = &pair.primary;
@@ -31,7 +31,7 @@ fn meanwhile(server: &FakeServer, what: impl FnOnce(&FakeServer) + 'static) {
     server.meanwhile.replace(Some(Box::new(what)));
 }
 
-/// Replaces a filter by an equal copy, which is a different object.
+/// Replaces the filter in `key` with an equal copy, which is a different object.
 fn replace(server: &FakeServer, key: &str) {
     let copy = server.copy(key);
     server.put(key, copy);
@@ -74,8 +74,8 @@ fn nothing_is_done_if_a_key_is_another() {
     assert_eq!(pair.primary.take_replicated(), Vec::<String>::new());
 }
 
-/// The command uses the clock of its first run. So a window is rotated before the union and not after it, on the
-/// primary and on a replica.
+/// A command uses the time of its first run. So a window is rotated before the union and not after it, on the primary
+/// and on a replica.
 #[test]
 fn the_clock_stands_still_for_a_command() {
     let pair = pair("WINDOW 3 EVERY 60000");
@@ -90,7 +90,7 @@ fn the_clock_stands_still_for_a_command() {
         sent.len() == 2 && sent[0].starts_with("BF.ROTATE a AT") && sent[1] == "BF.MERGE a b",
         "{sent:?}"
     );
-    // The first items of both expire with the next write. The later ones stay.
+    // The first items of both filters expire with the next write. The later ones stay.
     server.line("BF.ADD a now").unwrap();
     assert_eq!(
         [("a", 50), ("b", 50), ("later", 20)].map(|(prefix, n)| found(server, "a", prefix, n)),
@@ -161,7 +161,7 @@ fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
     server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// Creates filters that can be merged, one that can't, a string, and a list that is to become a static filter.
+/// Creates filters that can be merged, one that can't, a string, and a list of items that is to become a static filter.
 fn bloom_filters(server: &FakeServer) {
     for (key, options) in [("k", "1000"), ("other", "1000 LIKE k"), ("small", "10")] {
         server.line(&format!("BF.RESERVE {key} 0.01 {options}")).unwrap();
@@ -172,7 +172,7 @@ fn bloom_filters(server: &FakeServer) {
     server.line("BF.REBUILD list ADD a b c").unwrap();
 }
 
-/// Puts a filter into `k` that the next delete will compact.
+/// Stores in `k` a filter that the next delete will compact.
 fn cuckoo_filter(server: &FakeServer) {
     let mut filter = Cuckoo::new(CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(200) }).unwrap();
     filter.insert(b"x").unwrap();
@@ -192,9 +192,9 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// Every command in the table asks for the memory of its background work, as `Apart` demands, but lets the server evict
-/// keys only for the bytes by which its own keys grow. The test also fails if a command works in the background and
-/// isn't listed here.
+/// A command asks for the memory of its background work, as `Apart` demands, but lets the server evict keys only for
+/// the bytes by which the command's own keys grow. This runs every command in the table, and also fails if a command
+/// that isn't listed here works in the background.
 #[test]
 fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [

@@ -43,7 +43,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
 }
 
 /// A creation is replicated as one short command, from which a replica with any configuration creates the same filter.
-/// Clients aren't allowed to send it.
+/// Clients aren't allowed to send that command.
 #[test]
 fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
     for line in [
@@ -356,8 +356,8 @@ fn a_counting_filter_of_fingerprints_grows() {
     }
 }
 
-/// AUTO prefers any other layout that can do what is asked for, because the other layouts also support BF.INTERSECT,
-/// and BF.MERGE beyond the capacity.
+/// AUTO chooses FINGERPRINT only if no other layout can do what is asked for, because the others also support
+/// BF.INTERSECT, and BF.MERGE beyond the capacity.
 #[test]
 fn auto_is_fingerprint_where_no_other_layout_has_what_is_asked_for() {
     let layout = |server: &FakeServer| match server.line("BF.STATS k") {
@@ -445,7 +445,8 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     assert_eq!(server.text("BF.LOADCHUNK copy 1 BLMY"), "ERR received bad data");
 }
 
-/// A primary, or the source of a migrating slot, can't wait until clients have finished their loads.
+/// The limit on unfinished loads doesn't apply to commands from a primary, or from the source of a migrating slot:
+/// these can't wait until clients have finished their loads.
 #[test]
 fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
     let server = FakeServer::default();
@@ -460,8 +461,8 @@ fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
     assert_eq!(begin("one more"), Ok(Reply::Ok));
 }
 
-/// Random commands on a primary, and their effects on a replica with another configuration: both stay equal bit for
-/// bit.
+/// After random commands on a primary, and their effects on a replica with a different configuration, both are equal
+/// bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     for seed in 0..40 {
@@ -524,8 +525,8 @@ fn a_replica_that_obeys_ends_equal() {
     }
 }
 
-/// The free room is updated as it changes, not added up each time. It must be exact to the item, whatever was deleted
-/// in the meantime.
+/// The number of items that still fit is updated as it changes, not added up for each add. It must be exact, whatever
+/// was deleted in the meantime.
 #[test]
 fn fixed_filters_are_full_at_their_capacity_to_the_item() {
     for options in
@@ -581,7 +582,7 @@ fn information_has_redisblooms_fields_for_every_kind_and_statistics_have_all() {
     assert_eq!((cuckoo.len(), &names(statistics)[..8]), (8, &cuckoo[..]));
 }
 
-/// Numbers arrive as they were computed, and the advice contains a command that can be typed as it stands.
+/// Numbers aren't rounded, and the advice contains a command that can be typed as it stands.
 #[test]
 fn statistics_are_exact_and_name_the_key() {
     let server = FakeServer::default();

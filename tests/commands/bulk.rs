@@ -8,7 +8,7 @@ use crate::support::internals::config::Settings;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// Sizes around a group of 64 items, around a task of 64 groups, and above the limit for the pool.
+/// Numbers of items: around a group of 64, around a task of 64 groups, and enough for the pool.
 const SIZES: [usize; 9] = [0, 1, 63, 64, 65, 4095, 4096, 4097, 20_000];
 
 /// Arguments of BF.RESERVE for each kind. The seed is fixed, so that filters can be compared.
@@ -51,7 +51,7 @@ impl Form {
         }
     }
 
-    /// The arguments after the key: the form, for fixed items their width, and these items in a blob.
+    /// The arguments after the key: the form, the width if it is fixed, and these items in one blob.
     fn arguments(self, items: &[Vec<u8>]) -> Vec<Vec<u8>> {
         match self {
             Form::Fixed => {
@@ -93,7 +93,7 @@ fn server(workers: usize, kind: &str) -> FakeServer {
     server
 }
 
-/// The answers of BF.MADD and BF.MEXISTS as bits in the order of GETBIT, and the number of yes answers.
+/// The answers of BF.MADD or BF.MEXISTS as bits in the order of GETBIT, and the number of yes answers.
 fn bits(reply: Result<Reply, CommandError>) -> (Vec<u8>, i64) {
     let Ok(Reply::Answers(answers)) = reply else { panic!("{reply:?}") };
     let mut bytes = vec![0; answers.answers.len().div_ceil(8)];
@@ -111,7 +111,7 @@ fn bits_of(server: &FakeServer, command: &str, items: &[Vec<u8>]) -> (Vec<u8>, i
     if items.is_empty() { (Vec::new(), 0) } else { bits(run(server, &[command, "k"], items)) }
 }
 
-/// Runs on `replica`, which obeys, what `primary` has replicated.
+/// Makes `replica` obey, and runs on it what `primary` has replicated.
 fn obey(primary: &FakeServer, replica: &FakeServer) {
     replica.obeys.set(true);
     for words in primary.replicated.take() {
@@ -160,7 +160,7 @@ fn adds_are_those_of_madd_and_tests_those_of_mexists() {
     }
 }
 
-/// Later blobs find a filter that has content: older layers, generations, counters.
+/// BF.BULKADD does the same as BF.MADD even if the filter already has content: older layers, generations and counters.
 #[test]
 fn blob_after_blob() {
     for kind in KINDS {
@@ -237,7 +237,7 @@ fn windows_go_by_the_clock() {
 
 // ---- filters of other systems ---------------------------------------------------------------------------------------
 
-/// Integers as decimal text, which every other system accepts as items.
+/// Integers as decimal text, which the filters of all other systems accept as items.
 fn numbers(range: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     range.map(|number| number.to_string().into_bytes()).collect()
 }
@@ -261,7 +261,7 @@ fn filters_of_other_systems() {
                 let reply = run(&bulk, &["BF.BULKADD", "k"], &form.arguments(added));
                 match answers.error {
                     None => assert_eq!(reply, Ok(Reply::Integer(new)), "{case}"),
-                    // The last answer is that of the refused item.
+                    // The last answer is for the refused item.
                     Some(why) => assert_eq!(
                         text(&reply),
                         format!("{why}; {} of {} items were added", answers.answers.len() - 1, added.len()),
@@ -288,7 +288,7 @@ fn filters_of_other_systems() {
     }
 }
 
-/// An item that the original doesn't accept ends BF.BULKADD. Earlier items are added.
+/// An item that the original system doesn't accept ends BF.BULKADD. Earlier items are added.
 #[test]
 fn an_item_that_the_original_cannot_have() {
     let server = FakeServer::default();
@@ -331,13 +331,14 @@ fn a_missing_key_is_created_by_an_add_and_holds_nothing_for_a_test() {
     assert_eq!(sent[1..], ["BF.BULKADD k FIXED 3 adabobada"]);
     assert_eq!(server.events.take(), [c"bf.reserve", c"bf.add"]);
     assert_eq!(server.text("BF.BULKTEST k FIXED 3 bobeveada"), "Bulk([160])");
-    // Even without items, the filter is created, as by every add.
+    // BF.BULKADD creates the filter even without items.
     assert_eq!(server.text("BF.BULKADD other FIXED 3 "), "Integer(0)");
     assert_eq!(server.take_replicated().len(), 1);
     assert_eq!(server.events.take(), [c"bf.reserve"]);
 }
 
-/// A client that fills a filter with several commands must get an error if the filter is deleted in the meantime.
+/// With NOCREATE, a client that fills a filter with several commands gets an error if the filter is deleted in the
+/// meantime.
 #[test]
 fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
     let server = FakeServer::default();
@@ -377,7 +378,7 @@ fn what_changed_nothing_is_not_replicated() {
     assert_eq!(server.text("BF.BULKTEST k FIXED 1 ba"), "Bulk([192])");
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c""; 0]);
-    // Counters count items that are already present, and a window records them again.
+    // Counters count items that are already present, and a window adds them to its newest generation.
     for kind in ["0.001 100 COUNTING", "0.001 100 WINDOW 2"] {
         let server = self::server(0, kind);
         server.line("BF.ADD k a").unwrap();
@@ -472,7 +473,7 @@ fn a_full_filter_says_how_many_went_in() {
             let server = server(workers, &kind);
             let items: Vec<_> = (0..8000).map(|index| form.item(index)).collect();
             let reply = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
-            // A full filter still accepts false positives, so the first refusal may come a little later.
+            // A full filter still accepts false positives, so it may accept a few more items than its capacity.
             let Err(CommandError::Stopped { done, of: Some(8000), .. }) = reply else { panic!("{reply:?}") };
             assert!((6000..6010).contains(&done), "{done}");
             assert_eq!(

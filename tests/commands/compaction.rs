@@ -1,5 +1,5 @@
-//! Compaction of RedisBloom's cuckoo filters. It runs to the end, as in RedisBloom, because RedisBloom may be the
-//! primary or the replica. If that would block the server for long, a worker does it.
+//! Compaction of cuckoo filters from RedisBloom. A compaction always runs to the end, as in RedisBloom, because
+//! RedisBloom may be the primary or the replica. If it would block the server for long, a worker does it.
 
 use super::pair::Pair;
 use crate::support::fake_server::FakeServer;
@@ -7,13 +7,13 @@ use crate::support::internals::command::{CommandError, Reply};
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::Encoder;
 
-/// A filter whose compaction needs more steps than a command may do on a native filter, and its items.
+/// A filter and its items. Compacting the filter needs more steps than one command may take on a native filter.
 fn theirs() -> (Cuckoo, Vec<[u8; 8]>) {
     let spec = CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(2000) };
     let mut filter = Cuckoo::new(spec).unwrap();
     let mut items: Vec<[u8; 8]> = (0..60_000u64).map(u64::to_le_bytes).collect();
     items.iter().for_each(|item| filter.insert(item).unwrap());
-    // In a different order, so that deletes free slots in all sub-filters.
+    // The items are deleted in a different order, so that deletes free slots in all sub-filters.
     items.sort_by_key(|item| u64::from_le_bytes(*item) * 7 % 60_000);
     (filter, items)
 }
@@ -106,13 +106,13 @@ fn a_compaction_is_of_the_filter_that_is_there() {
     }
 }
 
-/// A compaction in the background needs memory for a copy of the filter. Without it, CF.COMPACT is refused, and a
-/// delete compacts the filter in place.
+/// A compaction in the background needs memory for a copy of the filter. Without that memory, CF.COMPACT is refused,
+/// and a delete compacts the filter in place.
 #[test]
 fn a_delete_is_never_refused_for_want_of_memory() {
     let (mut filter, items) = theirs();
     let mut deleted = 0;
-    // After the next delete, more than a tenth of the remaining number of items will have been deleted.
+    // Stop one delete before the number of deletes exceeds a tenth of the number of items left.
     while 10 * (deleted + 1) < items.len() - deleted {
         assert!(filter.remove(items[deleted]));
         deleted += 1;

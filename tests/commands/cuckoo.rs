@@ -1,4 +1,4 @@
-//! CF.* without a server: refusals, what is replicated, and whether a replica ends up with the same bytes.
+//! CF commands without a server: refusals, what is replicated, and whether a replica ends up with the same bytes.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::{Answer, CommandError, Reply};
@@ -77,7 +77,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("CF.RESERVE n 8 BUCKETSIZE 5", "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"),
         ("CF.RESERVE n 281474976710657", "ERR capacity must be at most 281474976710656"),
         ("CF.RESERVE n 8 BUCKETSIZE 256", "BUCKETSIZE: value must be in the range [1, 255]"),
-        // This would be within the range if only the lowest bits were checked.
+        // The next three numbers would be within range if only their lowest bits were checked.
         ("CF.RESERVE n 8 BUCKETSIZE 258", "BUCKETSIZE: value must be in the range [1, 255]"),
         ("CF.RESERVE n 8 MAXITERATIONS 65537", "MAXITERATIONS: value must be in the range [1, 65535]"),
         ("CF.RESERVE n 8 EXPANSION 4294967298", "EXPANSION: value must be in the range [0, 32768]"),
@@ -118,14 +118,14 @@ fn a_refused_command_changes_and_replicates_nothing() {
     assert_eq!(server.keys.borrow().len(), 3);
 }
 
-/// RedisBloom refuses every add to a filter that has reached its maximum number of growths, even if slots are free.
-/// Here an add fails only if there is no room for its item.
+/// RedisBloom refuses every add to a filter that has grown as often as it may, even if slots are free. Here an add
+/// fails only if there is no room for its item.
 #[test]
 fn a_filter_is_full_when_it_has_no_room() {
     let server = FakeServer::default();
     server.line("CF.RESERVE fixed 4 EXPANSION 0 SEED 1").unwrap();
     for _ in 0..4 {
-        // Equal fingerprints have the same two buckets, which have four slots together.
+        // Equal fingerprints have the same two buckets, which have four slots in total.
         let _ = server.line("CF.ADD fixed same");
     }
     assert_eq!(server.text("CF.ADD fixed same"), "Filter is full");
@@ -171,7 +171,7 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
             };
             assert!(server.line("CF.EXISTS copy 1") == NO && server.take_replicated().is_empty());
             let text = next.to_string();
-            // The other family's command accepts none of these pieces.
+            // BF.LOADCHUNK accepts none of these pieces.
             assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), &piece]).is_err());
             assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), &piece]), Ok(Reply::Ok));
             (iterator, pieces) = (next, pieces + 1);
@@ -182,8 +182,8 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     }
 }
 
-/// Random commands on a primary, and their effects on a replica with another configuration: both stay equal bit for
-/// bit.
+/// After random commands on a primary, and their effects on a replica with a different configuration, both are equal
+/// bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let (mut grown, mut compacted) = (0, 0);
@@ -269,7 +269,8 @@ fn an_insert_is_replicated_as_it_came_only_if_it_added_every_item() {
     assert_eq!(server.take_replicated(), ["CF.INSERT tight ITEMS a a"]);
 }
 
-/// If the command may pause after every item, the number of its answers shows how often it looks at the clock.
+/// This command may pause after every item, but pauses only when it looks at the clock. So the number of its answers
+/// shows how many items it adds between two looks.
 #[test]
 fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     let server = FakeServer::default();

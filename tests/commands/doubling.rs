@@ -1,10 +1,10 @@
 //! The law of doubling: if one dimension of a command or of the state doubles, the command takes at most about twice as
 //! long. If the dimension doesn't concern the command, it takes no longer.
 //!
-//! A search for the worst case only covers a limited range. But quadratic time shows in any range, and a client that
-//! sends more data makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each dimension. Times
-//! are the thread's processor time, the shortest of several runs. A command that takes at most 5 ms at the largest size
-//! is skipped.
+//! A search for the worst case only covers a limited range. But quadratic time shows in any range, and by sending more
+//! data, a client can make such a command last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each
+//! dimension. Times are the thread's processor time, the shortest of several runs. A command that takes at most 5 ms at
+//! the largest size is skipped.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::TABLE;
@@ -20,10 +20,11 @@ type Words = Vec<Vec<u8>>;
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 /// A command that is faster than this at the largest size delays no other client.
 const SHORT: Duration = Duration::from_millis(5);
-/// How far an exponent may exceed the law, because caches are smaller than the state. Quadratic time exceeds it by 1.
+/// How far an exponent may exceed the law, because caches are smaller than the state. Quadratic time would exceed a
+/// linear law by 1.
 const TOLERANCE: f64 = 0.45;
 
-/// A way to prepare a server of some size, and the commands whose time is measured on it.
+/// Commands to be timed on a server that is prepared for each size.
 struct Case<'a> {
     what: String,
     /// The smallest size.
@@ -89,7 +90,7 @@ impl Case<'_> {
                 return None;
             }
             if exponent > self.law + 2.0 * TOLERANCE {
-                break; // no noise
+                break; // too far off to be noise
             }
         }
         Some(format!(
@@ -210,8 +211,8 @@ type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
-    // A few thousand sub-filters fit in the caches, but the maximum number doesn't: a command that visits all of those
-    // takes three times as long for each.
+    // A few thousand sub-filters fit in the caches, but the maximum number doesn't. Visiting all of these takes three
+    // times as long per sub-filter.
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
         let spec = Spec::fixed(1000, 0.01);
@@ -233,7 +234,7 @@ const STATES: [State; 10] = [
     ("bytes of slots", 1 << 20, 1.0, |server, count| reserved(server, &[format!("CF.RESERVE k {count}")])),
     ("moves of an add", 8191, 1.0, moves),
     ("keys beside it", 4096, 0.0, keys_beside),
-    // A load can bring as many sub-filters as the limit allows.
+    // Each load declares as many sub-filters as a load can have.
     ("loads that wait", 7, 0.0, |server, count| {
         for load in 0..count {
             run_all(server, &tables_in_chunks(&format!("load{load}"), 65_535)[..2]);
@@ -333,7 +334,7 @@ fn twice_the_items_on_states_of_twice_the_size() {
     let [bloom, cuckoo] = [BLOOM, CUCKOO].map(|lines| lines.iter().filter(|line| !line.contains("missing")));
     let commands: Vec<&str> = bloom.chain(cuckoo).copied().collect();
     for (dimension, first, law, make) in STATES {
-        // An add takes long enough even with the smallest number of moves.
+        // Two items are enough for "moves of an add": each takes long even with the smallest number of moves.
         let (first, items) = (first / 4, if dimension == "moves of an add" { 2 } else { 500 });
         let prepare = |server: &FakeServer, size: usize, commands: &[&str]| {
             make(server, size);
@@ -402,7 +403,7 @@ fn twice_as_many_names() {
     }
 }
 
-/// BF.MERGE with twice as many blobs, which can be merged or can't, and with a blob of twice the length.
+/// BF.MERGE with twice as many blobs, whether they can be merged or not, and with a blob of twice the length.
 #[test]
 fn twice_as_many_blobs_and_twice_as_long() {
     let of = |server: &FakeServer, key: &str, blob: Vec<u8>, count: usize| {
@@ -632,7 +633,7 @@ fn imports_of_twice_the_bytes() {
     }
 }
 
-/// The functions that make states make what their names say.
+/// The functions above create states of the requested size.
 #[test]
 fn states_have_their_size() {
     let server = FakeServer::default();

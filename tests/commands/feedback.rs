@@ -21,8 +21,8 @@ fn usage(server: &FakeServer, key: &str) -> [i64; 4] {
     ["Tests answered yes", "Tests answered no", "Adds", "Deletes"].map(|name| number(server, key, name))
 }
 
-/// Checked answers, false answers, the share of false ones and the error rate, over a minute, an hour and the filter's
-/// lifetime.
+/// Checked answers, false answers, the share of false answers, and the error rate: over a minute, an hour and the
+/// filter's lifetime.
 fn feedback(server: &FakeServer, key: &str) -> [Vec<Reply>; 3] {
     let Reply::Map(spans) = field(server, key, "Feedback") else { panic!() };
     assert_eq!(spans.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["Minute", "Hour", "Life"]);
@@ -151,7 +151,7 @@ fn feedback_gives_the_error_rate_over_a_minute_an_hour_and_life() {
             .iter()
             .all(|span| { *span == [Reply::Integer(0), Reply::Integer(0), Reply::Null, Reply::Null] })
     );
-    // Ten present items and ninety absent ones. Report half of the yes answers as false.
+    // Test ten present items and ninety absent ones, and report half of the yes answers as false.
     lines(&server, &["BF.MADD k 0 1 2 3 4 5 6 7 8 9"]);
     let test = || (0..100).for_each(|item| lines(&server, &[&format!("BF.EXISTS k {item}")]));
     test();
@@ -244,7 +244,7 @@ fn advice_on_what_is_wrong() {
     ] {
         let server = FakeServer::default();
         lines(&server, &[&format!("BF.RESERVE k 0.01 10000 {options}")]);
-        // A few items test positive before they are added.
+        // Try a tenth more items, because a few test positive before they are added.
         for from in (0..items * 11 / 10).step_by(1000) {
             let blob: Vec<u8> = (from..from + 1000).flat_map(|item| (item as u64).to_le_bytes()).collect();
             let _ = server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"8", &blob]);
@@ -286,7 +286,8 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
         run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"8", &blob]);
     };
     test(2000);
-    // According to the reports, 6% of the absent items test positive, but a handful of reports prove nothing.
+    // According to the reports, 6% of the absent items test positive. But ten false answers are too few to prove
+    // anything.
     lines(&server, &["BF.FEEDBACK k 160 10"]);
     assert!(advice(&server, "k").is_empty());
     lines(&server, &["BF.FEEDBACK k 840 55"]);
@@ -296,8 +297,8 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
     assert!(advice(&server, "k").is_empty());
 }
 
-/// There are several times as many false answers as 6,000 items in a filter for 10,000 items explain, but not far more
-/// than promised.
+/// The filter is for 10,000 items and has 6,000. Several times as many answers are false as this fill accounts for, but
+/// not far more than the promised error rate allows.
 #[test]
 fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     let server = FakeServer::default();
@@ -315,7 +316,7 @@ fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     assert!(advice(&server, "k").is_empty(), "an accident");
     lines(&server, &[&format!("BF.FEEDBACK k 200 {}", wrong(2.0))]);
     assert_eq!(advice(&server, "k"), ["observed error rate above what the cells explain"]);
-    // Earlier in the hour, a window may have been fuller, up to its promised error rate.
+    // A window may have been fuller earlier in the hour, so its error rate may have been as high as promised.
     lines(&server, &[&format!("BF.FEEDBACK window 6060 {}", wrong(3.0))]);
     assert!(advice(&server, "window").is_empty());
 }

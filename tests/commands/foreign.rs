@@ -23,11 +23,11 @@ const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 01000000
 /// Files of Guava and of bits-and-blooms that contain `user:42`.
 const GUAVA: &str = "0103000000010000010400000020";
 const BLOOM_V3: &str = "0000000000000030 0000000000000004 0000000000000030 0000000109020000";
-/// SCANDUMP of a RedisBloom filter that contains `user:42`.
+/// The head from SCANDUMP of a RedisBloom filter that contains `user:42`.
 const REDISBLOOM: &str = "0100000000000000 01000000 05000000 02000000 0800000000000000 4000000000000000 \
     0100000000000000 9a9999999999b93f 88168ac58c2b1340 04000000 0300000000000000 00";
 
-/// The string that SETBIT makes from these bits.
+/// The string that SETBIT creates by setting these bits.
 fn bitmap(bits: &[usize]) -> Content {
     let mut bytes = vec![0; bits.iter().max().map_or(0, |most| most / 8 + 1)];
     bits.iter().for_each(|bit| bytes[bit / 8] |= 0x80 >> (bit % 8));
@@ -49,7 +49,7 @@ fn sources() -> FakeServer {
     server
 }
 
-/// The origin that BF.INFO names, a member, and the command.
+/// The origin that BF.INFO FULL names, an item in the filter, and the command.
 type Import<'a> = (&'static str, &'static [u8], &'a [&'a [u8]]);
 
 #[test]
@@ -155,7 +155,8 @@ fn an_export_is_what_was_imported() {
     assert!(before.is_ok() && server.line("BF.EXPORT {live}") == before);
 }
 
-/// BF.RESERVE … SCHEME creates the same filter as BF.IMPORT from the original's empty file, including on a replica.
+/// BF.RESERVE … SCHEME creates the same filter as importing an empty one from the original system, and so does a
+/// replica.
 #[test]
 fn other_systems_filters_are_reserved() {
     let server = sources();
@@ -333,7 +334,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
 }
 
-/// An add to another system's filter is replicated if it changed the filter.
+/// An add to another system's filter is replicated only if it changed the filter.
 #[test]
 fn adds_replicate_what_changed() {
     let server = FakeServer::default();
@@ -354,7 +355,7 @@ fn adds_replicate_what_changed() {
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c"bf.add"; 4]);
 
-    // An item that the original doesn't accept doesn't keep out the others.
+    // An item that the original system doesn't accept doesn't prevent the others from being added.
     let Ok(Reply::Answers(answers)) = server.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::Refused, Answer::Yes]);
     assert_eq!(answers.error.unwrap().to_string(), "ERR the items of this filter are text in UTF-8");
@@ -399,7 +400,7 @@ fn a_number_of_items_that_is_our_magic() {
     }
 }
 
-/// BF.INFO, BF.DEBUG and BF.SCANDUMP reply as RedisBloom does about a filter from RedisBloom.
+/// For a filter from RedisBloom, BF.INFO, BF.DEBUG and BF.SCANDUMP reply as RedisBloom does.
 #[test]
 fn info_of_redisblooms_filter_is_its_own() {
     let server = FakeServer::default();
@@ -459,7 +460,7 @@ fn info_of_redisblooms_filter_is_its_own() {
     assert_eq!(server.dump("n"), server.dump("k"));
 }
 
-/// BF.INFO FULL covers only bits that a probe can reach, though a file may have others after them.
+/// BF.INFO FULL covers only the bits that a probe can reach. A file may contain further bits after these.
 #[test]
 fn a_fill_is_at_most_1() {
     let server = FakeServer::default();
@@ -474,8 +475,7 @@ fn a_fill_is_at_most_1() {
     assert!(layer.contains(&("Fill", Reply::Double(1.0))), "{layer:?}");
 }
 
-/// Growth asks for memory first. A refusal leaves the filter unchanged, and items for which there is room can still be
-/// added.
+/// Growth asks for memory first. A refusal leaves the filter unchanged, and items that test positive aren't refused.
 #[test]
 fn growth_is_refused_where_there_is_no_memory() {
     let server = FakeServer::default();
@@ -510,7 +510,7 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.line(&format!("BF.ADD k other:{full}")), YES);
     assert_eq!(server.take_replicated(), [format!("BF.ADD k other:{full}")]);
 
-    // When a filter of fixed capacity is full, the command ends.
+    // When a filter of fixed capacity is full, the command ends at the first item that is refused.
     let mut fixed = hex(REDISBLOOM);
     fixed[..8].fill(0);
     fixed[12] |= 8;
@@ -525,8 +525,8 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", None)");
 }
 
-/// Every other system's filter can be moved in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last
-/// piece.
+/// The filters of all other systems can be moved in pieces, by SCANDUMP and LOADCHUNK. The key appears when the last
+/// piece arrives.
 #[test]
 fn filters_move_in_pieces() {
     for (recipe, _) in golden::FOREIGN {
@@ -555,8 +555,7 @@ fn filters_move_in_pieces() {
     }
 }
 
-/// Random commands on a primary, and their effects on a replica with another configuration and no memory: both stay
-/// equal bit for bit.
+/// After random commands on a primary, and their effects on a replica without memory, both are equal bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let mut grown = 0;
@@ -601,7 +600,7 @@ fn a_replica_that_obeys_ends_equal() {
             }
             for _ in 0..count {
                 let number: u16 = random.random_range(0..2000);
-                // Some words aren't valid text.
+                // Some items aren't valid text.
                 words.push(if random.random_bool(0.1) {
                     vec![0xFF; 3]
                 } else {

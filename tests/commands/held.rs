@@ -1,5 +1,5 @@
 //! What prevents a command from blocking the server: work that is done once for many items, and bounds that don't
-//! depend on what a client sends. These tests count steps. A suite measures times on real servers.
+//! depend on what a client sends. These tests count steps. The suite `held` measures times on real servers.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -101,7 +101,7 @@ fn a_filter_that_began_small_has_few_layers() {
     }
 }
 
-/// BF.INFO FULL lists only the newest layers. Its other fields cover all of them.
+/// BF.INFO FULL lists only the newest layers. Its other fields cover all layers.
 #[test]
 fn the_layers_that_info_lists_are_limited() {
     let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
@@ -191,7 +191,8 @@ fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
 fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
     let spec = CuckooSpec { capacity: 4, bucket_size: 2, ..CuckooSpec::new(4) };
     let mut filter = Cuckoo::new(spec).unwrap();
-    // Visiting all sub-filters for each of these items would mean 32 million visits.
+    // These items need at least 8,000 sub-filters of four slots. Visiting all sub-filters for each item would mean more
+    // than 100 million visits.
     let items: Vec<[u8; 8]> = (0..32_000u64).map(u64::to_le_bytes).collect();
     for item in &items {
         filter.insert(item).unwrap();

@@ -61,7 +61,7 @@ fn no_allocation_per_item() {
     }
 }
 
-/// Number of items in a small group: its answers and effects need no allocation of their own.
+/// Number of items that is so small that their answers and effects need no allocation of their own.
 const FEW: usize = 10;
 
 #[test]
@@ -84,7 +84,7 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
     assert_eq!(run("CF.ADDNX cuckoo", &items[1..2]), floor, "it is present");
     assert_eq!(run("CF.DEL cuckoo", &items[..1]), floor + replicated(3) + 1, "the number of deletes");
     assert_eq!(run("CF.DEL cuckoo", &items[..1]), floor, "it is absent");
-    // A third of the slots stay free, so a search for room ends before it needs memory.
+    // Two thirds of the slots stay free, so a search for room ends before the list of its steps needs memory.
     let words = |items: &[String]| replicated(items.len() as u64 + 3);
     let (few, many) = (&items[10..10 + FEW], &items[100..7_000]);
     assert_eq!(run("CF.INSERT cuckoo ITEMS", few), floor + words(few));
@@ -103,7 +103,7 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
     assert_eq!(run("CF.MEXISTS cuckoo", items), floor + 1, "one for all answers");
 }
 
-/// Number of allocations by which an add creates a filter: one, for the slots of its sub-filter.
+/// Number of allocations for creating a filter: one, for the slots of its sub-filter.
 const CREATION: u64 = 1;
 
 #[test]
@@ -164,7 +164,7 @@ fn a_small_bloom_filter_is_one_allocation_and_its_value() {
     assert_eq!((size_of::<Filter>(), default.allocated() - size_of::<Filter>()), (56, 168));
 }
 
-/// A filter that only gets adds has no usage counters except its own counter of adds.
+/// A filter that only gets adds has a counter of adds, but no other usage counters.
 #[test]
 fn the_adds_of_a_bloom_filter_are_counted_without_an_allocation() {
     let server = FakeServer::default();

@@ -56,7 +56,7 @@ fn every_command_with_items_is_limited() {
     }
 }
 
-/// For commands with several keys, the number of keys is limited.
+/// For commands with several sources, the number of sources is limited.
 #[test]
 fn sources_count_as_items() {
     for command in ["BF.MERGE", "BF.INTERSECT"] {
@@ -147,8 +147,8 @@ fn loads_that_wait_are_limited_in_number() {
         begin(&server, &format!("k{load}")).unwrap();
     }
     assert_eq!(begin(&server, "one more"), Err(TOO_MANY.to_owned()));
-    begin(&server, "k7").unwrap(); // replaces the load that it restarts
-    // A primary sends all pieces of a filter at once. A replica that refused them would drift.
+    begin(&server, "k7").unwrap(); // restarts a load, so there are no more than before
+    // If a replica refused pieces from its primary, it would miss the filter.
     server.obeys.set(true);
     begin(&server, "one more").unwrap();
 }

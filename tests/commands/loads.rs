@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// A filter as a RedisBloom server would send it: the family, and the pieces with their iterators, each chunk cut in
+/// A filter as a RedisBloom server would send it: the family, and the pieces with their iterators, each chunk cut into
 /// three.
 fn sent_by_redisbloom(name: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
     let (_, filter) = golden::all().into_iter().find(|(known, _)| *known == name).unwrap();
@@ -149,7 +149,7 @@ fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     }
 }
 
-/// A load can be ended without free memory, because that frees memory. Other pieces are refused.
+/// A load can be ended without free memory, because ending it frees memory. Other pieces are refused.
 #[test]
 fn a_load_can_be_ended_without_memory() {
     for (name, family) in [("foreign-redisbloom", "BF"), ("cuckoo-redisbloom", "CF")] {
@@ -336,7 +336,7 @@ fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     }
 }
 
-/// The head of a RedisBloom cuckoo filter with this number of bytes.
+/// The head of a RedisBloom cuckoo filter whose slots have `size` bytes in total.
 fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
     let mut head = Vec::new();
     [0, size / 4, 0, 1].iter().for_each(|field: &u64| head.extend(field.to_le_bytes()));
@@ -384,8 +384,8 @@ fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
 }
 
 /// Between two pieces of its dump, a key gets another filter with the same parameters, seed and shape. An item that
-/// both have may be in different parts of the two, and missing from a mixture of them. So the mixture must not load.
-/// Adds and merges between two pieces do no harm.
+/// both filters have may be in different parts of the two, so it could be missing from a mixture of their pieces. Such
+/// a mixture must not load. Adds and merges between two pieces do no harm.
 #[test]
 fn a_dump_of_two_filters_is_refused() {
     let windows = |rotated_first: bool| {
@@ -457,8 +457,8 @@ fn a_dump_of_two_filters_is_refused() {
     }
 }
 
-/// Whatever happens to a filter while it is dumped, its copy has every item that was in it throughout, or is refused.
-/// Most of these filters are small and have several arrays, and each array is a chunk.
+/// Whatever happens to a filter while it is dumped, its copy either has every item that was in the filter throughout,
+/// or is refused. Most of these filters are small and have several arrays, and each array is a chunk.
 #[test]
 fn a_dump_of_a_busy_filter_is_complete_or_refused() {
     let (mut complete, mut refused) = (0, 0);
@@ -476,8 +476,8 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
         let is_yes = |server: &FakeServer, command: &str, item: usize| {
             server.line(&format!("{family}.{command} k {item}")) == Ok(Reply::Bool(true))
         };
-        // For a cuckoo filter, the number of times that each item was added. A test isn't enough: an item may be found
-        // only because of another one, which is deleted later.
+        // For a cuckoo filter, how often each item is in it: adds minus deletes. A test isn't enough: an item may be
+        // found only because of another one, which is deleted later.
         let mut added: [u32; 40] = std::array::from_fn(|item| is_yes(&server, "ADD", item).into());
         for _ in 0..20 {
             let is_in = |added: &[u32], item| match family {
@@ -612,7 +612,7 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
 }
 
 /// Sequences of commands. The last command of each creates a filter that neither replicas nor the AOF can create by
-/// themselves: it imports the filter, or ends a load whose pieces they don't have.
+/// themselves: it imports the filter, or completes a load whose pieces they don't have.
 fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
     let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
     let bitmap: Vec<u8> = (0..2_500_000u32).map(|byte| (byte.wrapping_mul(byte) % 251) as u8).collect();
@@ -628,7 +628,7 @@ fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
 }
 
 /// Runs these commands on a server that sends large filters in pieces. Its loads are in no snapshot, so their pieces
-/// aren't sent. Calls `between` after each piece of the filter.
+/// aren't sent as they arrive. Calls `between` after each piece of the filter.
 fn make(
     commands: &[Vec<Vec<u8>>],
     between: impl FnMut(&FakeServer) + 'static,
@@ -647,7 +647,7 @@ fn count(commands: &[Vec<Vec<u8>>]) -> usize {
     make(commands, |_| ()).0.replicated.take().len()
 }
 
-/// A filter that was created as a whole is sent to other servers in pieces, as a load. It becomes a key on any server
+/// A filter that was created as a whole is sent to other servers in pieces, as a load. The key appears on each server
 /// only with the last piece.
 #[test]
 fn a_filter_that_was_made_goes_in_pieces() {

@@ -1,4 +1,5 @@
-//! `BF.MERGE destination BLOB data`: filters as bytes are merged like those in keys, and damaged bytes change nothing.
+//! `BF.MERGE destination BLOB data`: filters in blobs are merged like filters in keys, and damaged blobs change
+//! nothing.
 
 use super::algebra::{LIKE, OK, TABLES, UNLIKE, items_for, strangers};
 use super::pair::{Pair, add, dumps, found};
@@ -22,7 +23,7 @@ fn dump(filter: &Filter) -> Vec<u8> {
     Dump { name: "bloomery1".to_owned(), encoding: 1, fields }.write(12)
 }
 
-/// The reply to DUMP of a server that compresses strings.
+/// The reply to DUMP from a server that compresses strings.
 fn packed_dump(filter: &Filter) -> Vec<u8> {
     let strings: Vec<Vec<u8>> = wire::saved(filter).0.into();
     rdb::packed("bloomery1", 1, &strings, 80)
@@ -232,7 +233,7 @@ fn memory_is_asked_for_before_it_is_used() {
             add(&server, key, key, 20);
         }
         let (large, before) = (server.copy("large"), dumps(&server));
-        // A merge into `large` wouldn't even make it grow.
+        // `large` wouldn't even grow by such a merge.
         for destination in ["small", "new", "large"] {
             for most in [1, large.bytes() - 1] {
                 server.memory.set(Some(most));
@@ -240,7 +241,7 @@ fn memory_is_asked_for_before_it_is_used() {
                 assert!(told.starts_with("ERR Insufficient memory"), "{told}");
             }
         }
-        // A head that declares more cells than there are.
+        // A head that declares more cells than follow it.
         let mut short = file(&large);
         short.truncate(500);
         server.memory.set(None);

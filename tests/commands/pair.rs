@@ -13,7 +13,7 @@ impl Pair {
     pub(crate) fn new() -> Pair {
         let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
         pair.replica.obeys.set(true);
-        // A replica checks neither its memory nor its limits.
+        // A replica has to obey even if it has no memory left.
         pair.replica.memory.set(Some(1));
         pair.replica.is_out_of_memory.set(true);
         pair
@@ -36,7 +36,7 @@ impl Pair {
     }
 }
 
-/// The wire forms of all filters, with their keys.
+/// The key and the wire form of every filter.
 pub(crate) fn dumps(server: &FakeServer) -> Vec<(String, Vec<u8>)> {
     let keys = server.keys.borrow();
     let filters = keys.iter().filter(|(_, content)| matches!(&*content.borrow(), Content::Filter(_)));

@@ -9,8 +9,8 @@ use crate::support::internals::config::Settings;
 
 type Words = Vec<Vec<u8>>;
 
-/// Numbers of items after which a command pauses. It reads the clock after every 32 items, or earlier if they have many
-/// probes.
+/// Numbers of items after which a command pauses. The command reads the clock after every 32 items, or earlier if they
+/// have many probes.
 const PAUSES: [usize; 4] = [1, 33, 64, 500];
 
 const KINDS: &[&str] = &[
@@ -32,7 +32,7 @@ fn words(line: &str, items: &[Vec<u8>]) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).chain(items.iter().cloned()).collect()
 }
 
-/// Some items occur twice.
+/// `count` items, some of which occur twice.
 fn items(count: usize) -> Words {
     (0..count).map(|index| format!("{:05}", index - index % 3 / 2).into_bytes()).collect()
 }
@@ -68,8 +68,8 @@ fn commands(family: &str, items: &[Vec<u8>]) -> Vec<Words> {
     ]
 }
 
-/// Runs a command that pauses after this many items, or at its next look at the clock. Returns its reply and the number
-/// of its pieces. The answers of all pieces are in one reply. After a refusal in the middle, the error is at the end of
+/// Runs a command that pauses when it first reads the clock after this many items. Returns its reply and the number of
+/// its pieces. The answers of all pieces are in one reply. After a refusal in the middle, the error is at the end of
 /// the reply.
 fn run_in_pieces(server: &FakeServer, words: &[Vec<u8>], pause: usize) -> (String, usize) {
     server.pauses_after.set(Some(pause));
@@ -145,7 +145,7 @@ fn compare(case: &str, family: &str, items: &[Vec<u8>], make: impl Fn(&FakeServe
         }
         for words in commands(family, items) {
             let case = format!("{case} {} {pause}", String::from_utf8_lossy(&words[..3].join(&b' ')));
-            // Filters that a command creates have random seeds, so their replies aren't compared.
+            // Filters that a command creates have random seeds, so replies about them aren't compared.
             let expected = run_whole(&whole, &words);
             let (seen, count) = run_in_pieces(&pair.primary, &words, pause);
             if words[1] == b"k" || words[1] == b"missing" {
@@ -247,7 +247,7 @@ fn adds_by_shard_begin_with_few_items() {
     }
 }
 
-/// Items with many probes may need thousands of page faults, so commands that add or delete them read the clock after
+/// Items with many probes may cause thousands of page faults, so commands that add or delete them read the clock after
 /// at most 512 cache lines. In memory that nobody had written to, 64 items of 29 probes blocked a server for 8 to 20
 /// ms.
 #[test]
@@ -300,8 +300,8 @@ fn memory_that_is_refused() {
     }
 }
 
-/// If a piece is refused as a whole, the command ends with its error. A command without a list of answers also says how
-/// many items were added.
+/// If a piece is refused as a whole, the command ends with that error. A command without a list of answers also says
+/// how many items were added.
 #[test]
 fn a_key_that_changes_between_pieces() {
     let expected = [
@@ -356,7 +356,7 @@ fn a_blob_that_ends_in_the_middle_of_an_item() {
     }
 }
 
-/// The limit counts the items of the whole command.
+/// The limit applies to all items of the command, not to those of a piece.
 #[test]
 fn the_limit_of_items() {
     let server = FakeServer::default();
@@ -372,13 +372,13 @@ fn the_limit_of_items() {
     assert!(server.keys.borrow().is_empty());
 }
 
-/// Reading the clock accounts for 4% of a test of ten items in a small filter. In a chain of hundreds of layers the
-/// same items may take a millisecond, which LATENCY reports.
+/// A test of ten items in a small filter isn't timed, because reading the clock would account for 4% of its time. In a
+/// chain of hundreds of layers the same items may take a millisecond, which LATENCY should report.
 #[test]
 fn few_items_are_timed_if_each_has_many_probes() {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 1 EXPANSION 1").unwrap();
-    // The filter grows here, because growth can take long.
+    // Make the filter grow here: a command that makes it grow is timed, because growth can take long.
     server.line("BF.MADD k 0 1").unwrap();
     let timed = |line: &str| {
         server.is_timed.set(false);

@@ -258,7 +258,7 @@ fn a_live_add_never_fails_because_of_the_shadow() {
     }
 }
 
-/// A replica's shadow refuses an item that the primary's shadow accepted only if the replica is short of memory. If the
+/// Only if a replica is short of memory does its shadow refuse an item that the primary's shadow accepted. If the
 /// primary's shadow had refused it too, the primary would have sent an ABORT first. The item is added to the live
 /// filter, and the reply to the primary is an error, so that the server logs and counts it.
 #[test]
@@ -281,7 +281,8 @@ fn a_replica_whose_shadow_cannot_follow_says_so() {
     }
 }
 
-/// Whatever happens to the key, no client is told about a rebuild of another filter, and nothing is left behind.
+/// The reason why a rebuild ended stays with its filter, whatever happens to the key. So no client is told about a
+/// rebuild of another filter.
 #[test]
 fn why_a_rebuild_ended_goes_with_the_filter() {
     let ended = |server: &FakeServer| {
@@ -372,7 +373,7 @@ fn windows_rotate_together() {
     pair.follow();
     assert_eq!([age(server, "a"), age(server, "b"), age(server, "c")], [3, 2, 0].map(Reply::Integer));
     assert_eq!(full(server, "k", "Generation"), Reply::Integer(6));
-    // The shadow can't have a different schedule from the live filter's.
+    // The shadow must have the same schedule as the live filter.
     for options in ["WINDOW 3 EVERY 2000", "WINDOW 3 EVERY 1000 SINCE 5"] {
         let text = server.text(&format!("BF.REBUILD k BEGIN {options}"));
         assert!(text.contains("a window and its shadow rotate together"), "{text}");
@@ -404,7 +405,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     assert_eq!(server.text("BF.IMPORT k BLOOMV3 x"), server.text("BF.IMPORT like BLOOMV3 x"));
     assert!(server.text("BF.LOADCHUNK k 1 x").starts_with("ERR received bad data"));
     assert!(server.replicated.take().is_empty() && server.events.take().last() == Some(&c"bf.rebuild.add"));
-    // As a source, and for readers, the key is the live filter.
+    // Commands that read the key, or use it as a source, get the live filter.
     assert_eq!(server.line("BF.EQUAL k like"), YES);
     assert_eq!(server.line("BF.EQUAL like k"), YES);
     assert_eq!(server.line("BF.SCANDUMP k 0"), server.line("BF.SCANDUMP like 0"));
@@ -430,7 +431,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     assert_eq!(server.take_replicated(), ["BF.CLEAR k"]);
 }
 
-/// A rebuild turns every other system's filter into a native one with the backfilled items.
+/// A rebuild turns a filter from any other system into a native one with the backfilled items.
 #[test]
 fn other_systems_filters_are_rebuilt_into_ours() {
     for (name, make) in golden::FOREIGN {
@@ -511,7 +512,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     assert_eq!(server.text("CF.ADD k x"), wrong);
 }
 
-/// BF.BULKADD on several threads gives the same two filters as one thread.
+/// BF.BULKADD on several threads gives the same two filters as on one thread.
 #[test]
 fn bulk_adds_in_parallel_reach_both() {
     let bytes: Vec<u8> = (0..20_000u32).flat_map(u32::to_le_bytes).collect();
@@ -614,7 +615,7 @@ fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
             (0..generations).flat_map(|g| (0..190).map(move |item| format!("g{g}-{item}"))).collect();
         server.line("BF.REBUILD k BEGIN").unwrap();
         for (index, item) in items.iter().enumerate() {
-            // Half of the items are added by a client, the others as a backfill.
+            // A client adds half of the items, and a backfill adds the others.
             let command = if index % 2 == 0 { "BF.ADD k" } else { "BF.REBUILD k ADD" };
             server.line(&format!("{command} {item}")).unwrap();
         }

@@ -148,7 +148,7 @@ fn a_commit_that_would_lose_items_is_refused() {
         let pair = Pair::new();
         let server = &pair.primary;
         server.goes_apart.set(true);
-        // At this rate no absent item tests positive.
+        // At this error rate no absent item tests positive.
         server.line("BF.REBUILD k BEGIN LAYOUT FUSE ERROR 0.000001").unwrap();
         backfill(server, "k", "a", 50);
         pair.follow();

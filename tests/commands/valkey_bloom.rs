@@ -56,10 +56,10 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     assert!(foreign(&server, "items").links().len() > 3);
     assert_eq!(server.dump("items"), server.dump("loaded"));
     assert_eq!(server.dump("empty"), server.dump("loaded"));
-    // A client's insert is replicated as the client wrote it, and finds the filter.
+    // valkey-bloom replicates an insert into an existing filter as the client wrote it.
     run(&server, "BF.INSERT items SEED TIGHTENING 0.9 VALIDATESCALETO 1000 ITEMS more", &seed).unwrap();
     assert_eq!(server.line("BF.EXISTS items more"), Ok(Reply::Bool(true)));
-    // Filters of fixed size, with another seed, and with an expansion that RedisBloom doesn't have.
+    // Two filters with another seed: one of fixed size, and one with an expansion that RedisBloom doesn't allow.
     let other: Vec<u8> = (0..32).collect();
     let fixed = "CAPACITY 3 ERROR 0.2 TIGHTENING 0.25 SEED NONSCALING";
     run(&server, &format!("BF.INSERT fixed {fixed}"), &other).unwrap();
@@ -85,7 +85,8 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     }
 }
 
-/// A valkey-bloom primary never sends a seed of another length.
+/// A valkey-bloom primary sends none of these: a seed that doesn't have 32 bytes, an insert with neither a seed nor
+/// items, or a tightening ratio above 1.
 #[test]
 fn what_it_does_not_send_is_refused() {
     let server = FakeServer::default();
@@ -196,12 +197,12 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
         assert_eq!(insert(" CAPACITY 10000000 VALIDATESCALETO 1"), Err(MEMORY.to_owned()), "{seeded}");
         assert!(server.keys.borrow().is_empty());
         assert!(insert(" VALIDATESCALETO 100000").is_ok(), "{seeded}");
-        // An existing filter isn't checked, nor is one that a primary has created.
+        // An existing filter isn't checked.
         assert!(insert(" VALIDATESCALETO 10000000").is_ok(), "{seeded}");
         server.keys.borrow_mut().clear();
         server.memory.set(None);
     }
-    // 100 · 2^n items; 0.01 · 1e-200^n is too small for n = 2.
+    // Link n is for 100 · 2^n items at an error rate of 0.01 · 1e-200^n, which is too small for n = 2.
     let line = "BF.INSERT k TIGHTENING 1e-200 VALIDATESCALETO";
     assert!(run(&server, &format!("{line} 300 SEED"), &[7; 32]).is_ok());
     server.keys.borrow_mut().clear();
@@ -244,7 +245,8 @@ fn fields_that_only_valkey_bloom_has() {
             continue;
         }
         let Ok(Reply::Integer(most)) = most else { panic!("{key}: {most:?}") };
-        // 2^23 bits, some of which a layer may leave unused. A filter can grow that far.
+        // The memory limit is 2^23 bits, some of which a layer may leave unused. Adds make the filter grow to exactly
+        // the capacity in the reply.
         assert!((200_000..2_000_000).contains(&most), "{key}: {most}");
         let mut item = 0;
         while server.line(&format!("BF.ADD {key} {item}")).is_ok() {

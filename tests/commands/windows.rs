@@ -43,7 +43,7 @@ impl Model {
         self.sets.len()
     }
 
-    /// Rotations that are due by the clock, but that no write has performed yet.
+    /// Number of rotations that are due by the clock, but that no write has performed yet.
     fn overdue(&self, now: u64) -> u64 {
         self.next.and_then(|next| now.checked_sub(next)).map_or(0, |late| 1 + late / EVERY)
     }
@@ -81,11 +81,11 @@ impl Model {
         self.sets[..self.span() - behind].to_vec()
     }
 
-    /// The age that the other window's items of age `age` get in this window, so that they stay at least as long as
-    /// there. It may exceed this window's span.
+    /// The age that the other window's items of age `age` get in this window, so that they stay at least as long as in
+    /// the other window. It may exceed this window's span.
     fn age_here(&self, age: usize, other: &Model) -> u64 {
         let Some((mine, theirs)) = self.next.zip(other.next) else { return age as u64 };
-        // A source whose clock was ahead by more than a period counts as if a write had corrected it.
+        // A source that is ahead by more than a period counts as if a write had corrected its schedule.
         let theirs = theirs.min(mine + EVERY);
         assert_eq!(mine % EVERY, theirs % EVERY);
         if mine >= theirs {
@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    /// Whether items in the other window would be missing here.
+    /// Whether a merge would lose items of the other window.
     fn loses(&self, other: &Model, now: u64) -> bool {
         let seen = other.alive(now);
         (0..seen.len()).any(|age| !seen[age].is_empty() && self.age_here(age, other) >= self.span() as u64)
@@ -209,7 +209,8 @@ impl World {
             self.merges[0] += 1;
             // The model of a missing destination began as a copy of the first source.
             sources.iter().skip(usize::from(!exists)).for_each(|source| merged.merge(&self.models[*source]));
-            // The law in plain words: an item that tests positive in a source also does so here, and isn't older.
+            // The law in plain words: an item that tests positive in a source also tests positive in the destination,
+            // and isn't older there.
             for source in &sources {
                 for item in self.models[*source].sets.iter().flatten() {
                     let age = |key: &str| self.server().line(&format!("BF.AGE {key} {item}"));
@@ -312,7 +313,8 @@ fn walk(seed: u64, timed: bool, may_jump: bool, steps: usize) -> [u32; 2] {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut world = World { has_jumped: may_jump, ..World::new() };
     let span = random.random_range(2..6);
-    // All rotate at the same times. A window that begins in the future behaves as if the clock had been set back.
+    // All windows rotate at the same times. A window that begins in the future behaves as if the clock had been set
+    // back.
     let since = |periods: i64| timed.then_some(START.strict_add_signed(periods * EVERY as i64 - 323));
     for (key, periods) in [("a", 0), ("b", 0), ("c", -3), ("d", if may_jump { 40 } else { -40 })] {
         world.reserve(key, span, since(periods));
@@ -324,7 +326,8 @@ fn walk(seed: u64, timed: bool, may_jump: bool, steps: usize) -> [u32; 2] {
     world.merges
 }
 
-/// Random adds, rotations, merges, rebuilds and clocks. BLOOMERY_SEQUENCES and BLOOMERY_SEED choose other sequences.
+/// Random adds, rotations, merges, rebuilds and clock changes. BLOOMERY_SEQUENCES and BLOOMERY_SEED choose other
+/// sequences.
 #[test]
 fn windows_equal_a_model_of_sets() {
     let (first, count) = (env("BLOOMERY_SEED", 1), env("BLOOMERY_SEQUENCES", 80));
@@ -453,7 +456,7 @@ fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
                 }
                 "ROTATE" => world.ok("BF.ROTATE a"),
                 "PROMOTE" => {
-                    // The replica's clock is right, and it is a primary from now on.
+                    // The replica, whose clock is right, becomes the primary.
                     std::mem::swap(&mut world.pair.primary, &mut world.pair.replica);
                     world.pair.primary.take_replicated();
                     world.pair.primary.obeys.set(false);

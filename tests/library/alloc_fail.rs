@@ -18,8 +18,8 @@ use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec};
-/// Runs `work` on copies of the same state, refusing the first, the second … request, until none is refused. `work`
-/// says whether it got an error. If it did, nothing may have changed. Nothing may ever leak.
+/// Runs `work` on copies of the same state, refusing the first request, then the second, and so on, until none is
+/// refused. `work` says whether it got an error. If it did, nothing may have changed. Nothing may ever leak.
 fn refuse_each<T>(name: &str, make: impl Fn() -> T, work: impl Fn(&mut T) -> Result<(), Error>)
 where
     for<'a> &'a T: Into<FilterRef<'a>>,
@@ -198,7 +198,7 @@ fn combining() {
             refuse_each(name, || filled(kind()), |filter| filter.intersection(&[&other], &alone).map(drop));
         }
     }
-    // Layers from another chain, with shapes that this one doesn't have.
+    // Layers from another chain, with shapes that this chain doesn't have.
     let (mine, theirs) = (kinds::scaling_classic, || Spec { capacity: 700, ..kinds::scaling_classic() });
     let larger = Filter::Bloom(filled(theirs()));
     refuse_each(

@@ -55,7 +55,8 @@ fn at_once(work: impl Fn(u32) + Sync) {
     });
 }
 
-/// Compares the cells with those that the items must have set, whatever the order.
+/// Checks that every item is present, and that as many cells are set and saturated as the items must have caused,
+/// whatever their order.
 fn assert_cells(layer: &Layer, items: impl Iterator<Item = ItemHash>) {
     let shape = layer.shape();
     let max = (1u64 << shape.cell.bits()) - 1;
@@ -89,7 +90,7 @@ fn threads_that_add_lose_nothing() {
             (0..items() / 10).map(move |i| item(&hasher, if i % 2 == 0 { thread } else { 99 }, i))
         });
         assert_cells(&layer, all);
-        // Every add that was reported as new is counted, and no others are.
+        // Adds that were reported as new are counted, and no others.
         assert_eq!(layer.items(), u64::from(added.into_inner()));
     }
 }
@@ -100,8 +101,8 @@ fn threads_that_add_lose_nothing() {
 fn threads_that_add_and_remove_lose_nothing() {
     for layer in layers().filter(|layer| layer.cell().bits() >= 8) {
         let hasher = hasher();
-        // So few that no counter saturates, because a saturated counter is no longer decremented.
         let rounds = 200;
+        // Each thread has so few items that no counter saturates. A saturated counter would no longer be decremented.
         at_once(|thread| {
             for round in 0..rounds {
                 for i in 0..8 {
@@ -144,8 +145,8 @@ fn an_item_is_deleted_once_whoever_else_deletes_it() {
     }
 }
 
-/// One writer, and threads that are given every item after it was added. None of them may find it absent, not even
-/// while a chain grows or a window rotates and they use a reader created before that.
+/// One thread adds items, and hands each to another thread, which must then find it. The reader that this thread uses
+/// is older than the item, unless the filter has just grown.
 #[test]
 fn readers_never_miss_what_they_were_handed() {
     let specs = [
@@ -251,7 +252,7 @@ fn union_of_layers_filled_apart_is_the_layer_filled_together() {
     }
 }
 
-/// Number of operations of each thread in the tests below. Under a race detector, use one million or ten million.
+/// Number of operations per thread in the tests below. Under a race detector, use one million or ten million.
 fn operations() -> u32 {
     env("BLOOMERY_OPERATIONS", 10_000) as u32
 }
@@ -273,7 +274,7 @@ fn eight_threads_do_anything_at_once() {
                     // There are several layers for each type of cell, so each layer gets only a quarter of the
                     // operations.
                     for i in 0..operations() / 4 {
-                        // Four threads at a time have the same items.
+                        // Four threads share the same items, and so do the other four.
                         let mine = item(hasher, thread % 2, i % OWN);
                         match i % 4 {
                             0 if layer.cell().counts() && i >= OWN => _ = layer.remove(mine).unwrap(),
@@ -294,8 +295,8 @@ fn eight_threads_do_anything_at_once() {
     }
 }
 
-/// One thread adds, rotates and clears, as the server's main thread does. Seven use readers of the filter, and get a
-/// new one now and then. A reader keeps the items it had when it was made until it is dropped.
+/// One thread adds, rotates and clears, as the server's main thread does. Seven other threads use readers of the
+/// filter, and get a new one now and then. A reader keeps the items it had when it was made until it is dropped.
 #[test]
 fn seven_readers_beside_one_writer() {
     let specs = [
@@ -336,7 +337,7 @@ fn seven_readers_beside_one_writer() {
                 for reader in readers.iter().filter(|_| i % 100 == 0) {
                     reader.send((filter.reader(), i)).unwrap();
                 }
-                // After the handover, so that readers keep layers that are dropped here.
+                // This comes after the handover, so that readers keep layers that are dropped here.
                 if filter.window().is_some() && i % 64 == 0 {
                     drop(filter.advance(u64::from(i / 64)).unwrap());
                 }

@@ -5,9 +5,9 @@
 //! * too few: X < Qr − 5σ with the rate r that the model of src/math.rs predicts. A sizing that wastes memory, or a
 //!   test that measures nothing, fails here.
 //!
-//! σ is the binomial's, or, where many small filters are pooled, the scatter of their results if that is larger: small
-//! filters differ in luck. Seeds are fixed, so that a gate always gives the same verdict. BLOOMERY_SCALE=10 runs ten
-//! times as many tests.
+//! σ is the standard deviation of the binomial distribution. Where 16 or more filters are pooled, the scatter of their
+//! results takes its place if that is larger, because small filters vary by chance. Seeds are fixed, so that a gate
+//! always gives the same verdict. BLOOMERY_SCALE=10 runs ten times as many tests.
 
 mod fingerprints;
 
@@ -21,7 +21,7 @@ const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
 const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
 
-/// Number of tests that determine a rate to a few percent or better (3.2% at 1e-4).
+/// Number of tests that is enough to determine a rate to a few percent or better (3.2% at 1e-4).
 fn questions(rate: f64) -> u64 {
     let usual = match rate {
         r if r >= 0.1 => 500_000,
@@ -112,8 +112,8 @@ fn predicted(loads: &[(Shape, u64)]) -> f64 {
     1.0 - loads.iter().map(|(shape, items)| 1.0 - shape.rate_at(*items as f64)).product::<f64>()
 }
 
-/// Tests several filters of one spec with different seeds. `fill` adds keys from number 0 on, and returns how many.
-/// Higher numbers are absent.
+/// Tests several filters of one spec with different seeds. `fill` adds keys, numbered from 0, and returns how many.
+/// Keys with higher numbers are absent.
 fn measure(
     spec: Spec,
     keys: Keys,
@@ -199,7 +199,7 @@ fn filters_of_single_bytes_and_of_huge_items() {
     gates.verdict();
 }
 
-/// Sizes at which whole words, whole blocks and whole probes matter most.
+/// Small filters, for which rounding to whole words, blocks and probes matters most.
 #[test]
 fn small_filters() {
     let mut gates = Gates::default();
@@ -252,8 +252,8 @@ fn the_other_kinds() {
     gates.verdict();
 }
 
-/// Half full, and with two or four times as many items as the capacity: the model must know these rates, because INFO
-/// reports them.
+/// Filters with half, twice and four times as many items as their capacity: the model must predict their rates, because
+/// BF.INFO reports them.
 #[test]
 fn the_model_holds_at_every_fill() {
     let mut gates = Gates::default();
@@ -268,7 +268,7 @@ fn the_model_holds_at_every_fill() {
                 // Many filters, each small enough that every term of the model matters.
                 let measured =
                     measure(fixed(2000, rate, layout), Keys::Sequential, 300, questions(rate), fill);
-                // The measured rate isn't more than 1% above the prediction either.
+                // Here the prediction plus 1% is used as the promise, so that a rate that is too high fails, too.
                 gates.check(&format!("{layout:?} at {percent} %"), measured.predicted * 1.01, &measured);
             }
         }
@@ -378,7 +378,7 @@ fn the_rate_now_and_the_estimate_agree_with_the_truth() {
                 let items = spec.capacity * percent / 100;
                 (0..items).for_each(|i| add(&mut filter, &mut writer, i));
 
-                // The fill after 200,000 items varies by well below 0.2%, and so do numbers computed from it.
+                // The fill after 200,000 items varies by well under 0.2%, and so do numbers computed from it.
                 let estimate = filter.estimate() as f64 / items as f64;
                 assert!(
                     (estimate - 1.0).abs() < 0.01,

@@ -10,7 +10,7 @@ fn spec(capacity: u64, error_rate: f64, cell: Cell) -> Spec {
     Spec { cell, layout: LayoutChoice::Fingerprint, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// Adds items from this number on until the filter is full. Returns the next number.
+/// Adds items, numbered from `next`, until the filter is full. Returns the first number that wasn't added.
 fn fill(filter: &mut Bloom, mut next: u64) -> u64 {
     while filter.items() < filter.capacity() {
         filter.add(next.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
@@ -96,7 +96,7 @@ fn a_full_table_goes_on_for_ever() {
             truth.len()
         );
         assert!(filter.items() <= truth.len() as u64);
-        // The last items are deleted, and no cell stays in use.
+        // After the remaining items are deleted, no cell is in use.
         live.iter().for_each(|item| assert!(filter.remove(item.to_le_bytes()).unwrap().present));
         assert_eq!((filter.items(), filter.ones(), filter.saturated()), (0, 0, 0));
     }
@@ -124,7 +124,7 @@ fn tables_with_the_same_history_are_equal_to_the_bit() {
 #[test]
 fn a_reader_never_misses_an_item_that_is_moved() {
     let mut filter = Bloom::new(seeded(&spec(300, 0.01, Cell::Counter4), 3)).unwrap();
-    // The first half stays. The others come and go, and each new one moves several fingerprints.
+    // The first half stays. The other items come and go, and each new one moves several fingerprints.
     let kept = fill(&mut filter, 0);
     let reader = filter.reader();
     std::thread::scope(|scope| {
@@ -181,8 +181,8 @@ fn window(capacity: u64, error_rate: f64, generations: u16, overflow: Overflow) 
     Spec { family, ..spec(capacity, error_rate, Cell::Bit) }
 }
 
-/// All generations are filled to their capacity, a hundred times over: no add is refused, no item expires early or
-/// late, and expired items need no room. Generation numbers are reused after 2^t rotations, which is 4 to 16 here.
+/// All generations are filled to their capacity, up to a hundred times over: no add is refused, no item expires early
+/// or late, and expired items need no room. Generation numbers are reused after 4 to 16 rotations here.
 #[test]
 fn a_full_window_goes_on_for_ever() {
     for (capacity, generations, error_rate, turnovers) in [
@@ -318,7 +318,7 @@ fn a_chain_that_counts_loses_nothing() {
             let mut counts: HashMap<u64, u64> = HashMap::new();
             for wave in 0..12 {
                 for _ in 0..random.random_range(0..4 * capacity) {
-                    // So few different items that they come again while others still use their cells.
+                    // There are so few different items that they come again while others still use their cells.
                     let item = random.random_range(0..8 * capacity);
                     let count = counts.entry(item).or_default();
                     wrong += usize::from(*count == 0 && filter.contains(item.to_le_bytes()));

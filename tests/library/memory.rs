@@ -24,7 +24,7 @@ fn bits_per_item_at_the_promised_rate() {
             let bits = bits_per_item(capacity, error_rate, layout);
             println!("{layout:?} {capacity} at {error_rate}: {bits:.3} bits an item, at most {target}");
             assert!(bits <= target);
-            // If this were below the theoretical minimum of Bloom filters, the computation would be wrong.
+            // If this were below the theoretical minimum for Bloom filters, the computation would be wrong.
             assert!(bits > -error_rate.log2() / std::f64::consts::LN_2);
         }
     }
@@ -57,7 +57,7 @@ fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
     96 + bits.max(1).div_ceil(64) * 8
 }
 
-/// MEMORY USAGE of a filter, compared with RedisBloom's, for every capacity of small filters. Both include the 32 bytes
+/// MEMORY USAGE of a filter, compared with RedisBloom's, for every capacity up to 40,000. Both include the 32 bytes
 /// that the server counts for a short key. A filter that can't grow has a few more cells than RedisBloom's, which
 /// exceeds its error rate by about 5%.
 #[test]
@@ -121,7 +121,7 @@ fn cuckoo(capacity: u64, bucket_size: u8) -> CuckooSpec {
     }
 }
 
-/// Fraction of items never added that test positive.
+/// Fraction of a million absent items that test positive.
 fn measured(contains: impl Fn(&[u8]) -> bool) -> f64 {
     let strangers = 1_000_000u32;
     let hits = (0..strangers).filter(|i| contains(&(i | 1 << 31).to_le_bytes())).count();
@@ -162,7 +162,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
     print!("{table}");
 }
 
-/// For large filters of every kind, `allocated` is little more than the size of the cells.
+/// For large fixed, counting and window filters, `allocated` is little more than the size of the cells.
 #[test]
 fn large_filters_have_no_overhead_to_speak_of() {
     let specs = [Spec::fixed(100_000, 0.01), Spec::counting(100_000, 0.01), Spec::window(100_000, 0.01, 8)];
@@ -175,7 +175,7 @@ fn large_filters_have_no_overhead_to_speak_of() {
 }
 
 /// The memory of a filter that grows from the default capacity of 100 to 10 million items at 1%. It would be 51.0 MiB
-/// if every layer halved its rate.
+/// if the rate halved with every layer.
 #[test]
 fn growing_from_the_default_capacity() {
     let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();

@@ -1,5 +1,5 @@
 //! Random sequences of operations against two models at once: the truth (which items were added, how often, and in
-//! which generation), from which a filter must not miss anything, and the simplest filter ([`crate::support::naive`]),
+//! which generation), of which a filter must not miss anything, and the simplest filter ([`crate::support::naive`]),
 //! which it has to match in every answer and every number.
 //!
 //! BLOOMERY_SEQUENCES=1000000 runs more sequences. A failure prints the seed that repeats it: `BLOOMERY_SEED=…
@@ -198,7 +198,7 @@ impl Run {
     }
 }
 
-/// One sequence: everything in it follows from its seed.
+/// Runs one sequence. Everything in it follows from its seed.
 fn sequence(kinds: &[Kind], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let (_, kind) = kinds[rng.random_range(0..kinds.len())];

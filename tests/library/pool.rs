@@ -25,7 +25,7 @@ fn assert_each(counts: &[AtomicU32], times: u32) {
     }
 }
 
-/// Waits, at most 30 s, until other threads have made `holds` return true.
+/// Waits at most 30 s until other threads have made `holds` return true.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -84,7 +84,7 @@ fn workers_help() {
     for _ in 0..1000 {
         let all = Barrier::new(4);
         pool.fork_join(4, &|_| _ = all.wait());
-        // Now and then, the workers have time to fall asleep.
+        // Now and then, the workers get time to fall asleep.
         if rand::random_ratio(1, 20) {
             thread::sleep(Duration::from_micros(200));
         }
@@ -291,7 +291,7 @@ fn sizes_change_under_load() {
     eventually("all jobs ran", || ran.load(Relaxed) == 5000);
     pool.resize(3);
     pool.fork_join(2, &|_| ());
-    thread::sleep(Duration::from_millis(5)); // while asleep, they have to be woken
+    thread::sleep(Duration::from_millis(5)); // workers fall asleep, and have to be woken
     pool.resize(1);
     eventually("the others left", || pool.figures().workers == 1);
     pool.shutdown();
@@ -475,7 +475,7 @@ fn jobs_are_withdrawn_under_load() {
     assert!(withdrawn.load(Relaxed) > 0);
 }
 
-/// Even if the number of workers is reduced to none, the queued jobs still run.
+/// Even if the number of workers is reduced to zero, the queued jobs still run.
 #[test]
 fn the_last_workers_empty_the_queue() {
     let pool = pool(1);
@@ -493,7 +493,7 @@ fn the_last_workers_empty_the_queue() {
     assert_eq!(ran.load(Relaxed), 10);
 }
 
-/// Pools start and stop, each after some work. Under a race detector, there are 10,000 of them.
+/// Pools start and stop, each after some work. BLOOMERY_POOLS sets their number; scripts/tsan runs 10,000.
 #[test]
 fn pools_start_and_stop() {
     let rounds = std::env::var("BLOOMERY_POOLS").map_or(300, |rounds| rounds.parse().unwrap());

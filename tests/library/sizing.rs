@@ -126,7 +126,7 @@ fn chains_grow_as_ever() {
     }
 }
 
-/// Each generation of a window gets its share of the promised rate.
+/// Each generation of a window gets an equal share of the promised rate.
 #[test]
 fn a_window_divides_its_promise() {
     for generations in [2, 4, 64] {

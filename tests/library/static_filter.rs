@@ -41,7 +41,8 @@ fn every_item_of_a_set_of_any_size_is_found() {
     }
 }
 
-/// The equations of some items contradict each other in five of these 60 sets, which need another round of mixing.
+/// In five of these 60 sets, the equations of some items contradict each other, so the set needs another round of
+/// mixing.
 #[test]
 fn every_item_is_found_after_another_round_of_mixing() {
     for seed in 0..60 {
@@ -52,7 +53,7 @@ fn every_item_is_found_after_another_round_of_mixing() {
 }
 
 /// The error rate is within 5 standard deviations of 2^-f for fingerprints of f bits. At 32 bits, hits are so rare that
-/// a few of them fail the test.
+/// a few of them would fail the test.
 #[test]
 fn the_error_rate_is_that_of_the_fingerprint() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);
@@ -72,9 +73,9 @@ fn the_error_rate_is_that_of_the_fingerprint() {
     }
 }
 
-/// A ribbon filter keeps any error rate, and if it isn't small, it is hardly better than promised. In a million tests
-/// of each filter, the number of hits is within 5 standard deviations of what the filter computes, whatever share of
-/// its blocks has one more column.
+/// A ribbon filter keeps any error rate that it is built for. Unless it is small, its real rate is hardly lower. In a
+/// million tests of each filter, the number of hits is within 5 standard deviations of what the filter computes,
+/// whatever share of its blocks has one more column.
 #[test]
 fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);
@@ -87,7 +88,7 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
             let ribbon = spec(LayoutChoice::Ribbon, rate, step as u64 + items);
             let filter = built(ribbon, (0..items).map(u64::to_le_bytes));
             let now = filter.rate_now();
-            // A filter consists of whole blocks of 64 rows, and a small filter has only three or a few more.
+            // A filter consists of whole blocks of 64 rows, and a small filter has only three or a few more blocks.
             let least = if items < 10_000 { 0.5 } else { 0.99 };
             assert!(now <= rate * (1.0 + 1e-12) && now >= least * rate, "{rate}, {items} items: {now}");
             let (found, expected) = (hits(&filter, items, questions) as f64, questions as f64 * now);
@@ -100,8 +101,8 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     }
 }
 
-/// Even in the largest sets, every item is found, and the error rate is within 5 standard deviations. Needs minutes and
-/// 4 GB, so it runs only if `BLOOMERY_SCALE` is at least 100.
+/// Even in the largest sets, every item is found, and the error rate is within 5 standard deviations. The test needs
+/// minutes and 4 GB, so it runs only if `BLOOMERY_SCALE` is at least 100.
 #[test]
 fn a_hundred_million_items() {
     if env("BLOOMERY_SCALE", 1) < 100 {

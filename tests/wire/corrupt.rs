@@ -1,5 +1,5 @@
-//! Bytes that aren't a filter: cut short, flipped, forged, out of order. All are refused, or load as a filter that
-//! satisfies every law. Checksums detect accidents. But an attacker corrects them, and so do these tests.
+//! Bytes that aren't a filter: cut short, flipped, forged, out of order. All are either refused, or load as a filter
+//! that satisfies every law. Checksums detect accidents. But an attacker corrects them, and so do these tests.
 
 use crate::support::alloc_counter::weighed;
 use crate::support::golden::{bytes, item, names};
@@ -158,7 +158,7 @@ pub(crate) fn any_survives(value: Filter, name: &str) {
 }
 
 /// Returns whether the bytes load. A filter that loads survives every operation, and is written as it was read, apart
-/// from the number that it had in a dump, because each filter has only one encoding.
+/// from its dump number, because each filter has only one encoding.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
         Ok(value) => {
@@ -408,7 +408,7 @@ fn generations_of_impossible_numbers_are_refused() {
     let pieces = wire::pieces(&golden);
     let filter = wire::decode(&golden).unwrap();
     let (newest, cells) = (filter.window().unwrap().newest(), filter.cells());
-    // The last words are those of one sector, of three generations, and the floor.
+    // The last five words: one for a sector, three for generations, and one for the floor.
     let end = pieces[1].end;
     for (before_end, value, is_fine) in [
         (5 * 8, newest, true),
@@ -445,8 +445,8 @@ fn generations_of_impossible_numbers_are_refused() {
 fn fingerprints_in_impossible_cells_are_refused() {
     let word =
         |bytes: &mut [u8], at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    // A cell in the second position of a window that would begin before the first cell, and a used cell without an
-    // item: without a count if there are counts, otherwise without a fingerprint.
+    // `outside` is a cell in the second position of a window that would begin before the first cell. `without` is a
+    // used cell without an item: without a count if there are counts, otherwise without a fingerprint.
     for (name, width, outside, without) in
         [("fingerprint", 12, 1 << 11 | 1, 1 << 10), ("fingerprint-counting", 13, 1 << 9 | 1 << 8 | 1, 5)]
     {
@@ -574,7 +574,8 @@ fn chunks_that_lie_about_their_place_are_refused() {
     for offset in [1, 8, 1 << 32, 1 << 63, u64::MAX] {
         assert!(decoder.push(&of_offset(offset)).is_err());
     }
-    // Empty, not a whole number of words, beyond the end of its layer, larger than a chunk is allowed to be.
+    // Chunks that are empty, aren't a whole number of words, extend beyond the end of their layer, or are larger than a
+    // chunk may be.
     for len in [0, 1, 7, 9, first_layer + 8, MAX_CHUNK + 8] {
         assert!(decoder.push(&with_data(len)).is_err(), "{len}");
         assert_eq!(decoder.offset(), 0);

@@ -11,7 +11,7 @@ fn read(bytes: &[u8]) -> Result<Cuckoo, DecodeError> {
     Decoder::read(bytes).map(|value| value.into_cuckoo().unwrap())
 }
 
-/// Bytes after the last slot of a sub-filter would count as items that no command can delete.
+/// If bytes after the last slot of a sub-filter were set, they would count as items that no command can delete.
 #[test]
 fn padding_that_is_set_is_refused() {
     let golden = bytes("cuckoo-padded");
@@ -50,7 +50,7 @@ fn items_are_counted_and_not_written() {
     assert_eq!(after.abs_diff(before), 1);
 }
 
-/// The header has a fixed length, even if the envelope declares another one under a correct checksum.
+/// The header has a fixed length, even if the envelope declares another length under a correct checksum.
 #[test]
 fn a_longer_or_shorter_header_is_refused() {
     let golden = bytes("cuckoo-full");
@@ -64,7 +64,7 @@ fn a_longer_or_shorter_header_is_refused() {
     }
 }
 
-/// A sealed head with these parameters, whose body length matches them.
+/// A sealed head with these parameters and this body length.
 fn head(capacity: u64, bucket_size: u8, expansion: u16, tables: u32, body: u64) -> Vec<u8> {
     let golden = bytes("cuckoo-empty");
     let mut head = golden[wire::pieces(&golden)[0].clone()].to_vec();
@@ -91,7 +91,7 @@ fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool
     for _ in 0..tables.min(70_000) {
         valid &= buckets * slots <= 1 << 46;
         body += (buckets * slots).next_multiple_of(8);
-        // Far above the limits, the distance doesn't matter.
+        // Far above the limits, the exact number doesn't matter.
         buckets = (buckets * growth.max(1)).min(1 << 100);
     }
     (valid, u64::try_from(body).unwrap_or(u64::MAX))
@@ -129,7 +129,8 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     assert!(taken > 500 && refused > 500, "{taken} {refused}");
 }
 
-/// Fields that no command writes are refused, even if the filter would work, because it would have a second encoding.
+/// Field values that no command writes are refused, even if the filter would work, because it would have a second
+/// encoding.
 #[test]
 fn what_no_command_could_have_made_is_refused() {
     let golden = bytes("cuckoo-full");
@@ -153,7 +154,7 @@ fn what_no_command_could_have_made_is_refused() {
     }
 }
 
-/// RedisBloom's hashes have no key, so a filter created with one is the same as without, and can be read again.
+/// RedisBloom's hashes have no key, so a filter created with a key is the same as one without, and can be read again.
 #[test]
 fn a_key_that_the_hash_does_not_have_is_left_out() {
     for origin in [Origin::RedisBloom, Origin::RedisBloom1] {
@@ -251,7 +252,7 @@ fn a_dump_during_which_an_item_was_deleted_is_refused() {
     };
     let refused = dump(&mut filter, false, |filter| again(filter, 1));
     assert_eq!(refused.err(), Some(DecodeError::StampMismatch));
-    // Refused for good reason.
+    // The refusal is justified: with forged stamps, the copy loses items.
     let copy = dump(&mut filter, true, |filter| again(filter, items)).unwrap();
     assert!((0..items).all(|i| has(&filter, i)));
     assert!((0..items).any(|i| !has(&copy, i)));
@@ -275,7 +276,7 @@ fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     // After the moves, a dump works.
     let copy = dump(&mut filter, false, |_| ()).unwrap();
     assert!(wire::encode(&copy) == wire::encode(&filter));
-    // Refused for good reason.
+    // The refusal is justified: with forged stamps, the copy loses items.
     let before = next;
     let copy =
         dump(&mut filter, true, |filter| (0..10_000).for_each(|_| move_one(filter, &mut next))).unwrap();

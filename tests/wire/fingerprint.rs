@@ -15,12 +15,12 @@ fn of_three_chunks(percent: u64) -> (Bloom, u64) {
     (filter, items)
 }
 
-/// Requests a dump's pieces one by one, and loads them. `change` happens after the first chunk.
+/// Requests a dump's pieces one by one, and loads them. Calls `change` after the first chunk.
 fn dump(filter: &mut Bloom, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
     dump_with(filter, 1, change)
 }
 
-/// Requests a dump's pieces one by one, and loads them. `change` happens after this many chunks.
+/// Requests a dump's pieces one by one, and loads them. Calls `change` after this many chunks.
 fn dump_with(filter: &mut Bloom, after: u64, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
     let mut decoder = Decoder::new(Encoder::dump(&*filter).head()).unwrap();
     let (mut piece, mut offset, mut change) = (Vec::new(), 0, Some(change));
@@ -73,13 +73,14 @@ fn width(filter: &Bloom) -> u64 {
     layer.bytes() * 8 / layer.shape().cells
 }
 
-/// For the cell that lies across the end of this many MiB, the number of its bits before that end.
+/// Number of bits before the boundary after `mib` MiB in the cell that lies across this boundary.
 fn bits_before(filter: &Bloom, mib: u64) -> u64 {
     (mib << 23) % width(filter)
 }
 
-/// An add carries from the bits of a count before the end of a MiB into those after it. A copy with the old bits before
-/// the end and the new ones after it would have a higher count.
+/// A count may lie across the boundary between two pieces. An add can then carry from its bits before the boundary into
+/// its bits after it. A copy with the old bits before the boundary and the new ones after it would have a count that is
+/// too high.
 #[test]
 fn a_count_that_changes_between_two_pieces_is_whole() {
     let made = |error_rate| {
@@ -87,8 +88,8 @@ fn a_count_that_changes_between_two_pieces_is_whole() {
         let spec = Spec { cell: Cell::Counter8, layout: LayoutChoice::Fingerprint, ..spec };
         Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap()
     };
-    // Chosen such that a piece ends after the lowest bit of a count, or after its two lowest bits. The count comes
-    // last.
+    // Chosen such that a piece ends after the lowest bit of a count, or after its two lowest bits. The count is the
+    // last part of a cell.
     let cut = |filter: &Bloom| {
         let mut ends = (1..=2).map(|mib| (mib, (bits_before(filter, mib) + 8).saturating_sub(width(filter))));
         ends.find(|(_, bits)| (1..=2).contains(bits))
@@ -119,8 +120,8 @@ fn is_used(filter: &Bloom, mib: u64) -> bool {
     (first..first + width(filter)).any(|bit| body[bit as usize / 8] >> (bit % 8) & 1 == 1)
 }
 
-/// An item of generation 1 is added again in generation 2. A copy with one bit of each number would have 3 or 0, and
-/// neither generation is alive.
+/// An item of generation 1 is added again in generation 2. A copy with one bit of each number would have generation 3
+/// or 0, neither of which is alive.
 #[test]
 fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
     let family = Family::Window { generations: 2, every_ms: 0, overflow: Overflow::Error };

@@ -87,7 +87,7 @@ fn the_golden_filters_are_in_interesting_states() {
     assert_eq!((item(8).len(), item(0).len(), item(1)), (296, 1, b"1".to_vec()));
 }
 
-/// A head with another version and a corrected checksum.
+/// A golden file with this version and a corrected checksum.
 fn of_version(version: u8) -> Vec<u8> {
     let mut golden = bytes("bits-classic");
     let at = wire::pieces(&golden);

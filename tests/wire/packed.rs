@@ -136,8 +136,8 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// Bytes that are changed, inserted, removed or cut off under a correct checksum are refused or harmless, and need no
-/// more memory than a small filter.
+/// Packed filters with bytes changed, inserted, removed or cut off, but a correct checksum, are refused or harmless,
+/// and need no more memory than a small filter.
 #[test]
 fn noise_is_refused_and_takes_little() {
     let mut random = StdRng::seed_from_u64(11);

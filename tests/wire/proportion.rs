@@ -60,7 +60,7 @@ fn large() -> Vec<(&'static str, Filter)> {
 fn heads_and_chunks_take_what_they_bring() {
     for (name, filter) in large() {
         for size in [8, 1 << 10, 1 << 16, 1 << 20] {
-            // In Bloomery's format. The chunks are cut further, so that only a few bytes come at a time.
+            // In Bloomery's format. The chunks are cut further, so that at most `size` bytes come at a time.
             let encoder = Encoder::native(&filter);
             let (stamp, mut chunks) = (std::cell::Cell::new([0; 4]), Vec::new());
             encoder.chunks(|end, chunk| {
@@ -111,8 +111,8 @@ fn heads_and_chunks_take_what_they_bring() {
     }
 }
 
-/// The worst order and length of pieces: single bytes without neighbours, and runs of two bytes that came one by one. A
-/// load never needs more memory than one and a half times its filter, plus a constant. A refusal leaves it unchanged.
+/// The worst order and length of pieces: individual bytes without neighbours, and runs of two bytes that come one by
+/// one. A load never needs more memory than about one and a half times its filter, plus a constant.
 #[test]
 fn scattered_bytes_take_no_more_than_the_filter_justifies() {
     const CELLS: u64 = 1 << 20;
@@ -133,7 +133,7 @@ fn scattered_bytes_take_no_more_than_the_filter_justifies() {
                     assert!(taken <= bound && loader.held() <= bound, "{name}: {taken}, {}", loader.held());
                 }
             }
-            // An entry for each byte or pair is refused, but one for each block of 4096 bytes isn't.
+            // Bytes or pairs close to each other are refused. Blocks of 4096 bytes, or bytes that far apart, aren't.
             assert_eq!(refused, run < 4096 && step < 4096, "{name}");
         }
     }
@@ -170,13 +170,13 @@ fn many_small_sub_filters_are_told_in_full() {
     }
 }
 
-/// The head of RedisBloom's cuckoo filters: items, buckets, deletes, sub-filters; bucket size, iterations, expansion.
+/// The head of a RedisBloom cuckoo filter: items, buckets, deletes, sub-filters; bucket size, iterations, expansion.
 fn cuckoo_head(words: [u64; 4], halves: [u16; 3]) -> Vec<u8> {
     let words = words.into_iter().flat_map(u64::to_le_bytes);
     words.chain(halves.into_iter().flat_map(u16::to_le_bytes)).collect()
 }
 
-/// A head of a few bytes that declares 65,536 sub-filters doesn't create a list of them.
+/// Reading a head of a few bytes that declares 65,536 sub-filters doesn't create a list of them.
 #[test]
 fn the_number_of_sub_filters_costs_nothing() {
     let theirs = cuckoo_head([5, 8, 0, 65_536], [2, 20, 1]);

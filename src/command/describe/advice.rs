@@ -15,8 +15,8 @@ const MANY_LAYERS: u64 = 8;
 /// reaches this rate at 1.5 times its capacity.
 const FAR_ABOVE: f64 = 5.0;
 
-/// An observed error rate of more than this many times the one that follows from the cells isn't chance if there are at
-/// least [`ENOUGH_FALSE`] false answers: fewer than half of them were to be expected.
+/// An observed error rate of more than this many times the expected rate isn't chance if there are at least
+/// [`ENOUGH_FALSE`] false answers. The expected rate follows from the cells.
 const DRIFT: f64 = 2.0;
 
 /// Minimum number of false answers for a rate to be trusted. With 20, the standard deviation is a fifth of the rate.

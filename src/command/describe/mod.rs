@@ -20,8 +20,8 @@ use std::ffi::CStr;
 use std::fmt::{self, Write};
 
 /// Maximum number of layers that BF.STATS describes individually. These are the newest layers, which contain most
-/// items. A native filter has more only if it was loaded with them, was merged from many filters, or has grown to
-/// millions of times its first capacity with expansion 1.
+/// items. A native filter has more layers only if it was loaded with them, was merged from many filters, or has grown
+/// to millions of times its first capacity with expansion 1.
 const MOST_LAYERS: usize = 128;
 
 /// Fields of a map, in order.
@@ -55,8 +55,8 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// `BF.STATS key`. By default, BF.INFO replies with RedisBloom's five fields only, because clients have parsers for
-/// these, which fail on more fields.
+/// `BF.STATS key`: replies with all fields. By default, BF.INFO replies with only RedisBloom's five, because clients'
+/// parsers fail if there are more.
 pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     // There may be many layers.
     call.may_be_long();
@@ -186,7 +186,7 @@ pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let text = |parts: fmt::Arguments<'_>| {
-        // Most lines fit into this capacity, so they needn't be moved while they become longer.
+        // Most lines fit into this capacity, so writing them needs no reallocation.
         let mut text = String::with_capacity(128);
         let _ = text.write_fmt(parts);
         Reply::Bulk(text.into_bytes())

@@ -7,7 +7,7 @@ use crate::command::reply::Reply;
 use crate::filter::LiveRef;
 use crate::filter::usage::Span;
 
-/// `BF.FEEDBACK key checked false`: of `checked` answers "yes", `false` were wrong.
+/// `BF.FEEDBACK key checked false`: records that of `checked` "yes" answers, `false` were wrong.
 pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let expected = "the number of answers \"yes\" that were checked";
     let checked = unsigned(call.arg(2)).ok_or(bad("checked", expected))?;

@@ -13,7 +13,7 @@ use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, St
 use crate::spelling::spelling;
 use smallvec::SmallVec;
 
-/// The error rate of BF.RESERVE.
+/// Parses an error rate, with BF.RESERVE's error texts.
 pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
     let rate = number(bytes).ok_or(CommandError::BadErrorRate)?;
     if !(rate > 0.0 && rate < 1.0) {
@@ -22,7 +22,8 @@ pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
     if rate < limits::MIN_ERROR_RATE { Err(CommandError::ErrorRateTooSmall) } else { Ok(rate) }
 }
 
-/// The capacity of BF.RESERVE. In practice, memory limits it further than [`limits::MAX_CAPACITY`] does.
+/// Parses a capacity, with BF.RESERVE's error texts. In practice, memory limits capacities further than
+/// [`limits::MAX_CAPACITY`] does.
 pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     let capacity = integer(bytes).ok_or(CommandError::BadCapacity)?;
     let capacity =
@@ -35,7 +36,7 @@ const GENERATIONS: &str = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 100
 /// What a BF.RESERVE requests.
 pub(in crate::command) struct Reservation {
     pub(in crate::command) spec: Spec,
-    /// When a window's generation 0 begins, in Unix milliseconds; `None` for now.
+    /// When a window's generation 0 begins, in Unix milliseconds. `None` means the current time.
     pub(in crate::command) since_ms: Option<u64>,
 }
 
@@ -56,7 +57,7 @@ struct ReserveOptions<'a> {
     seed: Option<&'a [u8]>,
     tightening: Option<Tightening>,
     on_full: Option<OnFull>,
-    /// Index of the argument with the key.
+    /// Index of the argument that names the other filter's key.
     like: Option<usize>,
 }
 
@@ -123,15 +124,15 @@ pub(in crate::command) enum New {
     /// A filter of ours whose creation is replicated as a BF.RESERVE. It gets a random seed. If it is a window, its
     /// generation 0 begins now.
     Reserved(Spec),
-    /// A filter of RedisBloom, on a server that obeys one.
+    /// A filter of RedisBloom, on a server that obeys a RedisBloom server.
     RedisBloom(ChainSpec),
     /// A filter of valkey-bloom, the only system that hashes with a seed of 32 bytes.
     ValkeyBloom(ValkeySpec),
 }
 
 /// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items or
-/// together with them, so a primary that sends such an add is RedisBloom. RedisBloom's replicas also use their own
-/// configuration.
+/// together with them, so a primary that sends such an add runs RedisBloom. Like RedisBloom's replicas, this server
+/// then uses its own configuration.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
     let settings = call.settings();
     if call.obeys() {
@@ -151,8 +152,8 @@ pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
     }
 }
 
-/// Reads the options. `own` is called with each word first. It consumes the options that only the running command has,
-/// and then returns true.
+/// Reads the options. Each word is first passed to `own`, which reads the options that only the running command has.
+/// `own` returns whether the word was one of them.
 fn reserve_options<'a, 'c, C: Call<'a>>(
     mut words: Arguments<'c, C>,
     mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
@@ -302,8 +303,8 @@ impl ReserveOptions<'_> {
 }
 
 /// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Properties that the
-/// options don't specify stay as they are, if they are known. Without CAPACITY, the capacity is the one that has turned
-/// out to be necessary. Only the rebuild of a static filter may begin in an empty key.
+/// options don't specify stay as they are, if they are known. Without CAPACITY, the capacity is what the filter has
+/// turned out to need. Only the rebuild of a static filter may begin in an empty key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
     live: Option<LiveRef<'_>>,
@@ -392,7 +393,7 @@ fn at_least(capacity: u64, items: u64, estimate: u64) -> u64 {
     needed.clamp(1, limits::MAX_CAPACITY)
 }
 
-/// The native filter that comes closest to another system's.
+/// The spec of the native filter that comes closest to another system's filter.
 fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     let capacity = at_least(filter.capacity(), filter.items(), filter.estimate());
     // A bitmap has no promised error rate, so the rate of a half-full bitmap is used. A bitmap's capacity is also
@@ -556,9 +557,9 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
 }
 
 /// The argument of BF.INSERT, between the key and the items, with which a replica creates the filter that an add has
-/// created here. It contains every parameter in which such filters can differ. This way, one short command is enough. A
-/// BF.RESERVE before the add would make it four, with MULTI and EXEC around the two. Only a server that obeys reads
-/// this argument; see [`redisbloom::insertion`](super::redisbloom::insertion).
+/// created here. It contains every parameter in which such filters can differ. This way, one short command is enough.
+/// With a BF.RESERVE before the add, there would be four commands, because MULTI and EXEC would enclose the two. Only a
+/// server that obeys reads this argument; see [`redisbloom::insertion`](super::redisbloom::insertion).
 pub(in crate::command) fn sent(spec: &Spec) -> Created {
     let mut sent = sent_before_capacity(spec);
     sent.numbers.insert(0, Word::Number(spec.capacity));
@@ -590,7 +591,7 @@ pub(in crate::command) struct Insertion {
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in
-/// RedisBloom, the last of several equal options wins, and options are checked even if the key exists. With one of
+/// RedisBloom, the last one wins if an option is repeated, and options are checked even if the key exists. With one of
 /// valkey-bloom's options, `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, ITEMS may be missing.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();

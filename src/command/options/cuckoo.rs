@@ -88,8 +88,8 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
 }
 
 /// The filter that an add to a missing key creates, without its seed. Bloomery replicates a filter's creation before
-/// its first items or together with them, so a primary that sends such an add is RedisBloom. RedisBloom's replicas also
-/// use their own configuration.
+/// its first items or together with them, so a primary that sends such an add runs RedisBloom. Like RedisBloom's
+/// replicas, this server then uses its own configuration.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     let origin = if call.obeys() { Origin::RedisBloom } else { Origin::Bloomery };
     CuckooSpec { origin, ..default_spec(&call.settings()) }

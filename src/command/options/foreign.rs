@@ -62,8 +62,8 @@ impl ItemsOption {
     }
 }
 
-/// Reads the arguments from `from` on, among which only this option is allowed. Returns what the items are; without the
-/// option, they are bytes.
+/// Reads the arguments from `from` on, which may contain only this option. Returns what the items are: bytes, if the
+/// option is missing.
 pub(in crate::command) fn items<'a, C: Call<'a>>(
     call: &C,
     from: usize,

@@ -16,16 +16,16 @@ use crate::hash::{HashKind, Seed};
 use smallvec::SmallVec;
 use std::str::FromStr;
 
-/// Number of bytes: more than any word that names an option has.
+/// A length in bytes that no option's name reaches.
 const BEYOND_OPTIONS: usize = 16;
 
-/// A word in upper case, to be compared with options. A word can have 512 MiB, so words that are longer than any option
-/// are cut off.
+/// A word in upper case, to be compared with options. A word can be 512 MiB long, so words that are longer than any
+/// option are cut off.
 pub(super) fn upper(word: &[u8]) -> SmallVec<[u8; BEYOND_OPTIONS]> {
     word.iter().take(BEYOND_OPTIONS).map(u8::to_ascii_uppercase).collect()
 }
 
-/// An integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
+/// Parses an integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let canonical = match digits {
@@ -47,9 +47,9 @@ pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     short_decimal(bytes).or_else(|| any_number(bytes))
 }
 
-/// Parses a number with a decimal point and few digits, like most error rates. Its digits and its power of ten are
-/// exact, so their quotient is the nearest number. This takes a quarter of the time of [`any_number`] (Clinger, "How to
-/// Read Floating Point Numbers Accurately", 1990).
+/// Parses a number with a decimal point and at most 15 digits, as most error rates are. Its digits and its power of ten
+/// are exact, so their quotient is the nearest number. This takes a quarter of the time of [`any_number`] (Clinger,
+/// "How to Read Floating Point Numbers Accurately", 1990).
 fn short_decimal(bytes: &[u8]) -> Option<f64> {
     // From one digit and the point to fifteen digits and the point.
     if !(2..=16).contains(&bytes.len()) {
@@ -73,7 +73,7 @@ fn any_number(bytes: &[u8]) -> Option<f64> {
     std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
 }
 
-/// A non-negative integer.
+/// Parses a non-negative integer in the server's syntax.
 pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok()
 }
@@ -111,7 +111,7 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
         self.next.saturating_sub(1)
     }
 
-    /// The value of an option, read by `parse`. A refusal says what the option accepts.
+    /// Reads the value of an option with `parse`. The error says what the option accepts.
     pub(super) fn value<T>(
         &mut self,
         option: &'static str,

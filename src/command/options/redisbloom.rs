@@ -2,8 +2,8 @@
 //!
 //! RedisBloom sends a command as its client wrote it. So we must understand everything that it accepts, with the same
 //! meaning: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT;
-//! unknown words; error rates down to the smallest number. RedisBloom doesn't send commands that it refuses, so little
-//! is checked.
+//! unknown words; error rates down to the smallest positive number. RedisBloom doesn't send commands that it refuses,
+//! so little is checked.
 //!
 //! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed is
 //! RedisBloom's, and so is an add to a key that doesn't exist. The filter is then RedisBloom's too, and stays equal to
@@ -32,8 +32,8 @@ pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
 
 const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
 
-/// The last words of a creation that a replica writes into its own append-only file, and later reads from there. In
-/// such a command, options are looked for only after the capacity, so a key with the name of an option does no harm.
+/// The last words of a creation that a replica writes into its own append-only file, and later reads back. In such a
+/// command, options are looked for only after the capacity, so a key with the name of an option does no harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
 /// Index of the first argument that may be an option: `after` in a command that ends with [`OWN`]. RedisBloom looks for
@@ -44,7 +44,7 @@ fn first_option<'a, C: Call<'a>>(call: &C, after: usize) -> usize {
     if is_own && start >= after { after } else { 0 }
 }
 
-/// The value of an option: the argument after the first one that is this word, from argument `from` on.
+/// The value of an option: the argument that follows the first occurrence of `word` at or after index `from`.
 fn value<'a, C: Call<'a>>(call: &C, from: usize, word: &str) -> Option<&'a [u8]> {
     position(call, from, word).and_then(|index| argument(call, index.saturating_add(1)))
 }
@@ -82,9 +82,9 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. Also reads what Bloomery
-/// sends for an add to a missing key: `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`. Also reads what
-/// valkey-bloom sends; see [`valkey_bloom`](super::valkey_bloom). Its additional options begin with other letters than
-/// RedisBloom's.
+/// sends for an add to a missing key, `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`, and what
+/// [valkey-bloom](super::valkey_bloom) sends. No option of RedisBloom begins with the same letter as one of
+/// valkey-bloom's additional options.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     if let Some(numbers) = sent(call) {
         let new = New::Sent(sent_bloom(numbers).ok_or(UNKNOWN)?);
@@ -118,14 +118,14 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
 const FIRST_SENT: usize = 3;
 
 /// The numbers after `SPEC,`, with which Bloomery describes a new filter. `None` if the argument after the key isn't
-/// such a description. None of RedisBloom's options begins with this letter.
+/// such a description. No option of RedisBloom begins with S.
 fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     let numbers = argument(call, 2)?.strip_prefix(b"SPEC,")?;
     Some(numbers.split(|byte| *byte == b','))
 }
 
 /// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. BF.RESERVE must have at least four arguments, so the
-/// capacity has one of its own. It is the argument that the client sent, because converting a number to text takes
+/// capacity is an argument of its own. It is sent as the client wrote it, because converting a number to text takes
 /// time.
 pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
     Some(sent_bloom(sent_after_capacity(call)?).ok_or(UNKNOWN))
@@ -138,7 +138,8 @@ pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
     Some(sent_cuckoo(sent_after_capacity(call)?).ok_or(UNKNOWN))
 }
 
-/// The client's capacity, if there is one, and then the numbers, in the order of [`sent_bloom`] and [`sent_cuckoo`].
+/// The client's capacity, if there is one, and then the numbers, in the order that [`sent_bloom`] and [`sent_cuckoo`]
+/// expect.
 fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     let numbers = sent(call).filter(|_| call.obeys())?;
     Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(numbers))
@@ -209,7 +210,7 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
 
 /// Reads options up to a word that begins with `i`, for ITEMS, and returns the index of the first item, if there is
 /// such a word. `read` gets the first three letters of each option in lower case, with 0 for those that are missing,
-/// and a way to get its value.
+/// and a function that returns its value.
 fn letters<'a, C: Call<'a>>(
     call: &C,
     mut read: impl FnMut(&[u8; 3], &mut dyn FnMut() -> Option<&'a [u8]>) -> Option<()>,

@@ -21,7 +21,7 @@ pub(super) struct Dialect {
 
 impl Dialect {
     /// Reads the option that `word` names, and its value. The word is in upper case. Returns false if it isn't one of
-    /// these.
+    /// these options.
     pub(super) fn read<'a, C: Call<'a>>(
         &mut self,
         word: &[u8],

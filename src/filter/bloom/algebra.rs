@@ -12,14 +12,16 @@ use smallvec::SmallVec;
 
 /// A layer of the chain that a union builds.
 pub(crate) struct Joined<'s> {
-    /// The layer's number in the destination's chain; `None` for a new layer, which starts as a copy of the first part.
+    /// The layer's number in the destination's chain; `None` for a new layer, which starts as a copy of the first of
+    /// `parts`.
     pub(crate) held: Option<usize>,
-    /// The source layers that are merged into it.
+    /// The source layers that are merged into this layer.
     pub(crate) parts: Vec<&'s Layer>,
 }
 
 impl Bloom {
-    /// The first property in which the two filters differ and that affects an item's cells within a layer.
+    /// The name of the first difference between the filters that affects an item's cells within a layer; `None` if
+    /// there is none.
     fn difference_of_cells(&self, other: &Bloom) -> Option<&'static str> {
         let (a, b) = (self.spec(), other.spec());
         [
@@ -42,8 +44,8 @@ impl Bloom {
         matches!(&self.body, Body::Fixed(layer) if layer.shape().layout == Layout::Fingerprint)
     }
 
-    /// The first property in which the two filters differ and that affects an item's cells or, in windows, its
-    /// generation. `None` if there is none.
+    /// The name of the first difference between the filters that affects an item's cells or, in windows, its
+    /// generation; `None` if there is none.
     pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
         // A window's start time and its manual rotations determine the numbers of its generations, but not when they
         // end. So only the period and the phase are compared.
@@ -107,9 +109,9 @@ impl Bloom {
         self.is_congruent(other) && self.equal_at(other, [self, other].map(Bloom::newest), &alone)
     }
 
-    /// Whether both filters have the same hash, seed, shape and cells, so that they give the same answer for every item
-    /// and always will, given the same adds and rotations. Windows are compared as of these generations, by the age of
-    /// their items. A generation that hasn't been opened yet counts as empty.
+    /// Whether both filters have the same hash, seed, shape and cells. Such filters give the same answer for every
+    /// item, and continue to do so if they get the same adds and rotations. Windows are compared by the ages of their
+    /// items, as of these generations. A generation that hasn't been opened yet counts as empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -155,7 +157,7 @@ impl Bloom {
 
     /// How the source is merged into this filter: cell by cell, or layer by layer into its chain.
     ///
-    /// Not inlined: otherwise the compiler's code checks, before the loop over the sources, whether the chain's layers
+    /// Not inlined: otherwise the compiled code checks, before the loop over the sources, whether the chain's layers
     /// are on the heap, even if the filter has no chain. That is harmless, but valgrind can't know this and reports an
     /// error.
     ///
@@ -175,9 +177,9 @@ impl Bloom {
         }
     }
 
-    /// Puts a source's layers into `chain`. The source is one for which [`inclusion`](Bloom::inclusion) returned
-    /// [`Inclusion::Layers`]. `chain` is either empty, or contains this filter's layers followed by the layers of
-    /// earlier sources.
+    /// Puts a source's layers into `chain`, which is part of the plan of a union. [`inclusion`](Bloom::inclusion) must
+    /// have returned [`Inclusion::Layers`] for the source. `chain` is either empty, or contains this filter's layers
+    /// followed by the layers of earlier sources.
     ///
     /// If the source was merged before and items were added to it since then, this filter has older copies of the
     /// source's layers. Each layer is merged into its older copy, so that repeated merges don't lengthen the chain, and
@@ -277,7 +279,7 @@ impl Bloom {
 }
 
 impl Joined<'_> {
-    /// Builds the layers in a planned chain that are new.
+    /// Builds the new layers of a planned chain.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

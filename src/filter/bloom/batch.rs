@@ -13,13 +13,13 @@ use std::ops::{ControlFlow, Deref};
 pub const GROUP: usize = Hits::MAX;
 
 /// Maximum number of cache lines that the adds of a group touch. In memory that nobody has written to, each line may
-/// need two page faults, one for the read and one for the write, which take 3 µs together. A command looks at the clock
-/// between groups, so a group of 64 items with 29 probes each blocked a server for 6 ms. A group's lines also fit into
-/// the L1 cache.
+/// need two page faults, one for the read and one for the write, which take 3 µs together. Without this limit, a group
+/// of 64 items with 29 probes each blocked a server for 6 ms, because commands look at the clock only between groups. A
+/// group's lines also fit into the L1 cache.
 const LINES: usize = 512;
 
-/// Number of items to add as a group if each touches this many cache lines. It is a power of two, so that a command can
-/// look at the clock whenever a group ends.
+/// Number of items to add as a group if each touches `lines` cache lines. It is a power of two, so that a look at the
+/// clock, which is due after at most 32 items, always falls between two groups.
 #[inline]
 pub fn group_for(lines: usize) -> usize {
     // True for nearly all filters, which thus avoid the division.
@@ -32,13 +32,13 @@ pub fn group_for(lines: usize) -> usize {
 /// What is done with a group of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// They are looked up.
+    /// The items are looked up.
     Test,
-    /// They are added or deleted.
+    /// The items are added or deleted.
     Write,
 }
 
-/// A filter that items are looked up in.
+/// A filter, or a reader of a filter, in which items are looked up.
 pub trait Probed {
     /// The keyed hash function.
     fn hasher(&self) -> Hasher;
@@ -85,9 +85,9 @@ impl Probed for Reader {
 }
 
 /// Hashes the items in groups, and calls `visit` with each group until it returns `Break`. A group has up to [`GROUP`]
-/// items, or as many as [`group_for`] allows if they will be written. Unless the layer [is near](Layer::is_near), the
-/// cache lines that the work touches are prefetched before the call. `filter` is a shared or an exclusive reference,
-/// which is passed on to `visit`.
+/// items, or as many as [`group_for`] allows if they will be written. Before each call, the items' cache lines in the
+/// filter's first layer are prefetched, unless that layer [is near](Layer::is_near). `filter` is a shared or an
+/// exclusive reference, which is passed on to `visit`.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,

@@ -4,7 +4,7 @@
 //! A counting chain has layers of fingerprints. An item is counted in the oldest layer that contains its fingerprint,
 //! or in the newest layer if none does. All adds and deletes of an item therefore use the same cell, which other items
 //! may share. This works because only the newest layer gets new fingerprints, so an older layer can only lose them. If
-//! an older layer contains an item's fingerprint, it has contained it since it was the newest layer, and the cell has
+//! an older layer contains an item's fingerprint, it has done so since it was the newest layer, and the cell has
 //! counted every add of the item and of the items with the same fingerprint. When the fingerprint disappears, all of
 //! these items have been deleted, and no newer layer contains any of them. The next add can therefore go to the newest
 //! layer.

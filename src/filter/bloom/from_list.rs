@@ -13,7 +13,7 @@ use std::collections::HashSet;
 /// The share of repetitions is estimated from a sample: the hashes that are multiples of this number.
 const SAMPLE: u64 = 256;
 
-/// Number of hashes that a sample may lack by chance.
+/// Number of different hashes that may be missing from the sample by chance.
 const SLACK: u64 = 8;
 
 impl Bloom {
@@ -26,7 +26,7 @@ impl Bloom {
         Ok(hashes)
     }
 
-    /// This list without repetitions; `None` if repetitions make up less than half of it, by an estimate.
+    /// This list without repetitions; `None` if repetitions are estimated to make up less than half of it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

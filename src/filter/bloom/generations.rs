@@ -1,5 +1,5 @@
-//! Where the generations of a window are stored: in a ring of layers, with generation n in slot n mod G, or all in one
-//! layer of fingerprints, where each cell contains its generation's number.
+//! Where the generations of a window are stored: in a ring of G layers, with generation n in slot n mod G; or all in
+//! one layer of fingerprints, where each cell contains its generation's number.
 
 use super::layer::Layer;
 use super::layers::contains_many;
@@ -20,7 +20,7 @@ pub struct Generation<'w> {
     pub age: u64,
     /// Number of items in it.
     pub items: u64,
-    /// Its layer, which it may share with others.
+    /// Its layer, which it may share with other generations.
     pub layer: &'w Layer,
 }
 
@@ -49,7 +49,7 @@ impl Generation<'_> {
     }
 }
 
-/// Number of generations that share a layer.
+/// Number of generations in a layer; 1 if it isn't shared.
 fn share(layer: &Layer) -> u64 {
     u64::from(layer.generations()).max(1)
 }
@@ -59,7 +59,7 @@ impl<'w> Generations<'w> {
         Generations { layers, newest }
     }
 
-    /// The layer that all generations share, if they do.
+    /// The layer that all generations share, and its cells; `None` if each generation has its own layer.
     #[inline(always)]
     pub(super) fn table(self) -> Option<(&'w Layer, Tags<'w>)> {
         match self.layers {
@@ -97,7 +97,8 @@ impl<'w> Generations<'w> {
         }
     }
 
-    /// Number of generations since the item was last added: 0 if that was in the current one. `None` if it is absent.
+    /// Number of generations since the item was last added: 0 if it was last added in the current one. `None` if it is
+    /// absent.
     pub(super) fn age(self, item: ItemHash, current: u64) -> Option<u64> {
         match self.table() {
             Some((_, tags)) => tags.age_now(item, current),

@@ -40,7 +40,7 @@ use std::convert::Infallible;
 
 /// What a filter is made of.
 pub enum Body {
-    /// One layer of bits or counters.
+    /// One layer of fixed size.
     Fixed(Layer),
     /// A chain that grows.
     Chain(Chain),
@@ -92,7 +92,8 @@ pub struct Bloom {
     parameters: Parameters,
 }
 
-/// A filter with one small layer of one shard consists of two memory blocks: this struct and the layer's cells.
+/// This size matters for small filters: one with a single small layer of one shard consists of this struct and one
+/// memory block for the layer.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Bloom>() == 56);
 
@@ -136,7 +137,7 @@ impl Bloom {
     /// way stays empty; use [`StaticBuilder`](crate::StaticBuilder) to build one.
     ///
     /// # Errors
-    /// What [`Spec::validate`] refuses, [`Error::Exclusive`] for a static filter that grows, [`Error::Unreachable`],
+    /// The errors of [`Spec::validate`]; [`Error::Exclusive`] for a static filter that grows; [`Error::Unreachable`],
     /// [`Error::OutOfMemory`].
     pub fn new(spec: Spec) -> Result<Bloom, Error> {
         Bloom::new_since(spec, 0)
@@ -154,8 +155,8 @@ impl Bloom {
         Bloom::new_admitted(spec, since_ms, |_| Ok(()))
     }
 
-    /// Like [`new_since`](Bloom::new_since), but also creates lists, and first asks `admit` whether this number of
-    /// bytes may be allocated for the cells.
+    /// Like [`new_since`](Bloom::new_since), but also creates lists. First calls `admit` with the number of bytes that
+    /// the cells need. If `admit` refuses, returns its error.
     pub(crate) fn new_admitted<E: From<Error>>(
         spec: Spec,
         since_ms: u64,
@@ -163,7 +164,7 @@ impl Bloom {
     ) -> Result<Bloom, E> {
         let (shape, layers) = match Bloom::plan(&spec) {
             Ok(plan) => plan,
-            // If the size is above every limit, `admit` refuses it, and the error names the limit that applies here.
+            // No filter can have this size. `admit` is asked all the same, because its error names the caller's limit.
             Err(Error::OutOfMemory { bytes }) => {
                 admit(bytes)?;
                 return Err(Error::OutOfMemory { bytes }.into());
@@ -184,7 +185,7 @@ impl Bloom {
         Ok(Bloom::from_parts(spec, body))
     }
 
-    /// The shape and the number of the layers that a new filter with this spec has.
+    /// The shape and the number of layers of a new filter with this spec.
     fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
         spec.validate()?;
         let layers = match spec.family {
@@ -196,10 +197,10 @@ impl Bloom {
         Ok((spec.next_shape(&[])?, layers))
     }
 
-    /// Bytes that the cells of a new filter with this spec need.
+    /// Number of bytes that the cells of a new filter with this spec need.
     ///
     /// # Errors
-    /// What [`Spec::validate`] refuses, [`Error::Unreachable`].
+    /// The errors of [`Spec::validate`]; [`Error::Unreachable`]; [`Error::OutOfMemory`] above [`limits::MAX_BYTES`].
     pub fn bytes_for(spec: &Spec) -> Result<u64, Error> {
         let (shape, layers) = Bloom::plan(spec)?;
         Ok(shape.bytes().saturating_mul(layers))
@@ -239,12 +240,12 @@ impl Bloom {
         self.usage_so_far().adds().saturating_add(self.adds.into())
     }
 
-    /// The filter's usage counters, for reading.
+    /// The filter's usage counters, for reading. Allocates nothing.
     pub(crate) fn usage_so_far(&self) -> &Usage {
         self.parameters.usage_so_far().unwrap_or(&usage::NONE)
     }
 
-    /// The filter's usage counters, for counting.
+    /// The filter's usage counters, which are allocated on first use.
     #[inline(always)]
     pub(crate) fn usage(&self) -> &Usage {
         self.parameters.usage()
@@ -270,20 +271,20 @@ impl Bloom {
         self.parameters.hasher()
     }
 
-    /// Hashes an item for this filter and for all filters with the same hash function and seed, so that an item that is
-    /// looked up several times is hashed only once.
+    /// Hashes an item for this filter and for all filters with the same hash function and seed. An item that is looked
+    /// up several times then needs to be hashed only once.
     #[inline]
     pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
         Hashed::new(self.hasher(), item.as_ref())
     }
 
-    /// The hash of an item for this filter. Unlike with [`Hashed`], a use with another filter isn't detected.
+    /// The hash of an item for this filter. Unlike with [`Hashed`], using it with another filter isn't detected.
     #[inline]
     pub(crate) fn item_hash(&self, item: &[u8]) -> ItemHash {
         self.hasher().hash(item)
     }
 
-    /// Prefetches what a test or add of the item will touch first: its cache lines in the newest layer.
+    /// Prefetches what a test or add of the item will touch first: its first cache lines in the newest layer.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.newest_layer().prefetch(item);
@@ -329,7 +330,7 @@ impl Bloom {
         }
     }
 
-    /// Adds the item, and returns whether it was absent before. Like [`add`](Bloom::add), which returns more details.
+    /// Adds the item, and returns whether it was absent before. [`add`](Bloom::add) returns more details.
     ///
     /// # Errors
     /// Same as [`add`](Bloom::add).
@@ -338,7 +339,8 @@ impl Bloom {
         self.add(item).map(|done| done.added)
     }
 
-    /// Adds the item, growing if necessary. There must be no other writer; readers may run at the same time.
+    /// Adds the item. A full filter [grows](Bloom::grow) first, if it can. There must be no other writer; readers may
+    /// run at the same time.
     ///
     /// A window records the item in its newest generation even if an older one has it. Counters count every add.
     ///
@@ -362,7 +364,7 @@ impl Bloom {
     /// new items.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::Full`], [`Error::Static`].
     #[inline]
     pub fn try_add(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
@@ -390,13 +392,13 @@ impl Bloom {
     /// hasn't grown since then.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::Full`], [`Error::Static`].
     #[inline(always)]
     pub(crate) fn add_unknown(&mut self, item: ItemHash) -> Result<Added, Error> {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// Adds the item to the newest generation of a window if the table has room, no matter how much of the table that
+    /// Adds the item to a window's newest generation if there is room, no matter how much of a shared table this
     /// generation already occupies. Never makes room. Used for the shadow of a rebuild, which gets all items of its
     /// live filter in one generation.
     ///
@@ -482,7 +484,7 @@ impl Bloom {
     /// Shape of the layer that a scaling filter adds next; `None` for the other families, which don't grow.
     ///
     /// # Errors
-    /// [`Error::TooManyLayers`], [`Error::Unreachable`].
+    /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
     pub fn next_shape(&self) -> Result<Option<Shape>, Error> {
         match &self.body {
             Body::Chain(chain) => chain.next_shape(&self.spec()).map(Some),
@@ -573,7 +575,7 @@ impl Bloom {
         self.dump_number
     }
 
-    /// A copy that shares nothing. If items are added concurrently, the copy is consistent word by word.
+    /// A copy that shares no memory. For copies made while items are being added, see [`Layer::snapshot`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -609,7 +611,8 @@ impl Bloom {
         Bloom::from_parts(self.spec(), body)
     }
 
-    /// Whether the other filter has the same layers in the same memory, and the same generations.
+    /// Whether the other filter has the same layers in the same memory and, if they are windows, the same newest
+    /// generation and schedule.
     pub(super) fn is_shared_with(&self, other: &Bloom) -> bool {
         let (mine, theirs) = (self.layers(), other.layers());
         mine.len() == theirs.len()
@@ -617,7 +620,7 @@ impl Bloom {
             && self.window().map(Window::standing) == other.window().map(Window::standing)
     }
 
-    /// Exchanges the cells with those of a filter with the same spec. Each filter keeps its usage counters.
+    /// Exchanges cells with a filter that has the same spec. Each filter keeps its usage counters.
     pub(super) fn exchange(&mut self, other: &mut Bloom) {
         self.change_body(|mine| other.change_body(|theirs| std::mem::swap(mine, theirs)));
     }
@@ -636,8 +639,8 @@ impl Bloom {
         self.body.layers()
     }
 
-    /// Number of added items that were absent at the time, minus the deleted ones. A window counts all its generations,
-    /// so an item recorded in two of them counts twice.
+    /// Number of added items that were absent at the time, minus the deleted ones. For a window, this is the sum over
+    /// its layers, so an item that is in two of them counts twice.
     pub fn items(&self) -> u64 {
         self.layers().iter().map(|layer| layer.items()).sum()
     }
@@ -689,7 +692,8 @@ impl Bloom {
         all - own
     }
 
-    /// Bytes of memory, including all overhead but not the usage counters, so that equal filters have the same size.
+    /// Bytes of memory, including all overhead. The usage counters aren't included, so that equal filters have the same
+    /// size.
     pub fn allocated(&self) -> usize {
         let lists = match &self.body {
             Body::Fixed(_) => 0,

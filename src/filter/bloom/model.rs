@@ -54,7 +54,7 @@ fn adds_lose_nothing() {
     }
 }
 
-/// An item stays if another item that shares a cell with it is deleted while it is being added.
+/// While one item is being added, another item that shares a cell with it is deleted. The first item stays.
 #[test]
 fn a_delete_takes_nobody_elses() {
     explore(|| {
@@ -94,7 +94,7 @@ fn an_item_is_deleted_once() {
     });
 }
 
-/// Two threads, each with its own shard, use plain loads and stores. No count is lost, not even in the tallies that the
+/// Two threads, each with its own shard, use plain loads and stores. No count is lost, not even in the total that the
 /// shards share.
 #[test]
 fn writers_of_their_own_shards_do_not_meet() {

@@ -6,14 +6,15 @@ use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limi
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The parameters of a [`Spec`] and the usage counters, in 32 bytes. A [`Spec`] alone has 56. Properties that most
+/// The parameters of a [`Spec`] and the usage counters, in 32 bytes. A [`Spec`] alone needs 56. Properties that most
 /// filters lack are in a box, and the capacity is usually taken from the first layer.
 pub(super) struct Parameters {
     error_rate: f64,
     seed_low: u64,
-    /// Allocated on demand, because most small filters only receive adds or are idle.
+    /// Allocated on demand. Usage counters aren't needed before the first test, and most small filters only receive
+    /// adds or are idle.
     extra: OnceBox<Extra>,
-    /// A window's generations, or a chain's expansion.
+    /// A window's number of generations, or a chain's expansion.
     count: u16,
     kind: Kind,
     log2_shards: u8,
@@ -154,12 +155,12 @@ impl Parameters {
         self.cell.counts()
     }
 
-    /// The usage counters, if anything has been counted.
+    /// The usage counters, if they have been allocated.
     pub(super) fn usage_so_far(&self) -> Option<&Usage> {
         self.extra.get().map(|extra| &extra.usage)
     }
 
-    /// The usage counters, for counting.
+    /// The usage counters, which are allocated on first use.
     #[inline(always)]
     pub(super) fn usage(&self) -> &Usage {
         &self.extra.get_or_init(Box::default).usage

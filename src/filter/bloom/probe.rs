@@ -13,13 +13,15 @@ pub const BLOCK_WORDS: usize = (BLOCK_BITS / u64::BITS) as usize;
 /// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Hash bits for one probe inside a block. They select one of 512 bits, or one of fewer counters.
+/// Hash bits for one probe inside a block. They select one of the block's 512 bits, or one of its counters, of which
+/// there are fewer.
 const FIELD: u32 = 9;
 
-/// Number of probes that 64 hash bits provide before they are mixed again.
+/// Number of probes that 64 hash bits provide. For further probes, the bits are mixed.
 const FIELDS: u32 = u64::BITS / FIELD;
 
-/// Folds in the high half and multiplies, so that every bit of `x` affects the high bits of the result.
+/// XORs the low half of `x` with the high half, then multiplies, so that every bit of `x` affects the high bits of the
+/// result.
 #[inline(always)]
 pub(crate) fn mix(x: u64) -> u64 {
     (x ^ x >> 32).wrapping_mul(GOLDEN)
@@ -32,7 +34,7 @@ pub fn block(item: ItemHash, blocks: usize) -> usize {
 }
 
 /// The item's cells inside its block of 512 / `width` cells: successive 9-bit fields of `high`, lowest first. `high` is
-/// mixed again after every seven fields.
+/// mixed after every seven fields.
 #[inline(always)]
 pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item = usize> {
     let mask = u64::from(BLOCK_BITS / width) - 1;
@@ -81,8 +83,8 @@ impl Slices {
     }
 }
 
-/// The item's cells in its shard, in a layout without blocks: `mix(position + i·(high | 1))`, spread evenly over the
-/// cells that the probe may fall on.
+/// The item's cells in its shard, in a layout without blocks. The cell of probe i is `mix(position + i·(high | 1))`,
+/// scaled to the range of cells that the probe may fall on.
 #[inline(always)]
 pub fn spread(item: ItemHash, slices: Slices, probes: u32) -> impl Iterator<Item = usize> {
     let stride = item.high | 1;
@@ -101,8 +103,8 @@ mod tests {
 
     const ITEM: ItemHash = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };
 
-    /// These values come from a Python program that was written from docs/FORMAT.md alone. A change here would orphan
-    /// every saved filter.
+    /// These values come from a Python program that was written from docs/FORMAT.md alone. If they changed, the items
+    /// of saved filters would no longer be found.
     #[test]
     fn pinned_schedules() {
         assert_eq!(block(ITEM, 1000), 4);

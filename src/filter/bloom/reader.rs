@@ -23,12 +23,12 @@ impl Reader {
         Reader { hasher, layers, newest }
     }
 
-    /// The keyed hash function of this filter.
+    /// The keyed hash function of the filter.
     pub fn hasher(&self) -> Hasher {
         self.hasher
     }
 
-    /// Hashes an item for this filter.
+    /// Hashes an item for the filter.
     pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
         Hashed::new(self.hasher, item.as_ref())
     }

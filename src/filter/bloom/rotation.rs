@@ -17,8 +17,8 @@ impl Bloom {
         self.window().map_or(0, Window::newest)
     }
 
-    /// Number of generations since the item was last added to a window, as of generation `current`: 0 if it was added
-    /// in that one. `None` if it is absent.
+    /// Number of generations since the item was last added to a window, as of generation `current`: 0 if it was last
+    /// added in `current`. `None` if it is absent.
     ///
     /// # Errors
     /// [`Error::NotWindow`].
@@ -58,11 +58,11 @@ impl Bloom {
         }
     }
 
-    /// Gives a window the newest generation, the schedule and the floor of another one, which has just made room.
-    /// Returns the layers that are dropped.
+    /// Makes a window follow `leader`, which has just made room: it gets the leader's newest generation, schedule and
+    /// [floor](Window::floor). Returns the dropped layers. Does nothing to other filters.
     ///
     /// # Errors
-    /// Same as [`advance`](Bloom::advance).
+    /// [`Error::LastGeneration`] or [`Error::OutOfMemory`], and then nothing has changed.
     pub(crate) fn follow(&mut self, leader: &Window) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => {
@@ -85,7 +85,8 @@ impl Bloom {
         self
     }
 
-    /// Whether the generations in the cells are in a state that commands can produce.
+    /// Whether generations that share a table are in a state that commands can produce. True if no generations share
+    /// one.
     pub(crate) fn has_sound_generations(&self) -> bool {
         self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
     }

@@ -36,8 +36,8 @@ impl Schedule {
         (self.every_ms > 0).then(|| self.since_ms.saturating_add(periods.saturating_mul(self.every_ms)))
     }
 
-    /// The point in a period at which the clock rotates the window, in milliseconds after multiples of `every_ms` since
-    /// 1970. 0 without a period.
+    /// The clock rotates the window this many milliseconds after each multiple of `every_ms` since 1970. 0 without a
+    /// period.
     pub(super) fn phase(&self) -> u64 {
         self.since_ms.checked_rem(self.every_ms).unwrap_or(0)
     }
@@ -142,8 +142,8 @@ impl Standing {
     /// The number of generations by which items of `source` are older in this window than in `source`. In each window,
     /// ages are counted from the newest generation.
     ///
-    /// −1 for a source whose schedule is ahead, no matter how far. Its clock was ahead, and its newest generation will
-    /// last for up to two periods from now; see [`due`](Standing::due).
+    /// For a source whose schedule is ahead, this is −1, no matter how far ahead it is. Its clock was ahead, and its
+    /// newest generation will last for up to two periods from now; see [`due`](Standing::due).
     pub(super) fn ages_by(&self, source: Standing) -> i128 {
         (self.period() - source.period()).max(-1)
     }

@@ -1,10 +1,10 @@
-//! Implements traits of the standard library: copies, comparison, and filters from iterators.
+//! Implements traits of the standard library for copying and comparing filters and for filling them from iterators.
 
 use super::Bloom;
 use crate::hash::Item;
 use crate::params::Spec;
 
-/// A copy that shares nothing.
+/// Makes a copy that shares no memory.
 ///
 /// # Panics
 /// If memory runs out; [`Bloom::snapshot`] returns an error instead.
@@ -24,8 +24,8 @@ impl PartialEq for Bloom {
 /// Adds every item.
 ///
 /// # Panics
-/// If the filter refuses an item because it is full, or because there is no memory for growing. [`Bloom::insert`]
-/// returns an error instead.
+/// If the filter refuses an item, for example because it is full or because there is no memory for growing.
+/// [`Bloom::insert`] returns an error instead.
 impl<I: Item> Extend<I> for Bloom {
     fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
         for item in items {
@@ -34,8 +34,8 @@ impl<I: Item> Extend<I> for Bloom {
     }
 }
 
-/// A scaling filter with a false-positive rate of 1% and a random seed. Its capacity is the lower bound of the
-/// iterator's size hint, but at least 100.
+/// Makes a scaling filter with an error rate of 1% and a random seed. Its capacity is the lower bound of the iterator's
+/// size hint, but at least 100.
 ///
 /// # Panics
 /// If memory runs out or no randomness is available.

@@ -1,6 +1,6 @@
 //! The rotating filter. Adds go to the newest generation, a test looks at all generations that are alive, and a
 //! rotation drops the oldest. In a window of G generations, an item therefore stays for at least G−1 rotations after
-//! its last add.
+//! its last add, unless its generation is dropped early to make room.
 
 use super::generations::{Generation, Generations};
 use super::layer::Layer;
@@ -71,7 +71,7 @@ impl Window {
 
     /// What a write at `now_ms` must do first; `None` if nothing is due. Without a period, nothing is ever due.
     ///
-    /// Once it is done, the next rotation is at most two periods away, and no item is dropped until G−1 periods have
+    /// Once that is done, the next rotation is at most two periods away, and no item is dropped until G−1 periods have
     /// passed since its last add.
     #[inline]
     pub fn due(&self, now_ms: u64) -> Option<Due> {
@@ -89,7 +89,8 @@ impl Window {
         self.generations().contains(item, current)
     }
 
-    /// Number of generations since the item was last added: 0 if that was in the current one. `None` if it is absent.
+    /// Number of generations since the item was last added: 0 if it was last added in the current one. `None` if it is
+    /// absent.
     pub fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
         self.generations().age(item, current)
     }
@@ -100,9 +101,9 @@ impl Window {
         self.generations().current()
     }
 
-    /// Records the item in the newest generation. If each generation has its own layer, `insert` adds the item to that
-    /// layer. In the result, `added` means that no generation contained the item, and `changed` means that the newest
-    /// one didn't.
+    /// Records the item in the newest generation. If each generation has its own layer, `insert` adds the item to the
+    /// newest one. In the result, `added` means that no generation contained the item, and `changed` means that the
+    /// newest one didn't.
     #[inline]
     pub(crate) fn add(
         &self,
@@ -136,9 +137,9 @@ impl Window {
         Ok(layer.remove_from(tags, item, self.newest))
     }
 
-    /// Whether the newest generation alone has at least the number of items that all generations but one are sized for:
-    /// the number that may arrive within a TTL. If so, the next generation begins early. Otherwise a burst within one
-    /// period could fill the whole table with one generation, and making room would then drop everything.
+    /// Whether the newest generation alone has at least G−1 times the number of items that a generation is sized for:
+    /// as many as may arrive within a time to live. If so, the next generation begins early. Otherwise a burst within
+    /// one period could fill the whole table with one generation, and making room would then drop everything.
     #[inline]
     fn is_top_heavy(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
@@ -159,8 +160,9 @@ impl Window {
         }
     }
 
-    /// Whether the window has room for the item, or already contains it. If not, it must refuse the item or, if it
-    /// `rotates`, [make room](Window::make_room). If each generation has its own layer, only the newest one counts.
+    /// Whether the window has room for the item, or already contains it. If not, the window must refuse the item or, if
+    /// it `rotates`, [make room](Window::make_room). If each generation has its own layer, only the newest layer is
+    /// considered.
     #[inline]
     pub(super) fn has_room_for(&self, item: ItemHash, rotates: bool) -> bool {
         let layer = self.current();
@@ -173,9 +175,9 @@ impl Window {
         }
     }
 
-    /// Makes room for an item. Begins a generation if the newest one occupies too much of a table that isn't full.
-    /// Otherwise drops the oldest generation that has items, and the others keep their ages. If that is the newest
-    /// generation, a new one begins first.
+    /// Makes room for an item. If the newest generation occupies too much of a table that isn't full, begins a new one.
+    /// Otherwise drops the oldest generation that has items, and the others keep their ages. If only the newest
+    /// generation has items, begins a new one before dropping it.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);
@@ -258,8 +260,8 @@ impl Window {
         self.schedule = schedule;
     }
 
-    /// The generations of `source` that have items and are alive in a window in the state `standing`, each with its age
-    /// in that window.
+    /// The generations of `source` that have items and would be alive in a window in the state `standing`, each with
+    /// its age in that window.
     pub(super) fn taken_from(standing: Standing, source: &Window) -> impl Iterator<Item = Generation<'_>> {
         let span = source.span();
         let ages_by = standing.ages_by(source.standing());
@@ -276,7 +278,7 @@ impl Window {
         taken < source.alive(current).filter(|generation| generation.items > 0).count()
     }
 
-    /// In a ring of G layers, the layer of the generation with this age, which must be below G. If that generation's
+    /// In a ring of G layers, the layer of the generation with this age. The age must be below G. If the generation's
     /// number would be negative, all generations are renumbered.
     pub(super) fn of_age(&mut self, age: u64) -> &Layer {
         let span = self.layers.len() as u64;

@@ -80,7 +80,7 @@ impl More {
         true
     }
 
-    /// This state with other sub-filters, to which the results of earlier searches don't apply.
+    /// This state with other sub-filters, and without the results of earlier searches, which don't apply to them.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
         More { tables, searches: None, ..*self }
     }
@@ -94,6 +94,6 @@ pub(super) struct Searches {
     /// Whether a search has failed since room was last made. Most filters then grow, so closed buckets are recorded
     /// only if another search fails.
     pub(super) failed: bool,
-    /// The closed buckets. `None` until a second search fails, and always if the sub-filter is large.
+    /// The closed buckets. `None` until a second search has failed, and always `None` if the sub-filter is large.
     pub(super) closed: Option<Closed>,
 }

@@ -9,8 +9,8 @@ use std::ops::Range;
 /// Bits per slot.
 pub(super) const SLOT_BITS: u32 = 8;
 
-/// The buckets of a table, held in three registers for loops over many items. Loops that use the table itself would
-/// read these values again for each item, because a write to a slot might have changed them.
+/// The buckets of a table, as values that stay in registers in loops over many items. Loops that use the table itself
+/// would read these values again for each item, because a write to a slot might have changed them.
 #[derive(Clone, Copy)]
 pub(super) struct Buckets<'t> {
     words: &'t Cells,

@@ -11,8 +11,9 @@
 use super::table::Table;
 
 /// Minimum number of slots that are visited after each failed search to find the closed set. This takes 4 µs. Most
-/// failed searches visit about as many. There is no closed set to find as long as the last free slots can be reached
-/// from nearly everywhere, even if only by chains that are too long for a search.
+/// failed searches visit about as many. The number isn't higher, because the work can be in vain: there is no closed
+/// set as long as the last free slots can be reached from nearly everywhere, even if only by chains that are too long
+/// for a search.
 const SWEPT: u64 = 1 << 11;
 
 /// Bits of a word.
@@ -62,9 +63,9 @@ impl Closed {
         self.changed = true;
     }
 
-    /// Continues the search for the largest closed set, up to the end of the current pass. Visits about `searched`
-    /// slots, the number that the failed search visited, but at least [`SWEPT`]. Returns this number, even if fewer
-    /// slots were visited.
+    /// Continues the search for the largest closed set, but not beyond the end of the current pass. Visits about
+    /// `searched` slots, the number that the failed search visited, but at least [`SWEPT`]. Returns this number, even
+    /// if fewer slots were visited.
     pub(super) fn sweep(&mut self, table: &Table, searched: u64) -> u64 {
         let swept = searched.max(SWEPT);
         let mut left = swept / u64::from(table.bucket_size()) + 1;

@@ -5,7 +5,8 @@
 //! all older sub-filters needs one step per fingerprint and sub-filter. This took 21.7 s in a filter of 4 MiB with 250
 //! sub-filters, in which hardly any fingerprint could move. But no slot of an older sub-filter is freed while
 //! fingerprints of newer ones move. So for sub-filters of equal size, [`Rooms`] records up to which sub-filter each
-//! bucket is full, and no full bucket is looked at again. If sub-filters grow in size, there are at most 40 of them.
+//! bucket is full, and no full bucket is looked at again. If each sub-filter is larger than the one before it, there
+//! are at most 40 of them, and no such record is needed.
 
 use super::body::More;
 use super::table::Table;
@@ -32,9 +33,9 @@ const ROOMS_FROM: usize = 8;
 const AHEAD: usize = 16;
 
 impl Cuckoo {
-    /// Whether enough was deleted to [`compact`](Cuckoo::compact): more than a tenth of the number of items that are
-    /// left, in a filter with several sub-filters. Never true for a large native filter, because a delete must be fast.
-    /// RedisBloom compacts its filters at any size.
+    /// Whether enough was deleted to [`compact`](Cuckoo::compact) the filter: it has several sub-filters, and the
+    /// number of deletes is more than a tenth of the number of items that are left. Never true for a large native
+    /// filter, because a delete must be fast. Filters from RedisBloom are compacted at any size, as in RedisBloom.
     pub fn is_sparse(&self) -> bool {
         self.is_sparse_after(0)
     }
@@ -51,15 +52,16 @@ impl Cuckoo {
         deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
     }
 
-    /// Compacts the filter. If `all` is true, it visits every sub-filter, as CF.COMPACT does; otherwise it stops at the
-    /// first sub-filter that can't be emptied. Returns the dropped sub-filters.
+    /// Compacts the filter. If `all` is true, visits every sub-filter, as CF.COMPACT does; otherwise stops at the first
+    /// sub-filter that can't be emptied. Returns the dropped sub-filters.
     pub fn compact(&mut self, all: bool) -> Vec<Table> {
         self.compact_while(all, |_| true)
     }
 
-    /// Like [`compact`](Cuckoo::compact), but ends after `most` steps. A step looks for a free slot in one sub-filter.
-    /// The next call continues: the filter stays [sparse](Cuckoo::is_sparse) until a compaction has reached the end or
-    /// has moved nothing. The moves depend only on the filter, so a replica makes the same ones.
+    /// Like [`compact`](Cuckoo::compact), but moves no more fingerprints once it has taken `most` steps. A step looks
+    /// for a free slot in one sub-filter. The next call continues the compaction: the filter stays
+    /// [sparse](Cuckoo::is_sparse) until a compaction has reached the end or has moved nothing. The moves depend only
+    /// on the filter, so a replica makes the same ones.
     pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
         self.compact_by(all, None, |steps| steps < most)
     }
@@ -72,7 +74,7 @@ impl Cuckoo {
     }
 
     /// Compacts the filter, with or without rooms. Without rooms, looks into one sub-filter after the other. The
-    /// resulting bytes are the same.
+    /// resulting bytes are the same either way.
     fn compact_by(
         &mut self,
         all: bool,

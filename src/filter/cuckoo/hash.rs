@@ -1,6 +1,7 @@
 //! An item's hash, as cuckoo filters use it.
 
-/// The factor for the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
+/// The factor by which the fingerprint is multiplied to compute the second bucket's index: MurmurHash2's constant, as
+/// in RedisBloom.
 pub(super) const SPREAD: u64 = 0x5bd1_e995;
 
 /// Number of distinct fingerprints: all byte values except 0, which marks a free slot.

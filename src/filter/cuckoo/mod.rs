@@ -2,10 +2,10 @@
 //! Kaminsky, Mitzenmacher, "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014).
 //!
 //! A fingerprint is one byte, 1..=255, and lies in one of two buckets. Each bucket can be computed from the other one
-//! and the fingerprint (partial-key hashing): `h mod n` and `(h xor fp·0x5bd1e995) mod n`, n a power of two. RedisBloom
-//! derives them the same way, so one engine serves both native filters and those loaded from RedisBloom. Only the hash
-//! differs. An absent item matches one of the 2·b fingerprints of its buckets with probability 1 − (1 − 1/255)^(2b),
-//! where b is the number of slots per bucket: 1.6% for two slots, 3.1% for four, times the number of sub-filters.
+//! and the fingerprint (partial-key hashing): `h mod n` and `(h xor fp·0x5bd1e995) mod n`, where n is a power of two.
+//! RedisBloom derives them the same way, so one engine serves both native filters and those loaded from RedisBloom.
+//! Only the hash differs. With b slots per bucket, an absent item matches one of the 2·b fingerprints of its buckets
+//! with probability 1 − (1 − 1/255)^(2b): 1.6% for two slots, 3.1% for four, times the number of sub-filters.
 //!
 //! Each added duplicate stores its fingerprint once more, so duplicates are counted, up to 2·b of them in a sub-filter.
 //! Deleting an item that was never added can remove the fingerprint of another item, which then tests negative although
@@ -14,7 +14,8 @@
 //! To make room, an add searches breadth-first for the shortest chain of moves and carries it out backwards from the
 //! free slot: each fingerprint is written to its new place before it leaves the old one. A failed search changes
 //! nothing. A reader in another thread could miss an item that is being moved, by looking at its new place before the
-//! write and at the old one after it. There are no such readers, because adds take `&mut self`.
+//! write and at the old one after it. No answer comes from such a reader: adds take `&mut self`, and what another
+//! thread computes from a shared filter is discarded if the filter has changed.
 //!
 //! A filter from RedisBloom 2.2.0 or later makes room and compacts exactly as RedisBloom does, byte for byte.
 //! RedisBloom replicates a CF.INSERT verbatim, including the items that it refused. A replica that found room for those
@@ -489,7 +490,7 @@ impl Cuckoo {
     }
 
     /// A filter with the same slots in the same memory, for reading in another thread. The two are equal until this
-    /// filter [changes](Cuckoo::is_shared_with).
+    /// filter changes; see [`is_shared_with`](Cuckoo::is_shared_with).
     pub(crate) fn share(&mut self) -> Cuckoo {
         let more = self.body.more();
         let (mine, theirs) = mem::take(&mut more.tables).into_iter().map(Table::shared).unzip();
@@ -499,8 +500,8 @@ impl Cuckoo {
 
     /// Whether the other filter was created by [sharing](Cuckoo::share) this one, and this one hasn't changed since.
     pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
-        // Adding changes the number of items, and deleting changes the number of deletes. Any operation that resets
-        // these to 0 gives the filter a new dump number.
+        // Adding changes the number of items, and deleting changes the number of deletes. Any operation that resets the
+        // number of deletes to 0 gives the filter a new dump number.
         let counts = |filter: &Cuckoo| (filter.items(), filter.deletes(), filter.moves(), filter.dump_number);
         let mut pairs = self.tables().iter().zip(other.tables());
         self.tables().len() == other.tables().len()
@@ -664,7 +665,7 @@ mod tests {
         }
     }
 
-    /// Groups of different lengths, for filters with one sub-filter and with several.
+    /// Tests groups of different lengths, in filters with one sub-filter and with several.
     #[test]
     fn a_group_is_answered_as_its_items_are() {
         let mut filter = Cuckoo::new(CuckooSpec::new(64)).unwrap();

@@ -27,7 +27,7 @@ pub struct CuckooSpec {
 /// The system whose hash function a filter uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Ours, keyed.
+    /// Bloomery, whose hash functions are keyed.
     #[default]
     Bloomery,
     /// RedisBloom since 2.2.0: MurmurHash64A.
@@ -107,8 +107,8 @@ impl CuckooSpec {
 
     /// Finds the sub-filter that contains slot `offset`, whether or not the filter has grown that far. Slots are
     /// counted through all sub-filters, without padding. Returns the sub-filter's first slot, its index and its number
-    /// of slots. `None` if sub-filters of increasing size reach a limit before that slot. There can be 65,536
-    /// sub-filters of equal size, so the index is then calculated without stepping through them.
+    /// of slots. `None` if sub-filters of increasing size reach a limit before that slot. Sub-filters of equal size
+    /// aren't stepped through, because there can be 65,536 of them.
     pub(crate) fn sub_filter_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
         if self.expansion <= 1 {
             let slots = self.slots_of(self.first_buckets());
@@ -125,8 +125,8 @@ impl CuckooSpec {
         )
     }
 
-    /// Number of buckets in sub-filter `index`. `None` if it would exceed [`limits::MAX_BYTES`], or if a test would
-    /// then look at more than [`limits::MAX_SLOTS_ASKED`] slots.
+    /// Number of buckets in sub-filter `index`. `None` if the sub-filter would exceed [`limits::MAX_BYTES`], or if a
+    /// test would then look at more than [`limits::MAX_SLOTS_ASKED`] slots.
     pub fn buckets_of(&self, index: usize) -> Option<u64> {
         let asked = (index as u64 + 1).checked_mul(2 * u64::from(self.bucket_size))?;
         if asked > limits::MAX_SLOTS_ASKED {

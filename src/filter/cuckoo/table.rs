@@ -21,9 +21,8 @@ const SEARCHED: usize = 2048;
 /// With up to 64 slots per bucket, [`SEARCHED`] ends the search first.
 const LOOKED_AT: usize = 131_072;
 
-/// Maximum number of buckets in a table for which a search remembers the buckets that it has visited. In a larger table
-/// it seldom comes back to a bucket. But in a table with 64 full buckets, for example, every path soon meets another
-/// path.
+/// A search remembers the buckets that it has visited if the table has at most this many buckets. In a larger table, it
+/// seldom comes back to a bucket. But in a table with 64 full buckets, for example, every path soon meets another path.
 const REMEMBERED: u64 = 4096;
 
 /// Buckets are prefetched in tables of more than this many bytes. Smaller tables fit in the L2 cache.
@@ -40,8 +39,8 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
     slots.sum()
 }
 
-/// Number of these slots, one byte each, that are in use. A byte can count up to 255 slots, so chunks of 240 are
-/// counted in bytes, 16 slots at once.
+/// Number of these slots, one byte each, that are in use. The counters are also bytes, so that 16 slots can be counted
+/// at once. A byte can count up to 255, so the slots are counted in chunks of 240.
 pub(crate) fn slots_in_use(bytes: &[u8]) -> u64 {
     let in_use = |slots: &[u8]| slots.iter().fold(0u8, |sum, slot| sum + u8::from(*slot != 0));
     bytes.chunks(240).map(|slots| u64::from(in_use(slots))).sum()
@@ -120,8 +119,8 @@ impl Table {
     }
 
     /// Adds `more` to the number of slots in use; a negative number means that slots were freed. Only one thread may
-    /// write. A copy made during a write may have more slots in use than it has counted, so the result is never below
-    /// 0.
+    /// write. A copy made during a write may have more slots in use than it has counted, so the number stops at 0
+    /// instead of falling below it.
     #[inline(always)]
     fn count_used(&self, more: i64) {
         self.set_used(self.items().saturating_add_signed(more));
@@ -469,7 +468,8 @@ mod tests {
         }
     }
 
-    /// Compares slot by slot, for many bucket sizes and every position of a bucket in its words.
+    /// Compares the answers with those of a search slot by slot, for many bucket sizes and every position of a bucket
+    /// in its words.
     #[test]
     fn whole_words_are_compared_as_slots_are() {
         let mut state = 1u64;

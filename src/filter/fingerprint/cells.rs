@@ -1,4 +1,5 @@
-//! Cells of any width up to 64 bits, stored back to back in words. A word that is always 0 follows the last cell.
+//! Cells of any width up to 64 bits, stored back to back in words. One more word follows the last cell: in a
+//! fingerprint table, it is always 0, and in a fuse filter, it describes the filter.
 
 use crate::mem::{Cells, Words};
 use crate::sync::Ordering::Relaxed;
@@ -8,7 +9,7 @@ fn mask(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 
-/// Up to 64 bits, starting at bit `first`. Any higher bits of the result are undefined.
+/// Reads `bits` bits (up to 64), starting at bit `first`. The higher bits of the result are undefined.
 ///
 /// The second load is from the word with the last bit, not simply from the next word: the next word may be in another
 /// cache line that hasn't been fetched.

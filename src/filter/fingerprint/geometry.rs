@@ -2,9 +2,9 @@
 //!
 //! Two neighbouring cells form a window, so n cells have n − 1 windows. An item has two windows: its hash selects the
 //! first, and its fingerprint determines the distance to the second. A cell says which of the two windows it is in, so
-//! each window can be computed from the other for any number of windows. The XOR of a cuckoo filter (Fan et al., 2014)
-//! needs a power of two. An item's two windows never share a cell. Otherwise, some items would have only three cells,
-//! and one in 5000 small tables would be full too early.
+//! each window can be computed from the other. This works for any number of windows, whereas the XOR of a cuckoo filter
+//! (Fan et al., 2014) needs a power of two. An item's two windows never share a cell. Otherwise, some items would have
+//! only three cells, and one in 5000 small tables would be full too early.
 
 use crate::filter::bloom::probe::mix;
 use crate::hash::{ItemHash, fast_range};
@@ -55,9 +55,9 @@ impl Geometry {
     /// The distance from the first window to the second, wrapping around at the end of the table. It is at least 2 and
     /// at most the number of windows minus 2.
     ///
-    /// The fingerprint is mixed twice. After only one multiplication, the distances would form an arithmetic
-    /// progression, in which many differences are equal. Moves could then reach only a few windows, and tables with
-    /// 7-bit fingerprints would be full at 92%.
+    /// The fingerprint is mixed twice. If it were mixed only once, the distances would form an arithmetic progression,
+    /// in which many differences are equal. Moves could then reach only a few windows, and tables with 7-bit
+    /// fingerprints would be full at 92%.
     #[inline(always)]
     fn distance(self, fingerprint: u64) -> u64 {
         2 + fast_range(mix(mix(fingerprint)), self.windows() - 3)

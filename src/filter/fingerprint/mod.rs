@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-/// A count before and after a change; 1 for an item in a table that doesn't count.
+/// An item's count before and after a change. In a table that doesn't count, the count of an item that is present is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) before: u64,
@@ -281,7 +281,7 @@ impl Table<'_> {
         self.count_up(self.geometry.identity(item), 1)
     }
 
-    /// Adds an identity `adds` times, which is at least once.
+    /// Adds an identity `adds` times (at least once).
     #[inline(always)]
     fn count_up(&self, identity: Identity, adds: u64) -> Result<Step, Error> {
         let geometry = self.geometry;
@@ -313,7 +313,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Makes the moves of this chain, then adds an item in its first place.
+    /// Makes the moves of this chain, and then puts the new item into the chain's first place.
     fn insert_along(&self, chain: &[Place], count: u64) {
         self.state.moving(|| {
             self.make_room(chain);
@@ -382,7 +382,7 @@ fn free(contents: [u64; 4]) -> u32 {
     free
 }
 
-/// The first of these places.
+/// Number of the first place whose bit is set.
 #[inline(always)]
 fn first_of(places: u32) -> Option<usize> {
     (places != 0).then(|| (places.trailing_zeros() % 4) as usize)

@@ -7,16 +7,16 @@ use super::geometry::{Identity, Place};
 use crate::filter::bloom::probe::mix;
 use smallvec::SmallVec;
 
-/// Maximum number of cells that a search visits. In a test with 6.25% more cells than items, all of 10 million adds
-/// found room.
+/// Maximum number of cells that a search visits. In a test with 6.25% more cells than items, all 10 million adds found
+/// room.
 const VISITED: usize = 2048;
 
 /// A hash table from cell numbers to the steps of a search; 0 means no step. If a cell's entry was overwritten by
 /// another cell's, the cell can be visited again. Without this table, the search would go round in circles, and a
 /// fingerprint table would be full at 92% instead of 94%.
 ///
-/// No chain visits a cell twice, which would lose a fingerprint: everything that a later step at the same cell leads to
-/// was already found or recorded by the first step.
+/// A chain that visited a cell twice would lose a fingerprint. There is no such chain: everything that a later step at
+/// the same cell leads to was already found or recorded by the first step.
 type Seen = [u16; VISITED];
 
 /// A cell in use whose fingerprint would move to make room for the incoming one.

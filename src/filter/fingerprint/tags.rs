@@ -1,14 +1,15 @@
-//! A table whose cells belong to generations: the payload of a cell is the number of its generation modulo 2^t.
+//! A table whose cells belong to generations: the payload of a cell has t bits, and is the number of its generation
+//! modulo 2^t.
 //!
 //! For each sector of cells, the table stores the generation s at which it was last cleaned. The sector's cells belong
 //! to generations s − g + 1 to s + slack, where g generations are alive at once. These are 2^t numbers, so s determines
-//! which of them a cell means, no matter how long ago that was. A write at the newest generation n first cleans the
-//! sector if n > s + slack: it frees the cells of generations up to n − g, and s becomes n. A fingerprint that is
-//! written or moved into the sector belongs to one of the generations n − g + 1 to n, which are in that range. So a
-//! rotation doesn't touch any cell.
+//! which of them a cell means, no matter how long ago the sector was cleaned. A write at the newest generation n first
+//! cleans the sector if n > s + slack: it frees the cells of generations up to n − g, and s becomes n. A fingerprint
+//! that is written or moved into the sector belongs to one of the generations n − g + 1 to n, which are then in the
+//! sector's range. So a rotation doesn't have to touch any cell.
 //!
-//! A full table drops its oldest generations early. The last word contains the floor: all generations before it were
-//! dropped. The others keep their age.
+//! A full table drops its oldest generations early. The last word contains the floor, the number of a generation: all
+//! generations before it were dropped. The others keep their ages.
 
 use super::geometry::{Identity, Place};
 use super::{Table, first_of};

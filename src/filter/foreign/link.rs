@@ -29,7 +29,7 @@ pub struct LinkSpec {
     pub bits: u64,
     /// For RedisBloom, the binary logarithm of the modulus if that is a power of two by construction; otherwise 0.
     pub log2: u8,
-    /// Length of the bit array in the file.
+    /// Length of the bit array in the file, in bytes.
     pub bytes: u64,
 }
 
@@ -49,8 +49,8 @@ impl LinkSpec {
         }
     }
 
-    /// The link that RedisBloom has created since 2.2.0, computed with its constants. `None` if RedisBloom would refuse
-    /// these parameters.
+    /// The link that RedisBloom 2.2.0 and later versions create, computed with RedisBloom's constants. `None` if
+    /// RedisBloom would refuse these parameters.
     pub(super) fn redisbloom(capacity: u64, error_rate: f64, options: u32) -> Option<LinkSpec> {
         #[allow(clippy::approx_constant, reason = "RedisBloom's, with its digits")]
         const LN_2: f64 = 0.693_147_180_559_945;
@@ -84,7 +84,7 @@ impl LinkSpec {
         })
     }
 
-    /// The link that valkey-bloom creates; `None` if it would refuse these parameters.
+    /// The link that valkey-bloom creates; `None` if valkey-bloom would refuse these parameters.
     pub(super) fn valkey_bloom(capacity: u64, error_rate: f64) -> Option<LinkSpec> {
         use std::f64::consts::LN_2;
         // In valkey-bloom, capacities are signed, and an error rate below the smallest normal number is refused.
@@ -101,8 +101,8 @@ impl LinkSpec {
         Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
     }
 
-    /// Parquet's filter with this many bytes. `None` if it can't have that many, because a filter consists of whole
-    /// blocks and Parquet stores the number of bytes as an i32.
+    /// A Parquet filter with this number of bytes. `None` unless the number makes whole blocks and fits into an i32,
+    /// the type in which Parquet stores it.
     pub fn split_block(bytes: u64) -> Option<LinkSpec> {
         let fits = bytes > 0 && bytes.is_multiple_of(SPLIT_BLOCK / 8) && i32::try_from(bytes).is_ok();
         fits.then(|| LinkSpec::bitmap(bytes * 8, 8))
@@ -162,7 +162,7 @@ impl Link {
     /// A link without items.
     ///
     /// # Errors
-    /// Whatever [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`].
+    /// The errors of [`LinkSpec::validate`], [`Error::OutOfMemory`].
     pub fn empty(spec: LinkSpec) -> Result<Link, Error> {
         spec.validate()?;
         Ok(Link { spec, items: 0, ones: 0, words: Arc::new(Words::zeroed(spec.words())?) })
@@ -171,8 +171,8 @@ impl Link {
     /// A link with these bits; missing bits are 0. If the number of items isn't given, it is estimated.
     ///
     /// # Errors
-    /// Whatever [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`]; [`Error::Foreign`] if there are more bits
-    /// than the link has.
+    /// The errors of [`LinkSpec::validate`], [`Error::OutOfMemory`]; [`Error::Foreign`] if there are more bits than the
+    /// link has.
     pub fn with_bits(
         spec: LinkSpec,
         items: Option<u64>,
@@ -196,7 +196,7 @@ impl Link {
                     BitOrder::Highest => u64::from_le_bytes(padded.map(u8::reverse_bits)),
                     BitOrder::BigEndianWords => u64::from_be_bytes(padded),
                 };
-                // A page of zeros isn't written to, and missing bits aren't visited.
+                // Zeros aren't written, so that pages of zeros stay untouched.
                 if value != 0 {
                     word.store(value, Relaxed);
                     set += u64::from(value.count_ones());
@@ -212,7 +212,7 @@ impl Link {
     /// A link with these words, in which `ones` bits are set.
     ///
     /// # Errors
-    /// Whatever [`LinkSpec::validate`] refuses; [`Error::Foreign`] if the number of words is wrong.
+    /// The errors of [`LinkSpec::validate`]; [`Error::Foreign`] if the number of words is wrong.
     pub(crate) fn from_words(spec: LinkSpec, items: u64, words: Words, ones: u64) -> Result<Link, Error> {
         spec.validate()?;
         if words.len() as u64 != spec.words() {

@@ -1,5 +1,5 @@
-//! Filters from other systems, kept bit for bit. They give the same answers as the original did, including its false
-//! positives, and add items by the original's rules. No member of the original is ever missed, because no bit is moved.
+//! Filters from other systems, kept bit for bit. They give the same answers as the originals, including false
+//! positives, and add items by the originals' rules. No item of an original is ever missed, because no bit is moved.
 //!
 //! A [`Foreign`] filter is a chain of links. A link is a bit array with a modulus and a number of probes. In most
 //! systems, a filter has only one link. The filter's [`Scheme`] says where an item's bits are, and its [`Growth`] says
@@ -36,7 +36,7 @@ pub enum Growth {
     Bitmap,
     /// It adds a link with `growth` times the capacity and half the error rate, unless the options forbid growth.
     RedisBloom {
-        /// The flags from [`redisbloom`], unchanged.
+        /// The original's flags, unchanged; see [`redisbloom`].
         options: u32,
         /// The original's expansion, unchanged. If scaling is allowed, 0 means 2.
         growth: u32,
@@ -56,12 +56,12 @@ pub enum Growth {
 }
 
 impl Growth {
-    /// How RedisBloom's chain grows.
+    /// How a RedisBloom chain with these parameters grows.
     fn redisbloom(spec: &ChainSpec) -> Growth {
         Growth::RedisBloom { options: spec.options(), growth: spec.growth }
     }
 
-    /// How valkey-bloom's chain grows.
+    /// How a valkey-bloom chain with these parameters grows.
     pub fn valkey_bloom(spec: &ValkeySpec) -> Growth {
         let ValkeySpec { expansion, error_rate, tightening, seed, .. } = *spec;
         let is_seed_random = seed != valkey_bloom::FIXED_SEED;
@@ -79,7 +79,7 @@ impl Growth {
             Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING != 0 => return Ok(None),
             Growth::ValkeyBloom { expansion: 0, .. } => return Ok(None),
             Growth::RedisBloom { options, growth } => {
-                // Chains that went through an old LOADCHUNK have lost their growth factor.
+                // Chains that were loaded by an old version's LOADCHUNK have lost their growth factor.
                 let growth = if growth == 0 { 2 } else { growth };
                 // A link for 0 items would be full immediately, and so would all later links.
                 let capacity = last.capacity.max(1).checked_mul(growth.into());
@@ -170,7 +170,7 @@ impl Foreign {
         Ok(filter)
     }
 
-    /// An empty chain, as RedisBloom has created it since 2.2.0.
+    /// An empty chain, as RedisBloom 2.2.0 and later versions create it.
     ///
     /// # Errors
     /// [`Error::Foreign`] if no link can have this error rate and capacity, [`Error::OutOfMemory`].
@@ -268,8 +268,8 @@ impl Foreign {
     /// Adds the item without adding a link.
     ///
     /// # Errors
-    /// [`Error::Full`]; then nothing has changed. See [`grow`](Foreign::grow). [`Error::Foreign`] for an item that the
-    /// original cannot contain.
+    /// [`Error::Full`], in which case [`grow`](Foreign::grow) may make room; [`Error::Foreign`] for an item that the
+    /// original cannot contain. In both cases, nothing has changed.
     pub fn try_add(&mut self, item: &[u8]) -> Result<Added, Error> {
         let probes = self.probes(item).ok_or(Error::Foreign("item"))?;
         if self.holds(&probes) {
@@ -301,7 +301,7 @@ impl Foreign {
         self.growth.links_after(last, self.links.len(), self.work())
     }
 
-    /// The factor from one link's capacity to the next, as stored in [`Growth`]; `None` if the capacity is fixed.
+    /// The ratio of the capacities of consecutive links, as stored in [`Growth`]; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.growth {
             Growth::RedisBloom { options, growth } if options & redisbloom::NO_SCALING == 0 => Some(growth),
@@ -379,7 +379,7 @@ impl Foreign {
     }
 
     /// Number of items that were added. As in the original, items that tested positive don't count. The originals of
-    /// bitmaps have no counter; for a bitmap, this is the number estimated from its fill when it was read, plus the
+    /// bitmaps have no counter, so for a bitmap this is the number estimated from its fill when it was read, plus the
     /// items added since.
     pub fn items(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.items()))
@@ -464,7 +464,7 @@ impl Foreign {
         self.dump_number
     }
 
-    /// A filter with the same bits, for reading in another thread.
+    /// A filter that shares this one's bits, for reading in another thread.
     pub(super) fn share(&self) -> Foreign {
         Foreign { links: self.links.iter().map(Link::share).collect(), usage: Usage::default(), ..*self }
     }

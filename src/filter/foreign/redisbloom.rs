@@ -7,7 +7,7 @@ pub const FORCE_64: u32 = 4;
 /// Flag: the capacity is fixed.
 pub const NO_SCALING: u32 = 8;
 
-/// The parameters of a chain when RedisBloom creates one.
+/// The parameters with which RedisBloom creates a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChainSpec {
     /// Number of items that the first link is sized for, at least 1.

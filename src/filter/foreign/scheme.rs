@@ -29,20 +29,20 @@ pub enum Scheme {
     Sbbf,
 }
 
-/// Which of RedisBloom's hashes may have been used to create a chain. If the bytes don't tell, a test tries both
-/// candidates. Trying an extra hash makes false positives a little more frequent; missing one loses items.
+/// Which of RedisBloom's hashes may have been used to fill a chain. If the chain's bytes don't show which, a test tries
+/// both candidates. Trying one too many makes false positives a little more frequent; trying one too few loses items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RedisBloomPlan {
     /// 64-bit hashes. Used by every chain created since 2.2.0.
     Full = 0,
-    /// 64-bit hashes. Versions 1.1.1 to 2.0.1 on Linux cut the seeds to 32 bits, because a function of the server
-    /// replaced the module's function of the same name.
+    /// 64-bit hashes, whose seeds may have been cut to 32 bits. Versions 1.1.1 to 2.0.1 on Linux did so, because a
+    /// function of the server replaced the module's function of the same name.
     FullOrCut = 1,
-    /// 32-bit hashes. Used by chains created up to 1.1.0 in which every modulus divides 2^32.
+    /// 32-bit hashes. Used by chains created by versions up to 1.1.0 in which every modulus divides 2^32.
     Narrow = 2,
-    /// 32-bit hashes. Used by chains created up to 1.1.0 in which a modulus doesn't divide 2^32. In versions up to
-    /// 1.1.0, the sum a + i·b wrapped at 32 bits; in later versions, it didn't.
+    /// 32-bit hashes. Used by chains created by versions up to 1.1.0 in which a modulus doesn't divide 2^32. In these
+    /// versions, the sum a + i·b wrapped at 32 bits; in later versions, it didn't.
     NarrowEither = 3,
 }
 
@@ -221,7 +221,7 @@ mod tests {
         (0..probes).map(|i| probe.position(i, modulus)).collect()
     }
 
-    /// Recorded from the original systems.
+    /// The positions were recorded from the original systems.
     #[test]
     fn positions_are_those_of_the_originals() {
         let full = Scheme::RedisBloom(RedisBloomPlan::Full);

@@ -11,7 +11,7 @@ pub const FIXED_SEED: [u8; 32] = [
 /// The default ratio of the error rates of consecutive links.
 pub const TIGHTENING: f64 = 0.5;
 
-/// The parameters of a chain when valkey-bloom creates one.
+/// The parameters with which valkey-bloom creates a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValkeySpec {
     /// Number of items that the first link is sized for, at least 1.
@@ -22,7 +22,7 @@ pub struct ValkeySpec {
     pub expansion: u32,
     /// Ratio of the error rates of consecutive links, above 0 and below 1.
     pub tightening: f64,
-    /// The keys of its two hashes.
+    /// The keys of the chain's two hashes.
     pub seed: [u8; 32],
 }
 

@@ -19,7 +19,8 @@ const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use sev
 /// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
 /// distinct items. They depend only on the set of hashes.
 ///
-/// Building needs [24 bytes](crate::sizing::fuse::BUILD_BYTES) per item, including each item's own cell and the hashes.
+/// Building needs [24 bytes](crate::sizing::fuse::BUILD_BYTES) per item, including the hashes and the list of the
+/// items' own cells.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` no
@@ -52,8 +53,9 @@ struct Held {
 }
 
 impl Held {
-    /// Returns each item's own cell, in the order in which the cells were found. `self.hashes` then has the item's hash
-    /// at its own cell. `None` if some item gets no cell of its own, or if more than 255 items share a cell.
+    /// Returns each item's own cell, in the order in which the cells were found. `self.hashes` then has each item's
+    /// hash at the item's own cell. `None` if some item gets no cell of its own, or if more than 255 items share a
+    /// cell.
     fn peel(&mut self, hashes: &[u64], parallel: &ParallelFor<'_>) -> Result<Option<Vec<u32>>, Error> {
         for part in hashes.chunks(TURN) {
             turn(parallel)?;

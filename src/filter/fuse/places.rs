@@ -4,12 +4,12 @@ use crate::filter::rounds::{GOLDEN, MURMUR};
 use crate::hash::fast_range;
 use crate::sizing::fuse::{ARITY, Fuse};
 
-/// Where a filter's items are. This is part of the format (docs/FORMAT.md, "Static filters").
+/// Computes where a filter's items are. The computation is part of the format (docs/FORMAT.md, "Static filters").
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     /// Bits of a fingerprint.
     width: u32,
-    /// Number of cells that can be an item's first.
+    /// Number of cells that can be an item's first cell.
     starts: u64,
     segment: u64,
 }

@@ -1,9 +1,9 @@
 //! Builds a ribbon filter.
 //!
-//! The items' equations are brought into echelon form one by one. Each row keeps one equation that begins with it. If
-//! another equation begins with the same row, the two are added, and the sum begins with a later row. Because the
-//! items' equations come in ascending order of their first rows, this needs a single pass over the table. Then the rows
-//! are computed from last to first.
+//! The items' equations are brought into echelon form one by one. Each row keeps at most one equation that begins with
+//! it. If another equation begins with the same row, the two are added, and the sum begins with a later row. Because
+//! the items' equations come in ascending order of their first rows, this needs a single pass over the table. Then the
+//! rows are computed from last to first.
 
 use super::equation::Equation;
 use crate::error::Error;

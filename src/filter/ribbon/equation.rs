@@ -10,8 +10,8 @@ use crate::sizing::ribbon::{BLOCK, SPAN};
 pub(super) struct Equation {
     /// The item's first row.
     pub start: u64,
-    /// Which of the 128 rows that begin with `start` belong to the item. The lowest bit is for `start` itself, which
-    /// always does.
+    /// Which of the 128 rows that begin with `start` belong to the item. The lowest bit is for `start` itself, and is
+    /// always set.
     pub rows: u128,
     /// One bit per column.
     pub fingerprint: u32,

@@ -1,8 +1,9 @@
 //! A ribbon filter (Dillinger, Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021): a table of bits
 //! for a set of items that is known in advance. An item has some of 128 neighbouring rows and a fingerprint, which is
 //! the XOR of these rows. The filter needs 5 to 7% more bits than the theoretical minimum for its error rate. A binary
-//! fuse filter needs 12.5% more and a whole number of bits per item. At an error rate of 1%, a test of a ribbon filter
-//! reads up to 168 neighbouring bytes, and needs more instructions than a test of a fuse filter.
+//! fuse filter rounds the minimum up to a whole number of bits per item, and needs 12.5% more than that. At an error
+//! rate of 1%, a test of a ribbon filter reads up to 168 neighbouring bytes, and needs more instructions than a test of
+//! a fuse filter.
 //!
 //! The table is stored in blocks of 64 rows, and each block is stored by column. So a test handles 64 rows at a time
 //! and can stop after a few columns. The word after the table says how many blocks there are, and how often an item's

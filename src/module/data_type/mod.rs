@@ -80,7 +80,8 @@ impl DataType {
     }
 
     fn of(value: &Filter) -> DataType {
-        // A filter that is being rebuilt is ours, wherever it came from: no other system's encoding has a shadow.
+        // A filter that is being rebuilt is ours, wherever it came from: no other system's encoding can contain a
+        // shadow.
         match value {
             Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => DataType::RedisBloomCuckoo,
             Filter::Foreign(filter) => match filter.scheme() {
@@ -93,7 +94,7 @@ impl DataType {
     }
 }
 
-/// The callbacks that save and load data without a key.
+/// The callbacks that save and load data that isn't in a key.
 pub(super) struct BesideKeys {
     pub(super) save: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int),
     pub(super) load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int,
@@ -102,8 +103,8 @@ pub(super) struct BesideKeys {
 type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
 type Save = unsafe extern "C" fn(*mut raw::RedisModuleIO, *mut c_void);
 
-/// The server's handles of the types, in the order of [`DataType::ALL`]. Null for a type that another module has.
-/// Relaxed: written once, before any command can run.
+/// The server's handles for the types, in the order of [`DataType::ALL`]. Null for a type that another module has
+/// registered. Relaxed: written once, before any command can run.
 static HANDLES: [AtomicPtr<raw::RedisModuleType>; DataType::ALL.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DataType::ALL.len()];
 
@@ -114,7 +115,7 @@ pub(super) fn is_ours(other: *mut raw::RedisModuleType) -> bool {
     !other.is_null() && HANDLES.iter().any(|handle| handle.load(Relaxed) == other)
 }
 
-/// The type of a key with this value. If another module has the value's own type, this is our type `bloomery1`.
+/// The type for a key with this value. If another module has registered that type, `bloomery1` is used instead.
 pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
     let [native, ..] = &HANDLES;
     let own =
@@ -196,7 +197,7 @@ pub(super) fn contents(filter: &Filter) -> Contents {
     filter.live().map_or_else(Contents::default, LiveRef::contents)
 }
 
-/// Applies the changes to a filter in a key to the totals in INFO. Only the main thread changes filters in keys.
+/// Updates the totals in INFO after a change to a filter in a key. Only the main thread changes filters in keys.
 #[inline]
 pub(super) fn has_changed(before: Contents, now: Contents) {
     ACROSS.items.change(before.items, now.items);
@@ -215,7 +216,7 @@ pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
     (Box::into_raw(Box::new(value)).cast(), contents)
 }
 
-/// Takes a value back.
+/// Takes a value back from the server, and stops counting it in INFO.
 ///
 /// # Safety
 /// It came from [`give`], and is taken back once.
@@ -240,8 +241,8 @@ pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> 
     result
 }
 
-/// Loads a filter with `work`, and gives it to the server. If that fails, returns null, so that the server refuses the
-/// file or payload, and keeps nothing in memory.
+/// Loads a filter with `work`, and gives it to the server. If that fails, keeps nothing in memory and returns null, so
+/// that the server refuses the file or payload.
 fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     match guard::call("load", work, || Err("internal error".to_owned())) {
         Ok(value) => give(value).0,
@@ -281,7 +282,7 @@ unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_
     })
 }
 
-/// The filter at which one of the server's pointers points.
+/// The filter that a pointer from the server points to.
 ///
 /// # Safety
 /// `value` is one of ours and alive for `'a`.
@@ -290,10 +291,12 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
     unsafe { &*value.cast::<Filter>() }
 }
 
-/// Ends this process if it is a forked child. Called when saving has panicked, because what was written of the value
-/// can't be read. As when a child finds the disk full, the server reports the failure and keeps the last good file.
+/// Ends this process if it is a forked child. Called when saving has panicked, because a value that was written only in
+/// part can't be read. As when a child finds the disk full, the server reports the failure and keeps the last good
+/// file.
 pub(super) fn give_up_saving() {
-    // SAFETY: plain calls. Without a context the server returns the flags of the process. A child ends by _exit.
+    // SAFETY: plain calls. Without a context the server returns the flags of the process. A child must end with
+    // `_exit`.
     unsafe {
         let flags = server!(RedisModule_GetContextFlags(ptr::null_mut())).unsigned_abs();
         if flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0 {

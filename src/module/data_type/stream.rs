@@ -19,7 +19,7 @@ impl Stream {
         Stream { io }
     }
 
-    /// The value, unless the stream has ended or has a field of another type there.
+    /// Returns `value`, which was just read. `None` if the stream has ended, or if the field has another type.
     fn checked<T>(&self, value: T) -> Option<T> {
         // SAFETY: the stream is valid.
         (unsafe { server!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
@@ -77,7 +77,7 @@ impl Sink for Stream {
     }
 }
 
-/// A string of the stream, freed when dropped.
+/// A string from the stream, freed when dropped.
 struct Loaded {
     start: *mut c_char,
     len: usize,

@@ -1,5 +1,5 @@
-//! Bitmaps that were filled with SETBIT. The string has no header, so the caller passes all parameters. It ends after
-//! its last set bit, and missing bytes count as zeros.
+//! Bitmaps that were filled with SETBIT. The string has no header, so the caller passes all parameters. It ends with
+//! the byte that contains its last set bit. Missing bytes count as zeros.
 
 use crate::filter::foreign::{self, BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;

@@ -15,7 +15,7 @@ use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
 /// The bytes before the words in a file. If the bitset is longer than the filter by a word or more, its length is
-/// rounded to whole words.
+/// rounded up to whole words.
 pub(in crate::wire) fn bloom_v3_fields(spec: &LinkSpec) -> Vec<u8> {
     let bits = spec.bytes.saturating_mul(8);
     let length = if bits.saturating_sub(spec.modulus) < 64 { spec.modulus } else { bits };
@@ -42,8 +42,8 @@ pub fn bloom_v3(blob: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, Deco
     }
     let probes = u32::try_from(probes).ok().filter(|k| (1..=limits::MAX_FOREIGN_PROBES).contains(k));
     let probes = probes.ok_or(DecodeError::Field("k"))?;
-    // A probe past the end of the bitset reads a bit as not set. If the length is far too short, the bytes aren't a
-    // filter.
+    // Bits past the end of the bitset count as not set, so the length may be less than m. If it is far too short, the
+    // bytes aren't a filter.
     if bits == 0 || bits > length.saturating_add(64).saturating_mul(2) {
         return Err(DecodeError::Field("m"));
     }

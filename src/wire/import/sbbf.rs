@@ -2,7 +2,7 @@
 //! same bitset.
 //!
 //! ```text
-//! 0   u32 LE …  words, eight a block, bit p in word p/32 from the lowest up
+//! 0   u32 LE …  words, eight per block, bit p in word p/32 from the lowest up
 //! ```
 //!
 //! The header is the struct BloomFilterHeader in Thrift's compact protocol: the number of bytes as a zigzag varint,
@@ -13,7 +13,7 @@ use crate::parallel::ParallelFor;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
-/// Field 1, an i32.
+/// The byte that begins field 1, an i32.
 const NUM_BYTES: u8 = 0x15;
 
 /// Fields 2 to 4 (BLOCK, XXHASH and UNCOMPRESSED), each a union whose first field is an empty struct, then the end
@@ -68,7 +68,7 @@ fn behind_header(blob: &[u8]) -> Result<&[u8], DecodeError> {
     if take(&mut rest).ok_or(short)? != REST {
         return Err(DecodeError::Field("header: algorithm, hash or compression"));
     }
-    // An even zigzag number is positive.
+    // In zigzag encoding, odd numbers stand for negative values.
     if zigzag % 2 == 1 || zigzag / 2 != rest.len() as u64 {
         return Err(DecodeError::Length("bitset"));
     }

@@ -209,9 +209,9 @@ pub(super) fn place_cells(cell: Cell) -> Place {
 }
 
 /// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not when
-/// an item is added. So a load detects that the chunks of a dump over several commands don't fit together. The number
-/// of moves is part of the header, because the copy would miss a fingerprint that moved from a cell that hadn't been
-/// dumped yet to one that had.
+/// an item is added. So a load detects when the chunks of a dump over several commands don't fit together. The number
+/// of moves is part of the header, because a fingerprint that moved from a cell that hadn't been dumped yet to one that
+/// had would be missing from the copy.
 fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(header);
     for layer in layers {

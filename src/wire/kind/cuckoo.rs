@@ -40,7 +40,7 @@ pub(in crate::wire) struct CuckooHead {
 }
 
 impl CuckooHead {
-    /// Size in bytes of sub-filter `index`, in whole words.
+    /// Size in bytes of sub-filter `index`, rounded up to whole words.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         let buckets = if index < self.tables { self.spec.buckets_of(index) } else { None };
         buckets.map(|buckets| self.spec.bytes_of(buckets))
@@ -54,9 +54,9 @@ impl CuckooHead {
 }
 
 /// CRC-32C of the header. It changes when the filter grows and when a fingerprint is moved or deleted, but not when an
-/// item is added. If a fingerprint moved from a slot that hasn't been dumped yet to one that has, the copy would miss
-/// it. A delete that follows an add of the same item can have the same effect. A compaction resets the number of
-/// deletes to 0, and gives the filter a new dump number.
+/// item is added. If a fingerprint moved from a slot that hasn't been dumped yet to one that has, it would be missing
+/// from the copy. A delete that follows an add of the same item can have the same effect. A compaction resets the
+/// number of deletes to 0, and gives the filter a new dump number.
 fn stamp(header: &CuckooHeader) -> u32 {
     crc32c::crc32c(&written(header))
 }

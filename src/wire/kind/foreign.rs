@@ -83,7 +83,7 @@ pub(in crate::wire) struct ForeignHead {
 }
 
 impl ForeignHead {
-    /// Size in bytes of link `index`, in whole words.
+    /// Size in bytes of link `index`, rounded up to whole words.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         self.links.get(index).map(|(spec, _)| spec.bytes.next_multiple_of(8))
     }

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Maximum number of bytes in one of RedisBloom's chunks. We write shorter chunks.
 pub const MAX_PIECE: u64 = 16 << 20;
 
-/// Memory in bytes that an array needs in addition to what it reports: its entry in a map, up to half of which can be
-/// free; its own struct with two reference counts; and the first node of its own map.
+/// Memory in bytes that an array needs in addition to what it reports: its entry in a map (counted twice, because up to
+/// half of the map can be free), its struct with two reference counts, and the first node of its own map.
 const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() + 16) as u64 + 192;
 
 /// Memory in bytes that an array needs in addition to its cells if its chunks arrive in order: its struct, the rounding
@@ -115,7 +115,7 @@ impl DumpHead {
 }
 
 /// Builds a filter from a header and chunks. Chunks can arrive in any order, overlap and repeat. As in RedisBloom, the
-/// most recent bytes win. The filter is complete when the chunks cover all bytes. Until then, its memory is in
+/// most recent bytes win. The filter is complete when the chunks cover all bytes. Until then, the loader's memory is in
 /// proportion to the bytes that have arrived.
 #[derive(Debug)]
 pub struct Loader {
@@ -154,7 +154,7 @@ pub struct Destination {
     arrival: Weak<Mutex<Arrival>>,
 }
 
-/// A chunk that has been placed but that the load has yet to [count](Loader::note).
+/// A chunk that has been placed, but that the load hasn't [counted](Loader::note) yet.
 #[derive(Debug)]
 pub struct Placed {
     at: Destination,
@@ -217,8 +217,8 @@ impl Loader {
             work = work.saturating_add(spec.probes.into());
             links.push((spec, raw.items));
         }
-        // No filter of RedisBloom's has more probes per item. Without this check, the client would get the error only
-        // after the last piece.
+        // No filter that RedisBloom creates has more probes per item. Without this check, the client would get the
+        // error only after the last piece.
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
         }
@@ -275,9 +275,9 @@ impl Loader {
         self.body_len.saturating_add(self.largest / 2)
     }
 
-    /// Upper bound on the memory for chunks of any order and length: one and a half times the cells, plus 1/32 for the
-    /// entries of whole blocks. A byte that arrives alone needs 105 bytes, so chunks that exceed this bound must be
-    /// refused.
+    /// Upper bound, in bytes, on the memory for chunks of any order and length: one and a half times the cells, plus
+    /// 1/32 for the entries of whole blocks, plus constants. A byte that arrives alone needs 105 bytes, so chunks that
+    /// exceed this bound must be refused.
     fn bound(&self) -> u64 {
         let arrays = (self.arrays.len() as u64).saturating_add(1).saturating_mul(SPARE);
         let cells = self.body_len.saturating_add(self.body_len / 2).saturating_add(self.body_len / 32);

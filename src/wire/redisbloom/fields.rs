@@ -68,7 +68,7 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     Ok(Link::from_words(spec, items, words, ones)?)
 }
 
-/// Converts a double to an integer as C does, where C defines it.
+/// Converts a double to an integer, as C does where it defines the result.
 fn truncated(value: f64) -> u64 {
     #[allow(clippy::cast_possible_truncation, reason = "Rust saturates, and validation checks the result")]
     let integer = value as u64;
@@ -111,7 +111,8 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
     // The number of items, which equals the number of slots in use.
     from.unsigned().ok_or(END)?;
     let is_old = encoding < 4;
-    // Older encodings don't have these fields, because their values were constants in RedisBloom.
+    // Older encodings don't have these fields. The defaults are the mark of the old hash, and the values that were
+    // constants in RedisBloom.
     let mut next = |otherwise| if is_old { Ok(otherwise) } else { from.unsigned().ok_or(END) };
     let raw = RawCuckoo {
         filters,

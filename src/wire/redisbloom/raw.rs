@@ -73,7 +73,7 @@ pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan 
 
 /// A bit in the number of deletes. It marks a filter that uses the hash of versions before 2.2.0, for which the
 /// encoding has no field. RedisBloom uses the number unchanged, and doesn't find the items in such a filter, whether or
-/// not it is marked.
+/// not the filter is marked.
 pub(super) const OLD_HASH: u64 = 1 << 63;
 
 /// The parameters of a cuckoo filter in both encodings.
@@ -126,7 +126,7 @@ impl RawCuckoo {
     }
 }
 
-/// The number of deletes, with the mark of the old hash.
+/// The number of deletes, with the mark if the filter uses the old hash.
 pub(super) fn marked_deletes(filter: &Cuckoo) -> u64 {
     let mark = if filter.spec().origin == Origin::RedisBloom1 { OLD_HASH } else { 0 };
     filter.deletes() | mark

@@ -9,7 +9,8 @@ use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A rate that needs 20 bits. The others test less: for 10%, the smallest table that works already has a rate of 1.5%.
+/// A rate that needs 20 bits. The other rates test less: for 10%, the smallest table that works already has a rate of
+/// 1.5%.
 const LOWEST: f64 = 1e-6;
 
 /// The number of times that the content is replaced.
@@ -25,7 +26,7 @@ fn add(filter: &mut Bloom, item: u64) {
     filter.add(item.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
 }
 
-/// Adds as many items as all layers or generations are sized for. In a window they are spread over its generations.
+/// Adds `capacity` items, or, in a window, `capacity` items to each generation.
 fn full(filter: &mut Bloom) -> u64 {
     let Spec { capacity, .. } = filter.spec();
     let generations = filter.window().map_or(1, |window| window.span());

@@ -20,7 +20,7 @@ fn tally(items: &[u16]) -> HashMap<u16, u64> {
     })
 }
 
-/// The first of these items, as many as a filter of this spec accepts.
+/// The items that a filter of this spec accepts: all, or only the first ones, up to its capacity.
 fn taken(spec: &Spec, items: &[u16]) -> Vec<u16> {
     let room = if refuses(spec) { spec.capacity as usize } else { usize::MAX };
     items.iter().take(room).copied().collect()
@@ -43,8 +43,8 @@ pub(crate) fn counts_are_upper_bounds(spec: &Spec, case: &Case) -> TestCaseResul
 
 /// If there is plenty of room, counts are exact.
 pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> TestCaseResult {
-    // 24 items in a filter for 4000 at 1e-9: in a million cases, none of them tests positive because of the others, or
-    // is counted too high.
+    // There are 24 items in a filter for 4000 at 1e-9. In a million cases, none of them tests positive because of the
+    // others, and no count is too high.
     let layout = if spec.layout == Fingerprint { Fingerprint } else { Classic };
     let spec = Spec { capacity: 4000, error_rate: 1e-9, layout, ..*spec };
     let mut filter = Bloom::new(spec).unwrap();
@@ -69,7 +69,7 @@ pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &C
         prop_assert!(filter.remove(hash(&filter, *item)).unwrap().present);
     }
     if filter.layers()[0].saturated() == 0 {
-        // No counter was saturated, so the filter equals one that never had the other items.
+        // No counter was saturated, so the filter equals one that never had the deleted items.
         prop_assert_eq!(wire::body(&filter), wire::body(&filled(spec, kept)));
         for item in kept {
             prop_assert!(filter.remove(hash(&filter, *item)).unwrap().present);
@@ -150,7 +150,8 @@ pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCase
 /// A count in the union of two multisets is at least the sum of the counts, up to saturation, and the union equals a
 /// filter with both lists of items.
 pub(crate) fn the_union_adds_counts_up(spec: &Spec, case: &Case) -> TestCaseResult {
-    // One item occurs in both multisets. Its 4-bit and 8-bit counters saturate, but only in the union.
+    // One item occurs in both multisets. If its counters have 4 or 8 bits, it occurs so often that they saturate in the
+    // union, but not before.
     let often = if maximum(spec) > 255 { 1 } else { maximum(spec) as usize * 2 / 3 };
     let with_often = |items: &[u16]| {
         let repeated = std::iter::repeat_n(7, often);

@@ -8,7 +8,7 @@ use bloomery::{Added, Bloom, Cell, Error, Hits, ItemHash, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Adds all items that the filter accepts, and returns these. A full filter refuses new items.
+/// Adds all items that the filter accepts, and returns them. A full filter refuses new items.
 fn add_what_fits(filter: &mut Bloom, items: &[u16]) -> Vec<u16> {
     let taken = |item: &&u16| filter.add(hash(filter, **item)).is_ok();
     items.iter().filter(taken).copied().collect()
@@ -107,7 +107,8 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
 /// In the union of two fingerprint tables, the count of an item is the sum of its counts in the two. If there is no
 /// room for the union, nothing changes.
 pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    // Each filter has enough room for its own items. For the union, some have enough and some don't.
+    // Each filter has enough room for its own items. In some cases there is also room for the union, and in others
+    // there isn't.
     let most = spec.capacity as usize * 3 / 4;
     let (in_a, in_b) = (&case.a[..case.a.len().min(most)], &case.b[..case.b.len().min(most)]);
     let (mut a, b) = (filled(spec, in_a), filled(spec, in_b));
@@ -179,7 +180,7 @@ pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResul
     Ok(())
 }
 
-/// A copy has the same numbers and cells, and changing one doesn't change the other.
+/// A copy has the same numbers and cells, and changing one of the two doesn't change the other.
 pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -284,7 +285,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
     }
     for step in &case.b[..case.b.len() / 2] {
         if spec.cell != Cell::Bit {
-            // This includes items that were never added but test positive, which is forbidden, but happens.
+            // This also deletes items that test positive but were never added. That is forbidden, but happens.
             let _ = filter.remove(hash(&filter, *step)).unwrap();
         } else if let (Some(window), 0) = (filter.window(), step % 8) {
             let next = window.newest() + 1 + u64::from(step / 100);

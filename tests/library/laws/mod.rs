@@ -1,4 +1,4 @@
-//! Every law for every kind of filter: a table of kinds, and the groups of laws that each has to satisfy.
+//! Every law for every kind of filter: a table of kinds, and the groups of laws that each kind has to satisfy.
 //!
 //! PROPTEST_CASES sets the number of cases per law (1000 by default), and PROPTEST_RNG_SEED repeats a run.
 
@@ -48,7 +48,7 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     }
 }
 
-/// For each kind, a module with a test for each law of its groups.
+/// Defines a module for each kind, with a test for each law of its groups.
 macro_rules! laws {
     ($($kind:ident: $($group:ident),+;)+) => {
         $(mod $kind {
@@ -250,7 +250,7 @@ fn every_number_of_probes_gives_the_plain_answers() {
             let stride = u64::from(64 / cell.bits() * shards) * slices;
             let cells = if slices > 1 { shape.cells.next_multiple_of(stride) } else { shape.cells };
             let layer = Layer::new(Shape { probes, cells, ..shape }).unwrap();
-            // Full enough that absent items find many of their cells set, and some find all of them set.
+            // The layer is full enough that absent items find many of their cells set, and some find all of them set.
             let added = (layer.cells() as usize * 8 / 5 / probes as usize).min(1000);
             hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
             let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();

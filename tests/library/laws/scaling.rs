@@ -68,7 +68,7 @@ pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// A new layer is empty, so no absent item becomes present, and no present item becomes absent.
+/// Growing adds an empty layer, so no absent item becomes present, and no present item becomes absent.
 pub(crate) fn growing_keeps_every_answer(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a);
     let answers =

@@ -17,7 +17,7 @@ fn ring(filter: &Bloom) -> &Window {
     filter.window().expect("a window")
 }
 
-/// The number of generations by which each rotation of a case advances: usually 1, sometimes up to 9.
+/// The number of generations by which each rotation of a case advances: usually 1, sometimes 4 or 7.
 fn skips(case: &Case) -> impl Iterator<Item = u64> {
     case.b.iter().map(|step| if step % 3 == 0 { u64::from(step % 9) + 1 } else { 1 })
 }
@@ -28,8 +28,8 @@ fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
 
-/// Whether an item tests positive in another generation than that of its last add. If so, its age isn't exact, and it
-/// may be present for too long.
+/// Whether an item tests positive in a generation other than the one of its last add. If so, its age isn't exact, and
+/// it may be present for too long.
 fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
@@ -113,7 +113,7 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// Skipping n generation numbers equals n single rotations, for any n.
+/// Advancing by n generations at once has the same effect as n individual rotations, for any n.
 pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut leaping, mut walking) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     for (items, skip) in batches(case) {

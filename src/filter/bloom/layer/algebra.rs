@@ -13,11 +13,11 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
 impl Layer {
-    /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost. Layers of
-    /// fingerprints need a single writer, and are refused here.
+    /// Turns this layer into its union with the other layer: OR of bits, saturating sum of counters. No item of either
+    /// is lost. Layers of fingerprints need a single writer and are refused here.
     ///
-    /// If one layer covers the other, the number of items is then that of the larger layer. Otherwise the overlap isn't
-    /// known, and the number is estimated from the fill.
+    /// If one layer covers the other, the number of items becomes the larger of the two layers' numbers. Otherwise the
+    /// overlap isn't known, and the number is estimated from the fill.
     ///
     /// # Errors
     /// [`Error::Mismatch`] unless both have the same geometry. The caller must make sure that both use the same
@@ -26,8 +26,8 @@ impl Layer {
         self.union_as::<Shared>(other, &alone).map(drop)
     }
 
-    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Returns whether anything
-    /// changed.
+    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Also accepts fingerprints,
+    /// unless generations share the layer. Returns whether anything changed.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union); [`Error::Full`] if the union has more fingerprints than the capacity. Then some
@@ -70,8 +70,9 @@ impl Layer {
         Ok(changed || items != mine)
     }
 
-    /// Turns this layer into the intersection: AND of bits, minimum of counters. Items that are in both layers stay.
-    /// The error rate is at most the smaller of the two, but higher than in a filter built from the common items.
+    /// Turns this layer into its intersection with the other: AND of bits, minimum of counters. Items that are in both
+    /// layers stay. The error rate is at most the smaller of the two, but higher than in a filter built from the common
+    /// items.
     ///
     /// The number of items is estimated by inclusion and exclusion: the sum of the two layers' items, minus the items
     /// of their union. The fill of the intersection alone would give too high a number, because different items also
@@ -159,7 +160,8 @@ impl Layer {
     }
 
     /// A copy. If items are added concurrently, the copy is consistent word by word: it contains every item whose add
-    /// had returned before.
+    /// had returned before copying began. A layer of fingerprints must have no writer meanwhile, because an add can
+    /// move fingerprints from one word to another.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

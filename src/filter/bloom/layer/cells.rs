@@ -18,8 +18,8 @@ use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 
 /// Evaluates an expression with the layer's number of probes as the constant `K`, or with `K` = 0 if that number isn't
-/// 4 to 7. Error rates down to 0.5% need up to seven probes, which fit into one word of the hash. If the number is
-/// constant, the loop disappears, and a test takes half the time.
+/// between 4 and 7. In blocks, error rates down to 0.5% need up to seven probes, which fit into one word of the hash.
+/// If the number is constant, the loop disappears, and a test takes half the time.
 macro_rules! with_probes {
     ($number:literal, $K:ident => $value:expr) => {{
         const $K: usize = $number;
@@ -73,8 +73,8 @@ macro_rules! with_slices {
     };
 }
 
-/// For CLASSIC and PARTITIONED layers of more than this many bytes, cache lines are fetched ahead. Smaller layers are
-/// in the L2 cache.
+/// For CLASSIC and PARTITIONED layers of more than this many bytes, cache lines are fetched ahead. Smaller layers fit
+/// into the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
 /// If cache lines are fetched ahead, those of the first `FETCHED_FIRST` probes are fetched for all items. The lines of
@@ -83,7 +83,8 @@ const FETCHED_FIRST: u32 = 2;
 const FETCHED_NEXT: u32 = 6;
 
 impl Layer {
-    /// Whether the item may be in the layer. False is certain; true is wrong with the probability of the error rate.
+    /// Whether the item may be in the layer. False is certain. For an absent item, the answer is true with the
+    /// probability [`rate_now`](Layer::rate_now).
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
         match (self.cell(), self.form().layout()) {
@@ -98,7 +99,7 @@ impl Layer {
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (_, Layout::Fuse) => self.fuse().contains(item.high),
             (_, Layout::Ribbon) => self.ribbon().contains(item.high),
-            // A list is only added to, and a filter is built from it. Searching it would mean comparing all hashes.
+            // A list isn't tested: it is only for building a filter. A test would have to compare all hashes.
             (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
@@ -156,7 +157,7 @@ impl Layer {
                 let cells = cells_in(self.words(), 1) >> self.form().log2_shards();
                 with_slices!(self, cells, slices => self.spread_contains_many(items, asked, slices))
             }
-            // Reads the head once for all items. That saves 76 of 271 instructions for each absent item.
+            // Reads the layer's head once for all items. That saves 76 of 271 instructions for each absent item.
             (Cell::Bit, Layout::Classic | Layout::Partitioned) if self.shards() == 1 => {
                 let (words, probes) = (self.words(), self.probes());
                 with_slices!(self, cells_in(words, 1), slices => {
@@ -237,7 +238,7 @@ impl Layer {
         new
     }
 
-    /// Like [`block_insert`](Layer::block_insert), in a layer without blocks: `shard` is the item's shard.
+    /// Like [`block_insert`](Layer::block_insert), in a layer without blocks. `shard` is the item's shard.
     #[inline(always)]
     fn spread_insert<W: TallyWriter>(&self, item: ItemHash, shard: &[AtomicU64], slices: Slices) -> i64 {
         let mut cells = probe::spread(item, slices, self.probes());
@@ -265,7 +266,7 @@ impl Layer {
 
     /// Fetches the cache lines that a test of this item will touch first. Call this a few items ahead. In a layer
     /// without blocks, these are the lines of two probes, which exclude most absent items. In a layer of 1 GiB, a test
-    /// of an absent item takes 41 ns if two lines are fetched, 66 ns with four and 133 ns with all seven. A test of a
+    /// of an absent item takes 41 ns with two lines fetched, 66 ns with four, and 133 ns with all seven. A test of a
     /// present item takes 140 ns in each case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
@@ -300,7 +301,7 @@ impl Layer {
         }
     }
 
-    /// Adds the item. Any number of threads may add items at the same time. Counters count every add, like a multiset.
+    /// Adds the item. Any number of threads may add items at the same time. Counters count every add.
     ///
     /// If two threads add the same new item at the same time, both may be told that they added it, because each cell is
     /// updated separately.
@@ -417,14 +418,14 @@ impl Layer {
     }
 
     /// Deletes one occurrence of the item. Any number of threads may delete items at the same time. Deletes in the same
-    /// shard take turns: after one thread has found an item, another could delete it before the first decrements its
-    /// counters. Counters that other items share would then be decremented twice.
+    /// shard take turns. Otherwise, after one thread has found an item, another could delete it before the first
+    /// decrements its counters, and counters that other items share would be decremented twice.
     ///
     /// If the item is certainly absent, nothing changes. Deleting an item that was never added, but tests positive,
     /// decrements counters that other items need. This is the only way to cause a false negative.
     ///
     /// # Errors
-    /// [`Error::NotCounting`] for a layer of bits.
+    /// [`Error::NotCounting`] for a layer without counters.
     pub fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
         let _turn = self.turn_to_delete(item);
         self.remove_as::<Shared>(item)
@@ -433,7 +434,7 @@ impl Layer {
     /// Like [`remove`](Layer::remove), for a single writer.
     ///
     /// # Errors
-    /// [`Error::NotCounting`] for a layer of bits.
+    /// [`Error::NotCounting`] for a layer without counters.
     pub fn remove_single_writer(&self, item: ItemHash) -> Result<Removed, Error> {
         self.remove_as::<Single>(item)
     }
@@ -500,7 +501,7 @@ impl Layer {
         least
     }
 
-    /// The first word of the item's shard, and its number of words.
+    /// Index of the first word of the item's shard, and the shard's number of words.
     #[inline(always)]
     fn shard_range(&self, item: ItemHash) -> (usize, usize) {
         if self.form().log2_shards() == 0 {
@@ -519,7 +520,7 @@ impl Layer {
         block
     }
 
-    /// The first word of the item's block.
+    /// Index of the first word of the item's block.
     #[inline(always)]
     fn block_start(&self, item: ItemHash) -> usize {
         let (start, len) = self.shard_range(item);
@@ -589,9 +590,9 @@ fn cells_in(words: &[AtomicU64], width: u32) -> u64 {
     words.len() as u64 * u64::from(u64::BITS / width)
 }
 
-/// Whether the item's bits are set in its shard of a layer without blocks. The first two probes exclude three of four
-/// absent items, or more. They are evaluated together: with a branch on each of them, half of the branches would be
-/// mispredicted.
+/// Whether the item's bits are set in its shard of a layer without blocks. The first two probes exclude three quarters
+/// of the absent items or more. They are evaluated together: with a branch on each of them, half of the branches would
+/// be mispredicted.
 #[inline(always)]
 fn has_all(shard: &[AtomicU64], item: ItemHash, slices: Slices, probes: u32) -> bool {
     let mut bits = probe::spread(item, slices, probes);

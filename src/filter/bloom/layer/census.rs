@@ -9,7 +9,7 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 
-/// What some cells contain.
+/// The result of counting some cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     /// Number of cells that are not 0.
@@ -52,7 +52,7 @@ impl Census {
         }
     }
 
-    /// The sum of this census and that of other cells.
+    /// The sum of this census and a census of other cells.
     pub(crate) fn and(self, other: Census) -> Census {
         Census {
             set: self.set.saturating_add(other.set),

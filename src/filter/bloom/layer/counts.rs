@@ -57,8 +57,8 @@ impl Layer {
         }
     }
 
-    /// How often fingerprints were moved to make room or cells were freed, modulo 2^32. While this number stays the
-    /// same, items stay where they are.
+    /// How often fingerprints were moved to make room, cells were freed, or generations were dropped early, modulo
+    /// 2^32. While this number stays the same, items stay where they are.
     pub(crate) fn moves(&self) -> u32 {
         self.table().map_or(0, |table| table.state.moves())
     }
@@ -90,8 +90,8 @@ impl Layer {
     /// tests present. The errors cancel on average, but their sum grows with the square root of the number of deletes:
     /// in a filter for 100 items that always contained 90, it was 10 after 9,000 deletes. The cells therefore limit the
     /// number in three ways. It isn't above adds minus deletes, which is exact. It is 0 only if all cells are 0. It
-    /// stays within the noise of the estimate. A delete that left the item absent can't have made the number too large,
-    /// so the third limit is skipped, and with it a logarithm.
+    /// stays within the noise of the estimate from the fill. A delete that left the item absent can't have made the
+    /// number too large, so the third limit is skipped, and with it a logarithm.
     pub(super) fn correct_items<W: TallyWriter>(&self, item: ItemHash, is_uncertain: bool) {
         let items = self.items();
         let mut correct = items;
@@ -201,8 +201,8 @@ impl Layer {
         }
     }
 
-    /// Waits until no other thread is deleting an item in this item's shard, and then makes others wait. `None` for a
-    /// layer without [`Tallies::Padded`], which doesn't support deletes.
+    /// Waits until no other thread is deleting an item in this item's shard. Others then wait until the guard is
+    /// dropped. `None` for a layer without [`Tallies::Padded`], which doesn't support deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => {

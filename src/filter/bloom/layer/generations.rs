@@ -58,7 +58,7 @@ impl Layer {
         self.count_items(tags.all_items().wrapping_sub(self.items()) as i64);
     }
 
-    /// Changes the number of items. Each item is one cell in use.
+    /// Adds `items` to the number of items and to the number of cells in use, which are the same.
     fn count_items(&self, items: i64) {
         self.tally::<Single>(ItemHash::default(), Change { set: items, items, ..Change::default() });
     }

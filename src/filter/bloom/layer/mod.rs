@@ -23,7 +23,7 @@ use crate::sync::Ordering::Relaxed;
 pub(crate) use census::Census;
 use tally::Tallies;
 
-/// One fixed-size Bloom filter of bits or counters. Each `Layer` value is one of the owners of the same cells; see
+/// A filter of fixed size. A `Layer` value is one owner of its cells, and there can be others; see
 /// [`share`](Layer::share).
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
@@ -88,8 +88,8 @@ struct Rest {
     items: AtomicU64,
 }
 
-/// A small filter's layer is one block of memory: 32 bytes and its cells. In a default filter, the cells need 136
-/// bytes, so the block has 168 bytes, for which the allocator uses 192.
+/// A small filter's layer is one block of memory: 32 bytes, 24 of which are `Rest`, and the cells. In a default filter,
+/// the cells need 136 bytes, so the block has 168 bytes, for which the allocator uses 192.
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
 
 impl Layer {
@@ -110,7 +110,8 @@ impl Layer {
         Ok(layer)
     }
 
-    /// A layer with these `shape.words()` words of cells, which `census` has counted. It contains `items` items.
+    /// A layer with the cells in `words`, of which there must be `shape.words()`. `census` is the result of counting
+    /// the cells. `items` is the number of items; for fingerprints, it is computed from the cells instead.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Foreign`] if the cells aren't valid for this shape.
@@ -150,7 +151,7 @@ impl Layer {
         }
     }
 
-    /// The hashes in a list.
+    /// The hashes of a LIST layer; none for other layouts.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
         let items = if self.form().layout() == Layout::List { self.items() as usize } else { 0 };
         self.words().iter().take(items).map(|word| word.load(Relaxed))
@@ -225,7 +226,8 @@ impl Layer {
         }
     }
 
-    /// A number of words such that no cell crosses a multiple of it. A fingerprint can cross a word boundary.
+    /// The words can be divided after every multiple of this number without dividing a cell. Fingerprints can cross
+    /// word boundaries.
     pub(crate) fn words_of_whole_cells(&self) -> u64 {
         self.table().map_or(1, |table| table.state.geometry().width().into())
     }
@@ -307,8 +309,8 @@ impl Layer {
         self.shape().items_at(self.fill()) as u64
     }
 
-    /// The [`estimate`](Layer::estimate), rounded to the nearest integer. It becomes the number of items, where
-    /// truncation would be visible.
+    /// The [`estimate`](Layer::estimate), but rounded to the nearest integer. It becomes the number of items of a
+    /// union, in which rounding down would be visible.
     fn nearest_estimate(&self) -> u64 {
         self.shape().items_at(self.fill()).round() as u64
     }

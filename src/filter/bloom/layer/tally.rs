@@ -113,7 +113,7 @@ impl TallyWriter for Shared {
 
     #[inline(always)]
     fn tally_total(total: &AtomicU64, _: i64) {
-        // Writers on different shards must not contend for this line, so they only mark the sum as unknown.
+        // Writers on different shards must not contend for this cache line, so they only mark the sum as unknown.
         if total.load(Relaxed) != UNKNOWN {
             total.store(UNKNOWN, Relaxed);
         }
