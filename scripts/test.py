@@ -25,7 +25,7 @@ class Stage:
     needs: tuple = ()
     lock: str = ""  # what cargo locks: a target folder and profile; or "clock" for stages that compare times
     quick: str | bool = False  # with --quick: this command instead, the same one, or none
-    background: bool = False  # mostly waits for the network, so it isn't one of the two at a time
+    background: bool = False  # mostly waits for the network, so it doesn't count as one of the two
 
 
 # Code with the same features and profile is compiled only once. So the program and its tests use the library with the
@@ -38,7 +38,7 @@ STAGES = [
         quick=True,
         background=True,
     ),
-    # After `fetch`, because there is only one lock for installing packages.
+    # After `fetch`, because only one process at a time can install packages.
     Stage(
         "browser",
         "source scripts/lib.sh; need_packages chromium chromium-driver",
@@ -72,7 +72,7 @@ STAGES = [
         lock="clock",
         quick=f"{PYTEST} tests/server -m quick --server redis-8.0",
     ),
-    # With the feature `module`, these tests use the module's allocator. It makes no difference to the other tests.
+    # With the feature `module`, these tests use the module's allocator. The feature makes no difference to the others.
     Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     # Checks the links in the comments of the public interface, and then in all comments.
@@ -83,7 +83,12 @@ STAGES = [
     ),
     Stage("dependencies", "scripts/deny"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
-    Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
+    Stage(
+        "rivals",
+        "cargo test --manifest-path bench/Cargo.toml --locked && scripts/bench --rivals --smoke",
+        needs=SERVERS,
+        lock="release",
+    ),
     # The long suites of docs/RELIABILITY.md, for a few seconds each. They wait more than they compute. Those that
     # compare times don't run at the same time as the server tests, which use both cores.
     *(

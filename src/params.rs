@@ -268,7 +268,7 @@ pub struct Spec {
     pub family: Family,
 }
 
-const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation before its time, and goes with WINDOW generations LAYOUT \
+const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation early, so it is only for WINDOW generations LAYOUT \
      FINGERPRINT; use ONFULL ERROR or SATURATE";
 
 impl Spec {

@@ -1,9 +1,9 @@
-//! Measures the library without a server, for exploring. Filters of several kinds are compared with the crates
-//! `fastbloom` and `bloomfilter`, at sizes that fit into a core's cache, into the shared cache, and into neither. The
-//! scoreboard's numbers come from `scripts/bench`.
+//! Measures the library without a server. Compares filters of several kinds with the crates `fastbloom` and
+//! `bloomfilter`, at sizes that fit into a core's cache, into the shared cache, and into neither. These benchmarks are
+//! for exploration; the scoreboard's numbers come from `scripts/bench`.
 //!
-//! Filters are half full. Half of the tested items are present. Adds cycle through other items, at most about a
-//! million, which are new only in the first cycle.
+//! Filters are half full. Half of the tested items are present. Adds cycle through other items (about a million at
+//! most), which are new only in the first cycle.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
@@ -17,12 +17,12 @@ type Item = [u8; 16];
 /// Number of items in one call of a benchmark.
 const BATCH: usize = 4096;
 
-/// Number of items in a group, whose cache misses overlap.
+/// Number of items in a group. The cache misses of these items overlap.
 const GROUP: usize = 16;
 
 const RATE: f64 = 0.01;
 
-/// Capacities. At 1%, filters have about 64 KiB, 12 MiB and 128 MiB.
+/// Capacities. At an error rate of 1%, a filter without counters has a size of about 64 KiB, 12 MiB or 128 MiB.
 const CAPACITIES: [u64; 3] = [50_000, 10_000_000, 105_000_000];
 
 fn item(number: u64) -> Item {

@@ -1,6 +1,7 @@
-//! Measures a filter that is used by one thread, by several, and by as many as there are cores. It is a `Bloom`
-//! behind a mutex, a `Bloom` behind a read-write lock, or an `AtomicBloom` with one shard or 64. For comparison, each
-//! thread also gets a filter of its own. `cargo bench --bench threads` prints the results as a table.
+//! Measures the speed of a filter that is used by one thread, by several, and by as many as there are cores. The filter
+//! is a `Bloom` behind a mutex, a `Bloom` behind a read-write lock, or an `AtomicBloom` with one shard or 64. For
+//! comparison, the same is measured with a filter for each thread. `cargo bench --bench threads` prints the results as
+//! a table.
 //!
 //! A cell has two numbers, both medians over the rounds: millions of items a second for all threads together, by the
 //! wall clock, and nanoseconds of processor time per item. The first is valid only on an idle machine. The second is
@@ -12,13 +13,13 @@ use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};
 use std::time::Instant;
 
-/// Capacity of a filter. At 1%, it has 12 MiB, more than a core's caches hold.
+/// Capacity of a filter. At 1%, the filter has 12 MiB, which is more than a core's caches hold.
 const CAPACITY: u64 = 10_000_000;
 
 /// Items numbered below this are in a filter from the start. Half of the items in a round are among them.
 const FILLED: u64 = CAPACITY / 4;
 
-/// Items of each thread in a round.
+/// Number of items per thread in a round.
 const ITEMS: u64 = 500_000;
 
 const ROUNDS: u64 = 7;
@@ -73,7 +74,8 @@ fn locked() -> Bloom {
     Bloom::new(spec(1)).expect("memory for the filter")
 }
 
-/// A name, and a function that makes the filters for a number of threads: one for all threads, or one for each.
+/// A way to use filters from several threads: its name, and a function that makes the filters for a number of threads
+/// (one for all threads, or one for each).
 type Way = (&'static str, fn(usize) -> Vec<Box<dyn Shared>>);
 
 const WAYS: [Way; 5] = [
@@ -84,7 +86,8 @@ const WAYS: [Way; 5] = [
     ("a filter for each thread", |threads| (0..threads).map(|_| atomic(1)).collect()),
 ];
 
-/// A name, and a function that adds or tests an item. The number is the item's position in the round.
+/// A kind of work: its name, and a function that adds or tests an item. The number is the item's position among the
+/// thread's items in the round.
 type Work = (&'static str, fn(&dyn Shared, u64, &Item) -> bool);
 
 const WORKS: [Work; 3] =
@@ -120,8 +123,8 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Measures `work` on this number of threads. Returns millions of items a second, and nanoseconds of processor time per
-/// item.
+/// Measures `work` with this number of threads. Returns millions of items a second, and nanoseconds of processor time
+/// per item.
 fn measure(filters: &[Box<dyn Shared>], work: Work, threads: usize) -> (f64, f64) {
     for filter in filters {
         (0..FILLED).for_each(|number| _ = filter.add(&item(number)));

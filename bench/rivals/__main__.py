@@ -1,8 +1,9 @@
 """Compares Bloomery with RedisBloom and go-zero's Lua in everything that people do with filters, in one run.
 
 Prints a table for each topic, with the ratio of the rival's cost to ours: below 1, ours is higher. Then lists the rows
-below their target; if there are any, the exit status is 1. A run of all topics writes docs/benchmarks/rivals.json, the
-charts docs/pictures/rivals*.svg, the tables of docs/PERFORMANCE.md, and the measured rows of README.md.
+below their target; if there are any, the exit status is 1. A run of all topics without --quick or --smoke writes
+docs/benchmarks/rivals.json, the charts docs/pictures/rivals*.svg, the tables of docs/PERFORMANCE.md, and the measured
+rows of README.md.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def main() -> None:
 
 
 def measure(bench: Bench, chosen: list[Topic]) -> dict:
-    """Measures the topics and prints their tables."""
+    """Measures the topics, prints their tables, and returns the results."""
     place(0, CLIENT_CORE)
     results = {
         "server": f"{bench.spec.product} {version(bench)}",
@@ -105,7 +106,7 @@ def as_json(results: dict) -> str:
 
 
 def publish(results: dict) -> None:
-    """Draws the charts, and writes the tables of the documents."""
+    """Draws the charts, and updates the tables of the documents."""
     for name, chart in charts.CHARTS.items():
         (charts.PICTURES / name).write_text(chart(results))
     report.DOCUMENT.write_text(report.document(report.DOCUMENT.read_text(), results))

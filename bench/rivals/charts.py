@@ -1,4 +1,4 @@
-"""Charts of the results, as SVG that can be read on a light page and on a dark one."""
+"""Charts of the results, as SVG that is legible on both light and dark pages."""
 
 import math
 import re
@@ -16,7 +16,7 @@ STYLE = """<style>
   }
 </style>"""
 
-# The bars of the README: topic, row, label.
+# The bars of the README's chart: topic, row, label.
 BARS = [
     ("BF-1M", "BF.EXISTS, absent", "BF.EXISTS"),
     ("BF-1M", "BF.ADD, new", "BF.ADD"),
@@ -48,7 +48,7 @@ def side(ratio: float) -> str:
 
 
 def bars(results: dict) -> str:
-    """Draws a bar for each ratio in BARS."""
+    """Draws a bar for the ratio of each row in BARS."""
     rows = {(topic["name"], row["row"]): row for topic in results["topics"] for row in topic["rows"]}
     chosen = [(words, rows[name, what]["ratio"]) for name, what, words in BARS if (name, what) in rows]
     left, scale, bottom = 250, 400 / max(ratio for _, ratio in chosen), 44 + 26 * len(chosen)
@@ -64,7 +64,7 @@ def bars(results: dict) -> str:
 
 
 def rows(results: dict) -> str:
-    """Draws every row that is compared with RedisBloom as a dot. The dots of a topic are on one line."""
+    """Draws a dot for each row that is compared with RedisBloom. The dots of a topic are on one line."""
     topics = [topic for topic in results["topics"] if topic["rival"] == "RedisBloom"]
     left, right, low, high = 130, 690, 1 / 64, 16
 
@@ -90,7 +90,8 @@ def rows(results: dict) -> str:
 
 
 def memory(results: dict) -> str:
-    """Draws the ratio of RedisBloom's memory to ours, for filters as reserved and for filters that grew."""
+    """Draws the ratio of RedisBloom's memory to ours against the number of items, for filters as reserved and for
+    filters that grew."""
     topics = {topic["name"]: topic["rows"] for topic in results["topics"]}
     lines = {
         "as reserved": [

@@ -34,7 +34,7 @@ def topic(scale: Scale) -> Topic:
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {}
         for threads in THREADS.values():
-            # The server has one core, or with I/O threads all cores.
+            # The server has one core, or all cores if it has I/O threads.
             where = {} if threads == 1 else {"cores": set(CORES)}
             with bench.sides(config=io_threads(bench.spec, threads), **where) as sides:
                 answer(sides, [encode("BF.RESERVE", "BF", RATE, size), encode("CF.RESERVE", "CF", 2 * size)])
@@ -42,7 +42,8 @@ def topic(scale: Scale) -> Topic:
                     answer(sides, fill(family, family, range(size // 2)))
                 for name, words, count, connections, pipeline in cases(scale):
                     if count == threads:
-                        # A single client waits for each reply, so it sends fewer requests.
+                        # A single client takes longer per request, because it waits for each reply. So it sends fewer
+                        # requests.
                         requests = scale.requests // (4 if connections == 1 else 1)
                         options = ["-n", requests, "-c", connections, "-P", pipeline, "-r", size]
                         found[name] = rounds(bench, sides, [*options, *words])
@@ -71,7 +72,7 @@ def redis_benchmark(bench: Bench, side: Side, arguments: list) -> int:
     command += ["-p", side.server.port, "--csv", "-e", *arguments]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
     lines = list(csv.reader(done.stdout.splitlines()))
-    # The output is a header, and a line with the test and its requests a second. With -e, an error adds a line.
+    # The output is a header, and a line with the test and its requests a second. With -e, an error adds another line.
     if done.returncode or len(lines) != 2 or not float(lines[1][1]) > 0:
         raise Wrong(f"{side.name}: {name} {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
     return int(arguments[1])

@@ -6,7 +6,7 @@ import time
 
 from rivals.measure import Bench, Row, Scale, Series, Side, Topic, Wrong, cpu, encode, settle
 
-PART = 10_000  # commands at a time
+PART = 10_000  # number of commands that are sent at a time
 ROWS = {
     "BF.ADD, new key": "ns",
     "used_memory": "bytes",
@@ -27,7 +27,7 @@ def topic(scale: Scale) -> Topic:
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {row.name: Series([], [], []) for row in rows}
         # A round with a million filters lasts half a minute, so there is only one. With fewer filters, there are up to
-        # three rounds, each of which begins with another side.
+        # three rounds, each of which begins with a different side.
         for turn in range(1 if count >= 1_000_000 else min(bench.rounds, 3)):
             with bench.sides(config={"repl-diskless-sync": "yes"}) as sides:
                 for side in sides[turn:] + sides[:turn]:
@@ -48,7 +48,7 @@ def make(side: Side, numbers: range) -> int:
 
 def life(side: Side, count: int) -> list[float]:
     """Returns the measurements that ROWS names, in that order, for all of the filters together."""
-    empty, before = cpu(side.server), figure(side, "memory", "used_memory")  # of a server that has just started
+    empty, before = cpu(side.server), figure(side, "memory", "used_memory")  # the server has just started
     created = make(side, range(count))
     memory = figure(side, "memory", "used_memory") - before
     saved, _ = side.cost([encode("SAVE")])
@@ -82,8 +82,8 @@ def over_all(side: Side, numbers: range, command: str, reply: int, *options) -> 
 
 
 def full_sync(side: Side, count: int) -> float:
-    """Starts a replica, and stops it again. Returns the CPU time in nanoseconds: of the primary, of the child that it
-    forks to send the data, and of the replica since its start."""
+    """Starts a replica, waits until it is in sync, and stops it. Returns CPU time in nanoseconds: the sum for the
+    primary, the child that the primary forks to send the data, and the replica since its start."""
     before = cpu(side.server) + children(side)
     replica = side.server.replica()
     settle(replica)
@@ -97,12 +97,13 @@ def full_sync(side: Side, count: int) -> float:
 
 
 def children(side: Side) -> float:
-    """Nanoseconds of CPU time that the server's child processes used. Only those that have ended are counted."""
+    """Nanoseconds of CPU time that the server's child processes used. Only children that have ended are counted."""
     return sum(figure(side, "cpu", name) for name in ("used_cpu_user_children", "used_cpu_sys_children")) * 1e9
 
 
 def evicted(side: Side) -> float:
-    """Makes many more filters than fit into `maxmemory`. Returns `maxmemory` in bytes per filter that remains."""
+    """Makes filters until a third of them have been evicted. Returns `maxmemory` in bytes, divided by the number of
+    filters that remain."""
     limit = figure(side, "memory", "maxmemory")
     made = 0
     while figure(side, "stats", "evicted_keys") < made / 3 or not made:

@@ -1,8 +1,8 @@
 """The method: every side gets the same commands in every round, and what counts is the CPU time of its server.
 
-The sides are servers of the same version, all on one core, and this program runs on another core. The third side is
-Bloomery again: the ratio of its cost to that of the second side is the noise of the run. A row's ratio is the median
-over the rounds.
+The sides are servers of the same version, all on one core, and this program runs on another core. The first side is the
+rival, and the second is Bloomery. The third side is Bloomery again: the ratio of its cost to that of the second side is
+the noise of the run. A row's ratio, of the rival's cost to Bloomery's, is the median over the rounds.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from kit.servers import HANG_SECONDS, MODULE, Server, Spec
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = {CORES[0]}, {CORES[-1]}
 PRIORITY = -10  # nice value of servers and client, if permitted, so that other programs on the machine wait
-NOISE = 0.97  # a ratio of times may be as low as this part of its target
+NOISE = 0.97  # a ratio of times may be lower than its target by this factor
 
 
 class Wrong(Exception):
@@ -35,9 +35,9 @@ class Row:
 
     name: str
     target: float
-    make: Callable = None  # given a round's number, returns commands that aren't measured, and those that are
-    items: int = 1  # number of items that a round's commands are about
-    alike: Callable = None  # whether the replies of the rival and ours agree well enough
+    make: Callable = None  # given a round's number, returns the commands to send first, and those to measure
+    items: int = 1  # number of items in a round's measured commands
+    alike: Callable = None  # given the rival's replies and ours, returns whether they agree well enough
 
     def result(self, series: "Series") -> dict:
         ratios = series.ratios()
@@ -69,7 +69,7 @@ class Series:
         return [rival / ours for rival, ours in zip(self.rival, self.ours, strict=True)]
 
     def noise(self) -> float:
-        """The control over ours: 1 on a machine without noise."""
+        """The median of the control's values divided by ours: 1 on a machine without noise."""
         return statistics.median(control / ours for control, ours in zip(self.control, self.ours, strict=True))
 
 
@@ -95,10 +95,10 @@ class Topic:
 class Scale:
     """Sizes of a run."""
 
-    items: int  # in a round; rows of slow commands have fewer
+    items: int  # in a round of commands with one item each; rows of slow commands have fewer
     sizes: dict[str, int]  # names of filters, and their numbers of items
     many: int  # items in the largest commands
-    most: int  # items of the largest filter that grows
+    most: int  # items in the largest filter that grows
     default_filters: int
     memory: str  # maxmemory when filters of the default size are evicted
     requests: int  # of redis-benchmark
@@ -163,7 +163,7 @@ class Bench:
 
     @contextlib.contextmanager
     def sides(self, *, config=None, rival=None, cores=SERVER_CORE) -> Iterator[list[Side]]:
-        """Starts the rival, ours, and ours again as the control, each on a server of its own."""
+        """Starts three servers: one with the rival's module, one with ours, and one with ours again as the control."""
         modules = [rival or self.rival, MODULE, MODULE]
         config = {"proto-max-bulk-len": "1gb", **(config or {})}
         with contextlib.ExitStack() as stack:

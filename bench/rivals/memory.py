@@ -6,9 +6,10 @@ from rivals.rows import RATE, answer, fill
 CAPACITIES = [digit * 10**power for power in range(1, 6) for digit in (1, 2, 4, 7)] + [1_000_000]
 GROWTHS = [2, 3, 4, 7, 10, 20, 40, 100, 200, 400, 1000]
 OPTIONS = ["", " NONSCALING"]
-COPIES = 8 << 20  # total bytes of the copies of a filter over which used_memory is averaged
+COPIES = 8 << 20  # used_memory is averaged over copies of a filter, which have about this many bytes in total
 
-# Targets for the rival's memory over ours. The most common filters, of up to SMALL items, may not be a byte larger.
+# Targets for the rival's memory over ours. The most common filters, which can grow and are for up to SMALL items, may
+# not be a byte larger than the rival's.
 SMALL = 40_000
 RESERVED, LARGE, FIXED, GROWN = 1.0, 1 / 1.05, 1 / 1.05, 1 / 1.08
 FROM_DEFAULT = 53.5 / 37  # from 100 to 10 million items: RedisBloom's 53.5 million bytes over ours, at most 37 million
@@ -46,7 +47,7 @@ def reserved(scale: Scale) -> Topic:
             def value(side: Side) -> float:
                 side.ask([encode("FLUSHALL", "SYNC"), encode(*words("first"))])
                 # The size of the server's table of keys is a power of two, and a full table may be doubled at any time.
-                # So there is one copy less than a power of two.
+                # So the number of copies is one less than a power of two.
                 copies = min(COPIES // usage(side, "first"), scale.default_filters)
                 copies = max((1 << (copies.bit_length() - 1)) - 1, 1)
                 side.ask([encode("FLUSHALL", "SYNC")])

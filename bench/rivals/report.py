@@ -26,7 +26,7 @@ FIRST = [
     ("memory, grown from 100 to 10 million items", ("growth", "100 to 10,000,000, of the first add"), None),
 ]
 
-# The main rows, which the document shows: topic and row. The JSON has all rows.
+# The main rows, which docs/PERFORMANCE.md shows: topic and row. The JSON file has all rows.
 MAIN = [
     ("BF-1M", "BF.EXISTS, present"),
     ("BF-1M", "BF.EXISTS, absent"),
@@ -125,8 +125,8 @@ def gains(results: dict) -> str:
 
 
 def readme(text: str, results: dict) -> str:
-    """README.md with new numbers in the rows of FIRST that it has. The cell of valkey-bloom is empty, because it has
-    not been measured."""
+    """README.md with new numbers in those of its rows that are in FIRST. The cell of valkey-bloom is empty, because
+    valkey-bloom has not been measured."""
     for words, row, gozero in first_rows(results):
         other = with_unit(gozero["rival"], words) if gozero else "–"
         line = f"| {words} | {with_unit(row['ours'], words)} | {with_unit(row['rival'], words)} | | {other} |"

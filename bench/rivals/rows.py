@@ -1,4 +1,4 @@
-"""The rows of most topics: commands that clients send to filters of every size, and commands that prepare them."""
+"""The rows of most topics: commands that clients send to filters of every size, and commands that prepare filters."""
 
 import hashlib
 import itertools
@@ -97,8 +97,8 @@ def both(size: int) -> Iterator[bytes]:
 
 
 class Fresh:
-    """Adds of new items to filters for `capacity` items, which contain `filled` items at first. When a filter is full,
-    another one is made."""
+    """Commands that add new items to filters for `capacity` items, which contain `filled` items at first. When a filter
+    is full, another one is made."""
 
     def __init__(self, family: str, capacity: int, filled: int | None = None):
         self.family, self.capacity = family, capacity
@@ -188,7 +188,7 @@ def of_size(family: str, label: str, scale: Scale) -> Topic:
 
 
 def grown(scale: Scale) -> Topic:
-    """Filters that the first add made, and that have grown since."""
+    """Tests of filters that were created by their first add, and that have grown since."""
     sizes = {"BF": scale.sizes["1M"] // 10, "CF": scale.sizes["10k"]}
 
     def rows() -> Iterator[Row]:
@@ -285,10 +285,10 @@ def ways(scale: Scale) -> Topic:
 
 
 def large(scale: Scale) -> Topic:
-    """Commands with a hundred thousand items, and with ten, on filters whose size is between those of `of_size`."""
+    """Commands with a hundred thousand items, and with ten, on filters of a size between those of `of_size`."""
     size, many = 3 * scale.sizes["100k"], scale.many
     half = {family: Fresh(family, size) for family in ("BF", "CF")}
-    empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # filling takes longer than the command
+    empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # filling takes longer than a large command
 
     def rows() -> Iterator[Row]:
         for command, group in (("BF.INSERT", 10), ("CF.INSERT", 10), ("BF.MADD", many), ("CF.INSERT", many)):
@@ -300,7 +300,7 @@ def large(scale: Scale) -> Topic:
             yield asked(command, many, "absent", about(UNLIKE[command[:2]], size))
 
     def target(command: str, group: int) -> float:
-        # An item costs as much in a command of a hundred thousand as in one of a thousand.
+        # An item costs as much in a command with a hundred thousand items as in one with a thousand.
         return TARGETS.get((command, min(group, 1000)), 1.0)
 
     def added(command: str, group: int) -> Row:
@@ -321,7 +321,7 @@ def large(scale: Scale) -> Topic:
 
 
 def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable:
-    """Makes commands `words(key)` on keys that don't exist, or that only `setup(key)` has made."""
+    """Returns a `Row.make` of commands `words(key)`, on keys that don't exist, or that only `setup(key)` has made."""
 
     def make(_):
         names = [f"new:{number}" for number in range(count)]
@@ -332,8 +332,8 @@ def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable
 
 
 def written(scale: Scale) -> Topic:
-    """Commands that change something, on a server with an append-only file. It has to pass them on, like a server with
-    replicas."""
+    """Commands that change something, on a server with an append-only file. The server has to write them to the file,
+    as it would have to send them to replicas."""
     few = max(scale.items // 20, 20)
     ten = [item(number) for number in range(10)]
     makers = {
@@ -420,7 +420,7 @@ def others(scale: Scale) -> Topic:
         "CF.COUNT, missing key": (same, "CF.COUNT", "missing", "item"),
         "CF.COUNT, absent": (form, "CF.COUNT", "CF", "nothing"),
         "CF.DEL, absent": (form, "CF.DEL", "CF", "nothing"),
-        "BF.CARD": (form, "BF.CARD", "BF"),  # differs: a new item that is a false positive is not counted
+        "BF.CARD": (form, "BF.CARD", "BF"),  # the sides differ: a new item that is a false positive is not counted
         "BF.CARD, missing key": (same, "BF.CARD", "missing"),
         "BF.INFO": (form, "BF.INFO", "BF"),
         "BF.INFO CAPACITY": (same, "BF.INFO", "BF", "CAPACITY"),
@@ -453,7 +453,7 @@ def others(scale: Scale) -> Topic:
 
 
 def full(scale: Scale) -> Topic:
-    """Cuckoo filters that may not grow, and refuse new items."""
+    """Adds to full cuckoo filters, which may not grow and so refuse new items."""
     filters = {
         "1,000": ("1000",),
         "1,000, MAXITERATIONS 500": ("1000", "MAXITERATIONS", "500"),
@@ -465,7 +465,7 @@ def full(scale: Scale) -> Topic:
 
     def rows() -> Iterator[Row]:
         for label in filters:
-            for group in (1, 10):  # not CF.ADD, because its refusal would be an error
+            for group in (1, 10):  # not CF.ADD, because it refuses an item with an error
                 name = f"{times('CF.INSERT', group)} into a full filter of {label}"
                 yield row(
                     name,
@@ -496,8 +496,8 @@ GOZERO_TEST = (
 
 
 def gozero(scale: Scale) -> Topic:
-    """go-zero's script over a bitmap, which handles one item per call, compared with Bloomery's commands for one item
-    or a thousand."""
+    """go-zero's scripts, which handle one item of a bitmap per call, compared with Bloomery's commands for one item or
+    a thousand."""
     size = scale.sizes["1M"]
     bits, count = size * BITS_PER_ITEM, scale.items
     new = itertools.count(size)
@@ -558,7 +558,7 @@ def gozero(scale: Scale) -> Topic:
 
 
 def amount(scale: Scale, group: int) -> int:
-    """Number of items in a round. It is larger for commands with many items, because each item costs less there."""
+    """Number of items in a round. It is larger for commands with many items, because these cost less per item."""
     return max(scale.items * {1: 1, 10: 2, 1000: 5}[group], group)
 
 

@@ -20,7 +20,7 @@ LOW, HIGH = 10, 36
 
 
 def bits(share, layers: int) -> float:
-    """Bits per item of the capacity in the first `layers` layers. A CLASSIC layer has n·log2(1/p)/ln 2 bits."""
+    """Bits per item of the capacity in a chain of `layers` layers. A CLASSIC layer has n·log2(1/p)/ln 2 bits."""
     sizes = [2**j * math.log2(1 / (0.01 * share(j))) / math.log(2) for j in range(layers)]
     return sum(sizes) / (2**layers - 1)
 

@@ -1,4 +1,4 @@
-//! What every scenario gets: a server to start, the sizes of the run, and the report.
+//! What every scenario gets: a way to start servers, the sizes of the run, and the report.
 
 use crate::report::Report;
 use crate::server::Launch;
@@ -7,15 +7,15 @@ use std::path::PathBuf;
 /// Sizes of a run.
 #[derive(Clone, Copy)]
 pub struct Scale {
-    /// Items in the filter called "10 M".
+    /// Number of items in the filter called "10 M".
     pub items: u64,
-    /// Commands with one item each, in a round.
+    /// Number of commands in a round of commands with one item each.
     pub singles: u64,
-    /// Items in a round of commands with 1000 items each.
+    /// Number of items in a round of commands with 1000 items each.
     pub many: u64,
-    /// Items in a round of bulk tests.
+    /// Number of items in a round of bulk tests.
     pub bulk: u64,
-    /// Bytes of the filter called "1 GiB".
+    /// Size in bytes of the filter called "1 GiB".
     pub large: u64,
 }
 
@@ -32,7 +32,7 @@ impl Scale {
 pub struct Bench {
     /// Starts the servers.
     pub launch: Launch,
-    /// Rounds that count.
+    /// Number of rounds that count.
     pub rounds: u64,
     /// The sizes of filters and rounds.
     pub scale: Scale,

@@ -7,7 +7,7 @@ use bloomery::wire::Encoder;
 use bloomery::{Bloom, Family, ItemHash, Layer, LayoutChoice, Spec};
 use std::ops::Range;
 
-/// Number of items whose cache misses overlap, the same as in the server.
+/// Number of items whose cache misses overlap, as in the server.
 pub const GROUP: usize = 64;
 
 /// The spec of a filter of fixed size.
@@ -15,7 +15,7 @@ pub fn fixed(capacity: u64, error_rate: f64, layout: LayoutChoice) -> Spec {
     Spec { layout, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// The largest capacity at which a filter of this spec costs at most `bytes`.
+/// The largest capacity at which a filter of this spec has a size of at most `bytes`.
 pub fn capacity_for(spec: Spec, bytes: u64) -> Result<u64> {
     let (mut fits, mut exceeds) = (1u64, bytes.max(2) * 8);
     while exceeds - fits > 1 {
@@ -46,7 +46,7 @@ pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) 
     }
 }
 
-/// Makes a filter of one layer that contains the items numbered below `items`.
+/// Makes a filter of one layer, and adds the items numbered below `items` to it.
 pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
     let filter = Bloom::new(spec)?;
     fill::<W>(&filter, &filter.layers()[0], 0..items);
@@ -54,7 +54,7 @@ pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
 }
 
 /// Makes a filter with the items numbered below `items`. In a window, they are spread over the generations so that each
-/// would get the same share of all items below `end`.
+/// generation would get the same share of all items numbered below `end`.
 pub fn filled_in_turn<const W: usize>(spec: Spec, items: u64, end: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(spec)?;
     for number in 0..items {
@@ -83,12 +83,12 @@ pub fn load(server: &Server, key: &str, filter: &Bloom) -> Result<()> {
     Ok(result?)
 }
 
-/// Makes a filter like [`filled`], and puts it at `key` on the server.
+/// Makes a filter as [`filled`] does, and stores it at `key` on the server.
 pub fn serve<const W: usize>(server: &Server, key: &str, spec: Spec, items: u64) -> Result<()> {
     load(server, key, &filled::<W>(spec, items)?)
 }
 
-/// Adds the items with these numbers to the key by `command`, 1000 at a time.
+/// Adds the items with these numbers to the key, with a `command` for every 1000.
 pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> Result<()> {
     let mut connection = server.connect()?;
     for start in numbers.clone().step_by(100_000) {

@@ -1,11 +1,11 @@
-//! The items: decimal numbers of fixed width after a word. Items with numbers below [`ABSENT`] may have been added. The
-//! others never are.
+//! The items: decimal numbers of fixed width after a word. Items with numbers below [`ABSENT`] may be added. The others
+//! never are.
 
 use crate::wire::Batch;
 use fastrand::Rng;
 use std::ops::Range;
 
-/// Items from this number on are in no filter.
+/// Items with this number or a higher one are in no filter.
 pub const ABSENT: u64 = 500_000_000_000;
 
 /// Bytes of an item in commands where each item is an argument.
@@ -14,7 +14,7 @@ pub const WIDTH: usize = 17;
 /// Bytes of an item in bulk commands.
 pub const BULK_WIDTH: usize = 16;
 
-/// The item with a number: `item:000000000042`, or without the colon if it is one byte shorter.
+/// The item with this number: `item:000000000042` in 17 bytes, or `item000000000042` in 16.
 pub fn item<const W: usize>(number: u64) -> [u8; W] {
     const DIGITS: usize = 12;
     let mut bytes = [b':'; W];
@@ -39,7 +39,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// All of them.
+    /// All mixes.
     pub const ALL: [Mix; 3] = [Mix::Half, Mix::Present, Mix::Absent];
 
     /// The name in tables and plots.
@@ -51,7 +51,7 @@ impl Mix {
         }
     }
 
-    /// `count` random numbers, given that items numbered below `added` were added.
+    /// `count` random numbers of items, given that the items numbered below `added` were added.
     pub fn numbers(self, count: u64, added: u64, rng: &mut Rng) -> Vec<u64> {
         let one = |rng: &mut Rng| {
             let number = rng.u64(..added);
@@ -97,7 +97,8 @@ pub fn bulk_commands(name: &str, key: &str, numbers: &[u64], group: usize) -> Ba
 pub struct Fresh(pub Range<u64>);
 
 impl Fresh {
-    /// How many numbers, up to `count`, each of `rounds` rounds and the warm-up round can get.
+    /// Number of items per round: `count`, or fewer if there aren't enough numbers for `rounds` rounds and the warm-up
+    /// round.
     pub fn share(&self, count: u64, rounds: u64) -> u64 {
         count.min((self.0.end - self.0.start) / (rounds + 1))
     }

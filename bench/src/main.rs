@@ -1,5 +1,5 @@
-//! Measures every row of Bloomery's scoreboard, and draws the plots. Run it with `scripts/bench`, which builds all that
-//! is needed.
+//! Measures every row of Bloomery's scoreboard, and draws the plots. Run it with `scripts/bench`, which builds
+//! everything that is needed.
 
 mod bench;
 mod clock;

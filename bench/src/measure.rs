@@ -1,4 +1,4 @@
-//! The method. The sides of a comparison run in turn, in every round, on the same server. What counts is the server's
+//! The method. In every round, all sides of a comparison run in turn on the same server. What counts is the server's
 //! CPU time per item. A ratio is the median over the rounds, shown with the smallest and the largest value.
 
 use crate::server::Server;
@@ -6,14 +6,14 @@ use crate::wire::{Batch, Connection, Tally};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-/// A measurement with its spread.
+/// A measurement, with its spread over the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     /// The median of the rounds.
     pub median: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
 }
 
@@ -53,7 +53,7 @@ impl Series {
     }
 }
 
-/// Whether the replies to a batch are correct.
+/// A function that returns whether the replies to a batch are correct.
 type Check<'a> = Box<dyn Fn(&Batch, &Tally) -> bool + 'a>;
 
 /// One side of a comparison.
@@ -70,22 +70,19 @@ impl<'a> Side<'a> {
         Side { name: name.into(), batch: Box::new(batch), check: Box::new(|_, _| true) }
     }
 
-    /// Sets the check that replies must pass, since otherwise the measurement means nothing.
+    /// Sets the check that the replies must pass. If they don't, the measurement means nothing.
     pub fn expect(self, check: impl Fn(&Batch, &Tally) -> bool + 'a) -> Side<'a> {
         Side { check: Box::new(check), ..self }
     }
 }
 
 /// Runs all sides in each of `rounds` rounds, after a warm-up round that is not counted. Returns nanoseconds of server
-/// CPU time per item, for each side in the order of the list.
+/// CPU time per item, for each side in the order of `sides`.
 pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result<Vec<Series>> {
     let mut connection = server.connect()?;
     let mut series = vec![Series(Vec::new()); sides.len()];
     for round in 0..=rounds {
-        for turn in 0..sides.len() {
-            // Each round begins with a different side, and every second round runs in reverse order.
-            let step = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
-            let index = (step + round as usize) % sides.len();
+        for index in order(round as usize, sides.len()) {
             let side = &mut sides[index];
             let batch = (side.batch)(round);
             let (ns, tally) = cost(server, &mut connection, &batch)?;
@@ -103,6 +100,15 @@ pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result
     Ok(series)
 }
 
+/// The order in which the sides run in a round: odd rounds reverse the order of the round before, and every two rounds
+/// the next side begins.
+fn order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
+    (0..sides).map(move |turn| {
+        let step = if round.is_multiple_of(2) { turn } else { sides - 1 - turn };
+        (step + round / 2) % sides
+    })
+}
+
 /// Sends a batch. Returns the nanoseconds of server CPU time that it costs, and the tally of its replies.
 pub fn cost(server: &Server, connection: &mut Connection, batch: &Batch) -> Result<(f64, Tally)> {
     let before = server.cpu_ns()?;
@@ -113,6 +119,17 @@ pub fn cost(server: &Server, connection: &mut Connection, batch: &Batch) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_side_begins_equally_often() {
+        for sides in 2..6 {
+            let firsts: Vec<usize> = (0..2 * sides).filter_map(|round| order(round, sides).next()).collect();
+            for side in 0..sides {
+                assert_eq!(firsts.iter().filter(|first| **first == side).count(), 2, "{firsts:?}");
+            }
+            assert!(order(0, sides).eq((0..sides)) && order(1, sides).eq((0..sides).rev()));
+        }
+    }
 
     #[test]
     fn ratios_are_of_the_rounds() {

@@ -20,7 +20,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xe6, 0x9f, 0x00),
 ];
 
-/// Width of a line. The first line, to which the others are compared, is wide and lies below them.
+/// Width of a line. The first line, with which the others are compared, is wide and lies below them.
 fn width(index: usize) -> u32 {
     if index == 0 { 6 } else { 2 }
 }
@@ -35,7 +35,7 @@ pub struct Line {
 
 /// The texts of a plot, and the position of its legend.
 pub struct Labels<'a> {
-    /// Above the plot.
+    /// Text above the plot.
     pub title: &'a str,
     /// Text below the horizontal axis, with the unit.
     pub x: &'a str,
@@ -68,8 +68,8 @@ fn canvas(path: &Path) -> Result<DrawingArea<SVGBackend<'_>, Shift>> {
     Ok(area)
 }
 
-/// Draws lines, with a bar from the smallest to the largest value at each point. The vertical axis begins at
-/// 0, or is logarithmic with `log_y`.
+/// Draws lines, with a bar from the smallest to the largest value at each point. The vertical axis begins at 0 or, with
+/// `log_y`, is logarithmic.
 pub fn lines(path: &Path, labels: &Labels<'_>, axis: &Axis, log_y: bool, lines: &[Line]) -> Result<()> {
     // A logarithmic axis is drawn as a linear axis of exponents, so that the marks are at powers of the base.
     let place = |x: f64| match axis {
@@ -141,9 +141,9 @@ pub fn lines(path: &Path, labels: &Labels<'_>, axis: &Axis, log_y: bool, lines: 
 
 /// A group of bars: its name, and a bar for each series.
 pub struct Group {
-    /// Below the bars.
+    /// Text below the bars.
     pub name: String,
-    /// One for each series.
+    /// One bar for each series.
     pub bars: Vec<Spread>,
 }
 
@@ -210,7 +210,7 @@ where
     Ok(())
 }
 
-/// A number without unnecessary digits.
+/// A number with up to three decimals, without trailing zeros.
 fn plain(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

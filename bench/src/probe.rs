@@ -1,4 +1,4 @@
-//! A client that runs alongside the load. It sends one command after another, and records how long each took.
+//! A client that runs alongside the load. It sends one command after another, and records how long each one takes.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection};
@@ -19,7 +19,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts the client, which sends `words` with `pause` between a reply and the next command.
+    /// Starts the client, which sends the command `words` again and again, with `pause` between a reply and the next
+    /// command.
     pub fn start(server: &Server, words: &[&str], pause: Duration) -> Result<Probe> {
         let mut batch = Batch::default();
         batch.push(words, 1);
@@ -62,7 +63,8 @@ fn probe(
         if let Some(error) = tally.error {
             bail!("a probe got {error}");
         }
-        // A slow command delays those that would have been sent meanwhile. They are recorded as if they had waited.
+        // While a slow command runs, the client can't send others. Those that it would have sent are recorded too, with
+        // the time that they would have waited.
         latencies.record_correct(taken.max(1), pause.as_nanos() as u64)?;
         std::thread::sleep(pause);
     }

@@ -1,4 +1,4 @@
-//! What was measured.
+//! Collects the measurements, and saves them in a JSON file.
 
 use crate::measure::Spread;
 use crate::rows::{Bound, Row, row};
@@ -37,7 +37,7 @@ impl Report {
         &self.measured
     }
 
-    /// Writes all measurements to a file.
+    /// Writes all measurements to a JSON file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let rows: Vec<_> = self
             .measured

@@ -24,7 +24,7 @@ pub struct Row {
     pub id: &'static str,
     /// Its table.
     pub section: Section,
-    /// What was measured, in words.
+    /// What is measured, in words.
     pub figure: &'static str,
     /// The unit.
     pub unit: &'static str,

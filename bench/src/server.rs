@@ -1,4 +1,4 @@
-//! Finds servers, starts them on a core of their own, reads the CPU time that they used, and stops them.
+//! Finds servers, starts them on a core of their own, reads the CPU time that they have used, and stops them.
 
 use crate::wire::Connection;
 use anyhow::{Context, Result, bail, ensure};
@@ -27,7 +27,7 @@ const PROBE_PRIORITY: i32 = -15;
 /// Folder in which `scripts/servers` puts the servers, relative to the root of the repository.
 const SERVERS: &str = ".cache/servers";
 
-/// Maximum time for a start.
+/// Maximum time that a server may take to start.
 const START: Duration = Duration::from_secs(120);
 
 /// What is needed to start a server.
@@ -63,7 +63,7 @@ impl Launch {
         bail!("no server {name} in {SERVERS}; run scripts/servers")
     }
 
-    /// Starts the server. It doesn't save on its own. If a core is given, the server is pinned to it.
+    /// Starts the server. It saves only when a command asks it to. If a core is given, the server is pinned to it.
     pub fn start(&self, core: Option<usize>, settings: &[(&str, &str)]) -> Result<Server> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
@@ -103,8 +103,8 @@ impl Server {
     }
 
     fn spawn(launch: &Launch, folder: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Child> {
-        // setpriv: the server dies with this process, however that ends. nice: the server has priority over other
-        // programs on the machine, if permitted.
+        // With setpriv, the server is killed when this process ends, for whatever reason. With nice, the server has
+        // priority over other programs on the machine, if permitted.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", &PRIORITY.to_string()]).arg(&launch.program);
         command.arg("--dir").arg(folder).arg("--port").arg(port.to_string());
@@ -225,7 +225,8 @@ pub fn pin(core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Gives this thread priority over others, if permitted. A probe that had to wait for a core would measure the machine.
+/// Gives this thread priority over others, if permitted. A probe that had to wait for a core would measure the machine
+/// instead of the server.
 pub fn hurry() {
     // SAFETY: a plain system call about the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PROBE_PRIORITY) };

@@ -4,7 +4,7 @@ use crate::measure::{Series, Spread};
 use crate::report::Measured;
 use crate::rows::{Bound, ROWS, Section};
 
-/// A number with only its meaningful digits.
+/// A number with three decimals if it is below 1, two if it is below 100, and otherwise none.
 pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -14,7 +14,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// `median (min–max)`.
+/// `median (min–max)`, or only the median if the values don't vary.
 pub fn spread(figure: &Spread) -> String {
     if figure.min == figure.max {
         return number(figure.median);

@@ -8,9 +8,9 @@ use std::net::TcpStream;
 #[derive(Clone, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// Commands in the batch.
+    /// Number of commands in the batch.
     pub commands: u64,
-    /// Items in all commands together.
+    /// Number of items in all commands together.
     pub items: u64,
 }
 

@@ -25,7 +25,7 @@ for (const field of fields) {
   field.setAttribute("aria-describedby", [hint?.id, error.id].filter(Boolean).join(" "));
 }
 
-// Shows only the fields of the kind. The others are also disabled, because FormData leaves disabled fields out.
+// Shows only the fields of the chosen kind. The others are also disabled, because FormData leaves disabled fields out.
 function showKind() {
   for (const part of form.querySelectorAll("[data-kinds]")) {
     part.hidden = !part.dataset.kinds.split(" ").includes(form.kind.value);

@@ -1,5 +1,5 @@
 //! Adds and tests items one by one, and in groups that are hashed and prefetched together. The answers and the bits
-//! must be the same.
+//! must be the same both ways.
 
 #![no_main]
 

@@ -81,8 +81,8 @@ fn cuckoo(input: &mut Input) -> Option<()> {
         let count = &mut counts[usize::from(number % ITEMS)];
         match operation % 8 {
             0..=3 => *count += u64::from(insert(&mut filter, &item(number))),
-            // With several sub-filters, a delete may remove another item's fingerprint, if the fingerprints of both
-            // items are equal in one of them.
+            // With several sub-filters, a delete may remove another item's fingerprint, if both items have the same
+            // fingerprint in one of the sub-filters.
             4 | 5 if *count > 0 && filter.spec().expansion == 0 => {
                 assert!(filter.remove(filter.hash(&item(number))), "item {number} is lost");
                 *count -= 1;

@@ -1,4 +1,4 @@
-//! RedisBloom's head, and chunks that may overlap and come in any order.
+//! A head in RedisBloom's format, and chunks that may overlap and come in any order.
 
 #![no_main]
 

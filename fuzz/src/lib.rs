@@ -1,4 +1,4 @@
-//! What the targets share: parsing the input, and everything that a filter must be able to do.
+//! What the targets share: parsing the input, and checking everything that a filter must be able to do.
 
 pub mod made;
 
@@ -122,8 +122,8 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
 
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // As in LOADCHUNK, RedisBloom's loader comes first: its head begins with a number of items, which may look like our
-    // magic.
+    // As in LOADCHUNK, RedisBloom's loader comes first: a head of RedisBloom begins with a number of items, which may
+    // look like our magic.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -279,17 +279,17 @@ fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// CRC-32C of a header in which the numbers of items of a Bloom filter are set to 0. For a filter that is being
-/// rebuilt, CRC-32C of both filters' stamps.
+/// The stamp of a header: its CRC-32C, computed with the number of items in every layer or link set to 0. For a filter
+/// that is being rebuilt, CRC-32C of both filters' stamps.
 fn stamp(kind: u8, header: &[u8]) -> u32 {
     if let (6, Some((own, filters))) = (kind, header.split_at_checked(16)) {
         let live_len = u32::from_le_bytes(own[8..12].try_into().expect("4 bytes")) as usize;
         let (live, shadow) = filters.split_at(live_len.min(filters.len()));
-        // A rebuild can't contain another one. That is refused before stamps are compared.
+        // A rebuild can't contain another one. A head that says so is refused before stamps are compared.
         let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
         return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
     }
-    // Where the first part with a number of items begins, the length of a part, and where in a part the number is.
+    // Where the first part (a layer or link) begins, the length of a part, and where in a part its number of items is.
     let (first, len, at) = match kind {
         4 => return crc32c::crc32c(header),
         5 => (64, 64, 32),

@@ -1,4 +1,4 @@
-//! Filters of our own, of every kind that the input can choose, and the items that are added to them.
+//! Makes filters of our own, of a kind that the input chooses, and the items to add to them.
 
 use crate::{Input, LARGE};
 use bloomery::filter::Origin;
@@ -15,7 +15,7 @@ pub fn item(number: u8) -> Vec<u8> {
     vec![number; usize::from(number) * usize::from(number) / 10 + 1]
 }
 
-/// An empty Bloom filter, or `None` if the input ends or asks for too much.
+/// An empty Bloom filter, or `None` if the input ends, or if the filter would be invalid or too large.
 pub fn bloom(input: &mut Input) -> Option<Bloom> {
     let [kind, capacity, rate, options, more] = input.take(5)?.try_into().ok()?;
     let overflow = if options & 1 == 0 { Overflow::Error } else { Overflow::Saturate };

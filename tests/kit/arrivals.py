@@ -88,7 +88,7 @@ def restores(value: bytes):
 
 
 def imports(*words, **source):
-    """A `move_in` by BF.IMPORT. It first creates the keys that BF.IMPORT reads, and deletes them afterwards."""
+    """A `move_in` that runs BF.IMPORT. It first creates the keys that BF.IMPORT reads, and deletes them afterwards."""
 
     def move_in(client, key):
         for name, content in source.items():
@@ -158,7 +158,7 @@ CUT = bytes.fromhex(CUT[:-2] + "00")
 
 
 def old_redisbloom():
-    """Filters of old versions, which today's RedisBloom refuses, or loads without finding their members."""
+    """Filters from old versions. Today's RedisBloom refuses them, or loads them but doesn't find their members."""
     yield Arrival("redisbloom/2.0.1", b"MBbloom--", restores(CUT), ["user:42"], numbered("x", 0, 300), None)
     members = numbered("old", 0, 90)
     model = Bitmap(redisbloom_2017, 1024, 7, map(str.encode, members))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kit.servers import free_port, wait_for
 
-# Otherwise the browser would try to contact its vendor, even on machines without a network.
+# Without several of these, the browser would try to contact its vendor, even on machines without a network.
 ARGUMENTS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --hide-scrollbars""".split()
 MISSING = "chromium and chromedriver are missing: apt-get install chromium chromium-driver"
@@ -42,7 +42,7 @@ class Browser:
             raise AssertionError(json.load(error)["value"]["message"]) from None
 
     def open(self, url: str) -> None:
-        """Opens a page, including everything that its scripts load."""
+        """Opens a page, and waits until it has loaded."""
         self._ask("POST", "/url", {"url": url})
 
     def run(self, script: str, *arguments):
@@ -85,7 +85,7 @@ def browser(profile: Path):
     """A browser with a new profile in this folder."""
     driver = shutil.which("chromedriver")
     assert driver and shutil.which("chromium"), MISSING
-    # A driver that chooses its own port takes one that is free on IPv4, and fails if that port is in use on IPv6.
+    # A driver that chooses its own port picks one that is free on IPv4, and fails if that port is in use on IPv6.
     port, log = free_port(), profile / "driver.log"
     with open(log, "wb") as output:
         process = subprocess.Popen([driver, f"--port={port}"], stdout=output, stderr=output)

@@ -14,7 +14,7 @@ def refusal(client, *command) -> str:
 
 class Pings:
     """Sends PING on another connection while the block runs. `longest` is the most CPU time, in seconds, that the
-    server's main thread used until it replied to one of them."""
+    server's main thread used between the sending of a PING and its reply."""
 
     def __init__(self, server):
         self.server, self.client = server, server.client()

@@ -198,7 +198,7 @@ class Cluster:
         set_slot(source, slot, "MIGRATING", self._ids[target])
 
     def finish_move(self, slot: int, source: Server, target: Server) -> None:
-        """Assigns the slot, first on the target: if the rest fails, the source still redirects clients to it."""
+        """Assigns the slot, first on the target: if the rest fails, the source still redirects clients there."""
         others = [node for node in self.primaries() if node not in (source, target)]
         for node in (target, source, *others):
             set_slot(node, slot, "NODE", self._ids[target])
@@ -225,7 +225,7 @@ class Cluster:
             self.wait_until_ok()
 
     def lose(self, primary: Server, *, meanwhile=lambda: None) -> Server:
-        """Kills a primary by kill -9. Returns its replica, after the other nodes have noticed the loss and elected it.
+        """Kills a primary with kill -9. Returns its replica after the other nodes have noticed the loss and elected it.
         `meanwhile` runs right after the kill."""
         replica = self.replica_of(primary)
         primary.kill()
@@ -320,7 +320,7 @@ def set_slot(node: Server, slot: int, *words) -> None:
 
 
 def migrate(source: redis.Redis, target: Server, keys, *words) -> bytes:
-    """Migrates some keys to another server by MIGRATE."""
+    """Migrates some keys to another server with MIGRATE."""
     return source.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 30_000, *words, "KEYS", *keys)
 
 

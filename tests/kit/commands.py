@@ -1,4 +1,4 @@
-"""The module's commands, and what a server knows about each: a second opinion, written from the documentation."""
+"""The module's commands, and what a server must report about each. Written from the documentation, not the code."""
 
 import dataclasses
 
@@ -24,10 +24,10 @@ class Command:
 
 
 COMMANDS = [
-    # Commands that need memory are refused when memory is short (denyoom). Commands that can take long aren't `fast`:
-    # those that work on many items, on all layers, on a whole filter or on a piece; an add to a cuckoo filter, which
-    # might move other items; and a delete from one, which might compact it. If keys follow keywords, their positions
-    # depend on the arguments (movablekeys).
+    # Commands that need memory are refused when memory is short (denyoom). Commands that can take a long time aren't
+    # `fast`: those that work on many items, on all layers, on a whole filter or on a piece; an add to a cuckoo filter,
+    # which might move other items; and a delete from one, which might compact it. If keys follow keywords, their
+    # positions depend on the arguments (movablekeys).
     Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
     Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),

@@ -100,7 +100,7 @@ class Session(Transcript):
             "HOME": str(home),
             "LC_ALL": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": str(ROOT / "clients" / "python"),  # as installed
+            "PYTHONPATH": str(ROOT / "clients" / "python"),  # as if it were installed
             "REDIS_URL": f"{url}?socket_timeout=10",  # patient: the machine may be busy with other tests
             "BLOOMERY_URL": url,
             "REDISCLI_RCFILE": os.devnull,

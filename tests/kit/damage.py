@@ -114,7 +114,7 @@ def values() -> dict[str, bytes]:
 
 
 def narrowed(value: Value, encoding: int) -> Value:
-    """A RedisBloom chain in an earlier version of the encoding."""
+    """Converts a RedisBloom chain to the given version of the encoding."""
     items, count, options, growth, *rest = value.fields
     fields = [items, count, *([options] if encoding >= 3 else []), *([growth] if encoding >= 4 else [])]
     for at in range(0, len(rest), 8):
@@ -236,7 +236,7 @@ def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def splice(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Drops, duplicates, shuffles or cuts pieces, or replaces one by a piece of another filter."""
+    """Drops, duplicates, shuffles or cuts pieces, or replaces one with a piece of another filter."""
     pieces, index = payload.pieces, chance.randrange(len(payload.pieces))
     match chance.randrange(5):
         case 0:

@@ -1,6 +1,6 @@
 """The documents, and the examples in them: fenced blocks of the language `redis-cli`, in the format of transcript.py.
 
-Each example starts on an empty server. Words after the language are arguments for redis-cli: ```redis-cli -3.
+Each example starts on an empty server. Words after the language are arguments for redis-cli, as in ```redis-cli -3.
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
 
@@ -49,7 +49,7 @@ class Example(Transcript):
 
 
 def examples(path):
-    """The blocks in a document, in order."""
+    """The `redis-cli` blocks in a document, in order."""
     found, start, language, arguments = [], None, "", []
     for index, line in enumerate(path.read_text().splitlines()):
         if not (fence := FENCE.fullmatch(line)):
@@ -63,7 +63,7 @@ def examples(path):
     return found
 
 
-# ---- what the server is told ----------------------------------------------------------------------------------------
+# ---- what the server says about a command ---------------------------------------------------------------------------
 
 
 def with_facts(client, name, text):
@@ -73,7 +73,7 @@ def with_facts(client, name, text):
     _, docs = client.execute_command("COMMAND DOCS", name)
     since = docs[docs.index("since") + 1]
     facts = {
-        # The server adds `module` to the flags of every module's command.
+        # The server adds `module` to the flags of every module command.
         "flags": listed(set(flags) - {"module"}),
         "ACL categories": listed(categories),
         "since": f"{'Bloomery' if since in OUR_VERSIONS else 'RedisBloom'} {since}",

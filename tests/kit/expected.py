@@ -199,7 +199,7 @@ class Track(abc.ABC):
         return False
 
     def counts_there(self, items: list, _) -> Iterable[int]:
-        """The possible numbers of leading items that are present."""
+        """The possible values of the number of leading items that are present."""
         return range(1, len(items))
 
     def fresh(self) -> list[bytes]:
@@ -478,7 +478,7 @@ class StockSet(Track):
 
 
 def redisbloom_chain(key: str) -> list:
-    """An empty chain as RedisBloom would write it, with an initial capacity of 50 items."""
+    """The RESTORE command for an empty chain as RedisBloom would write it, with an initial capacity of 50 items."""
     scaling = RedisBloomChain(Value("MBbloom--", 4, [0, 0, 4, 2]))  # flag 4: positions of 64-bit hashes
     scaling.links = [Link(0, bytearray(), capacity=25, error_rate=2 * float(RATE))]
     scaling.links = [scaling.next_link()]

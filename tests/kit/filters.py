@@ -23,7 +23,7 @@ NOT_ITS_OWN = {
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A way to reserve a filter. `states` names the `Grower` methods that bring it into states worth saving."""
+    """A way to reserve a filter. `states` names the `Grower` methods that bring the filter into the states to test."""
 
     name: str
     capacity: int

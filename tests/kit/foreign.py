@@ -236,7 +236,7 @@ def redisson(item: bytes, probes: int, bits: int) -> Iterable[int]:
         yield (total & POSITIVE) % bits
 
 
-# Recorded from the originals. A model that computed other positions wouldn't be a second opinion.
+# Positions recorded from the originals, to check that the functions above compute the same ones.
 for positions, item, bits, recorded in [
     (redisbloom, b"0123456789abcdef", 1152, [239, 623, 1007, 367, 751, 1135, 367, 751]),
     (redisbloom, b"", 1152, [366, 1077, 764, 451, 138, 849, 536, 223]),

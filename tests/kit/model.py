@@ -116,7 +116,8 @@ def matches(expected: bytes, actual: bytes) -> bool:
 
 
 def through_lua(reply, resp3: bool):
-    """The reply to a script that returns a command's reply. The script uses RESP2 unless it switched to RESP3."""
+    """What the client gets if a script returns this reply of a command. The script uses RESP2 unless it switched to
+    RESP3."""
     if isinstance(reply, bool) and not resp3:
         return int(reply)
     if isinstance(reply, Placed):
@@ -154,7 +155,7 @@ def integer_in(word: bytes, low: int, high: int) -> int | None:
 
 
 def upper(word: bytes) -> str:
-    """A word in upper case, to match it regardless of case. Only ASCII letters have cases."""
+    """A word in upper case, to match it regardless of case. Only ASCII letters are converted."""
     return word.upper().decode("latin-1")
 
 
@@ -189,7 +190,7 @@ FULL = "ERR non scaling filter is full"
 
 @dataclass(frozen=True)
 class BloomSpec:
-    """The arguments of BF.RESERVE and BF.INSERT."""
+    """The parameters of a Bloom filter."""
 
     rate: float
     capacity: int
@@ -344,12 +345,12 @@ def capacity(filter_) -> int:
 # ---- cuckoo filters -------------------------------------------------------------------------------------------------
 
 SPREAD = 0x5BD1E995
-SEARCHED = 2048  # slots that a search for room collects before it stops adding more
+SEARCHED = 2048  # a search for room that has collected this many slots adds no more of them
 
 
 @dataclass(frozen=True)
 class CuckooSpec:
-    """The arguments of CF.RESERVE."""
+    """The parameters of a cuckoo filter."""
 
     capacity: int
     bucket_size: int
@@ -395,9 +396,9 @@ class Table:
     def make_room(self, pair, fingerprint: int, most: int) -> int:
         """Inserts the fingerprint by the shortest chain of moves. Returns the number of moves, or 0 if there is no such
         chain."""
-        # A slot to empty, its bucket, the previous step, and the number of moves so far.
+        # Each step: a slot to empty, its bucket, the previous step, and the number of moves so far.
         steps = [(slot, index, None, 1) for index in dict.fromkeys(pair) for slot in self.bucket(index)]
-        for step in steps:  # the loop appends to it
+        for step in steps:  # the loop appends to `steps`
             slot, index, _, depth = step
             _, other = self.pair(index, self.slots[slot])
             free = self.slots.find(0, other * self.bucket_size, (other + 1) * self.bucket_size)
@@ -423,7 +424,7 @@ class Cuckoo:
         self.spec = spec
         self.tables: list[Table] = []
         self.deletes = self.moves = 0
-        # The number that the server gives the dump if it has more than one chunk, else 0. None if it isn't known.
+        # The number that the server gives a dump of more than one chunk, otherwise 0. None if the number isn't known.
         self.dump_number: int | None = None
         self.grow()
 
@@ -525,8 +526,8 @@ class Cuckoo:
         return envelope + struct.pack("<I", crc32c(envelope + header)) + header
 
     def chunk(self, offset: int) -> bytes:
-        """A chunk with the rest of a sub-filter, from this offset in the body. Empty at the end, and if the offset
-        isn't at the start of a word."""
+        """A chunk with the rest of a sub-filter, from this offset in the body. Empty if the offset is at the end of the
+        body, or isn't at the start of a word."""
         start = 0
         for table in self.tables:
             inside, start = offset - start, start + len(table.slots)
@@ -562,7 +563,7 @@ def seed_in(head: bytes) -> int:
 CALL = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 PCALL = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 PCALL_RESP3 = f"redis.setresp(3) {PCALL}"
-# A script that copies a filter by the given family's SCANDUMP and LOADCHUNK.
+# A script that copies a filter with the given family's SCANDUMP and LOADCHUNK.
 TRANSFER = """
 local iterator = 0
 repeat
@@ -599,14 +600,14 @@ TOO_LARGE = f"ERR capacity must be at most {MAX_CAPACITY}"
 MAX_TIME = 1 << 62
 GENERATIONS = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000"
 ONLY_TABLES_ROTATE = (
-    "ERR ONFULL ROTATE drops the oldest generation before its time, and goes with WINDOW generations LAYOUT FINGERPRINT; "
+    "ERR ONFULL ROTATE drops the oldest generation early, so it is only for WINDOW generations LAYOUT FINGERPRINT; "
     "use ONFULL ERROR or SATURATE"
 )
 I64 = (1 << 63) - 1
 
 
-def takes(option: str, what: str) -> str:
-    return f"ERR {option} takes {what}"
+def expects(option: str, what: str) -> str:
+    return f"ERR {option} expects {what}"
 
 
 @dataclass
@@ -633,7 +634,7 @@ class Model:
     heads: defaultdict[bytes, deque] = field(default_factory=lambda: defaultdict(deque))
     keys: dict[bytes, object] = field(default_factory=dict)
     events: Counter = field(default_factory=Counter)
-    # Valkey 9 treats an error inside an array as an error of the whole script.
+    # Whether an error inside an array makes the whole script fail, as on Valkey 9.
     errors_escape: bool = False
     queue: list | None = None
     aborted: bool = False
@@ -738,7 +739,7 @@ class Model:
     # ---- keys
 
     def filter(self, key, kinds):
-        """The key's filter, or None. It must be of one of these kinds."""
+        """The key's filter, or None. Raises `Refused` if the key has a value of another kind."""
         value = self.keys.get(key)
         if value is not None and not isinstance(value, kinds):
             raise Refused(WRONGTYPE)
@@ -783,7 +784,7 @@ class Model:
         return Chain(spec) if spec.kind == "scaling" else Fixed(spec)
 
     def spec_for(self, rate, items, expansion) -> BloomSpec:
-        """The filter that BF.ADD and BF.INSERT create."""
+        """The parameters of a filter that BF.ADD or BF.INSERT creates."""
         if expansion == 0:
             return BloomSpec(rate, items)
         return BloomSpec(rate, items, "scaling", "SCALE", expansion)
@@ -807,7 +808,7 @@ class Model:
         def value(name, what, read):
             found = read(words.pop(0)) if words else None
             if found is None:
-                raise Refused(takes(name, what))
+                raise Refused(expects(name, what))
             options[name] = found
 
         def one_of(*names):
@@ -829,7 +830,7 @@ class Model:
                 if width is not None:
                     words.pop(0)
                 if width not in (None, 4, 8, 16):
-                    raise Refused(takes(name, "4, 8 or 16 bits per counter"))
+                    raise Refused(expects(name, "4, 8 or 16 bits per counter"))
                 options[name] = width or 4
             elif name == "WINDOW":
                 value(name, GENERATIONS, lambda word: integer_in(word, 2, 1000))
@@ -884,8 +885,8 @@ class Model:
             )
         if scales and window:
             raise Refused(
-                "ERR a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE do not go "
-                "with WINDOW"
+                "ERR a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE cannot be "
+                "combined with WINDOW"
             )
         common = {
             "shards": options.get("SHARDS", 1),
@@ -893,7 +894,7 @@ class Model:
             "hash": options.get("HASH", "XXH3"),
         }
         if window and options["WINDOW"] > 64:
-            raise Refused(takes("WINDOW", GENERATIONS))
+            raise Refused(expects("WINDOW", GENERATIONS))
         if on_full == "ROTATE":
             raise Refused(ONLY_TABLES_ROTATE)
         if window:
@@ -907,7 +908,7 @@ class Model:
         if fixed and scales:
             raise Refused("Nonscaling filters cannot expand")
         if expansion is None:
-            # An explicit request for scaling wins, even if it isn't the default.
+            # A filter that was explicitly asked to scale does so, even if filters don't scale by default.
             expansion = self.settings.expansion_factor or (2 if scales else 0)
         if fixed or expansion == 0:
             return BloomSpec(rate, items, "fixed", on_full or "ERROR", **common)
@@ -919,7 +920,7 @@ class Model:
             return None
         digits = 32 if hash_ == "SIPHASH" else 16
         if not re.fullmatch(rb"[0-9a-fA-F]{1,%d}" % digits, options["SEED"]):
-            raise Refused(takes("SEED", f"1 to {digits} hexadecimal digits for {hash_}"))
+            raise Refused(expects("SEED", f"1 to {digits} hexadecimal digits for {hash_}"))
         return int(options["SEED"], 16)
 
     def like(self, key, rate, items) -> BloomSpec:
@@ -1157,7 +1158,7 @@ class Model:
             raise Refused("Second argument must be numeric")
         if iterator in (0, 1):
             return [1 if iterator == 0 else NUMBER, BYTES]
-        return [0, b""]  # the model's filters are too small to continue at the iterators that tests try
+        return [0, b""]  # the model's filters are so small that they end before the other iterators of the tests
 
     def bf_loadchunk(self, key, iterator, data):
         iterator = integer(iterator)
@@ -1175,8 +1176,8 @@ class Model:
     # ---- CF
 
     def new_cuckoo(self, key, spec: CuckooSpec, seed: int | None):
-        """Creates a filter. If no seed is given, it is the one that the server chose, which the key's next dump shows.
-        """
+        """Creates a filter. If no seed is given, the filter gets the seed that the server chose, which is in the key's
+        next head."""
         if seed is None:
             seed = seed_in(self.heads[key][0])
         filter_ = self.keys[key] = Cuckoo(CuckooSpec(**{**vars(spec), "seed": seed}))
@@ -1212,7 +1213,7 @@ class Model:
             elif name == "HASH":
                 chosen["hash"] = upper(value)
                 if chosen["hash"] not in ("XXH3", "SIPHASH"):
-                    raise Refused(takes(name, "XXH3 or SIPHASH"))
+                    raise Refused(expects(name, "XXH3 or SIPHASH"))
             elif name == "SEED":
                 options["SEED"] = value
             else:
@@ -1241,7 +1242,7 @@ class Model:
         return self.cf_add(key, item)
 
     def insertion(self, key, words):
-        """The items of an insertion. Creates the filter if necessary."""
+        """Parses CF.INSERT's words, creates the filter if necessary, and returns the items."""
         items, create, words = None, True, list(words)
         while True:
             if not words:
@@ -1392,7 +1393,7 @@ class Model:
     # ---- both
 
     def transfer(self, source, target, family):
-        """The reply of the script TRANSFER."""
+        """Does what the script TRANSFER does, and returns its reply."""
         find = self.bloom if family == "BF" else self.cuckoo
         try:
             filter_ = self.found(find(source))

@@ -18,7 +18,7 @@ from kit.wire_format import (
     need,
 )
 
-MOST = 2048  # bytes of cells
+MOST = 2048  # maximum size of the cells, in bytes
 LEAST_RATE = 1e-20
 # The fields of a packed header, in the order of their bits in its mask.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
@@ -96,7 +96,7 @@ def number(data, at):
 
 
 def fields(data, at, names):
-    """The named fields, and where they end. A mask says which of them aren't 0 and thus are stored."""
+    """The named fields, and where they end. A mask says which of them aren't 0 and are therefore stored."""
     mask, at = number(data, at)
     need(mask < 1 << len(names), "fields that there are not")
     found = dict.fromkeys(names, 0)
@@ -141,7 +141,7 @@ def long_header(kind, header):
 
 
 def planned(kind, f, before):
-    """The capacity and the error rate of the layer that follows layers with these capacities."""
+    """The default capacity and error rate of the layer that follows layers with the capacities in `before`."""
     capacity, rate, index = f["capacity"], double(f["error_rate"]), len(before)
     if kind == WINDOW:
         if f["layout"] == 3:
@@ -160,7 +160,7 @@ def planned(kind, f, before):
 
 
 def power(base, exponent):
-    """A power by squaring, so that all implementations round in the same way."""
+    """Computes a power by squaring, so that all implementations round in the same way."""
     result = 1.0
     while exponent:
         if exponent & 1:

@@ -1,9 +1,9 @@
 """Parses and writes DUMP payloads, so that a test can change anything and repair the rest.
 
 A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
-version and checksum (which tests tell the server to skip). The pieces are those of the wire format: one head, then
-chunks, each with a CRC-32C of its own. A small filter is packed into one string; `Payload` splits it into pieces, which
-can be loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
+version and checksum. Tests tell the server not to verify that checksum. The pieces are those of the wire format: one
+head, then chunks, each with a CRC-32C of its own. A small filter is packed into one string; `Payload` splits it into
+pieces, which can be loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
 """
 
 import dataclasses

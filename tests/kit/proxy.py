@@ -6,7 +6,7 @@ import threading
 
 
 def _reply(file) -> bytes:
-    """One whole reply, in RESP2."""
+    """Reads one whole reply, in RESP2."""
     line = file.readline()
     if not line.endswith(b"\r\n"):
         raise ConnectionError
@@ -18,7 +18,7 @@ def _reply(file) -> bytes:
 
 
 def read_request(file) -> tuple[bytes, list[bytes]]:
-    """One command: its bytes, and its words."""
+    """Reads one command. Returns its bytes and its words."""
     line = file.readline()
     if not line:
         raise ConnectionError

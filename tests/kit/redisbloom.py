@@ -14,7 +14,7 @@ MODULE = ROOT / ".cache" / "redisbloom" / "redisbloom.so"
 # refuses every add.
 MODULE_ARGS = ["CF_MAX_EXPANSIONS", "65535"]
 
-# Some keys look like options of RESERVE. RedisBloom accepts them. After the key MAXITERATIONS, it reads the capacity as
+# Some keys look like options of RESERVE. RedisBloom accepts them. If the key is MAXITERATIONS, it reads the capacity as
 # that option's value.
 BLOOM_KEYS = [b"b:%d" % number for number in range(8)] + [b"nonscaling", b"NonScaling"]
 CUCKOO_KEYS = [b"c:%d" % number for number in range(5)] + [b"MAXITERATIONS"]
@@ -58,7 +58,7 @@ class Traffic:
         return [str(self.random.randrange(600)) for _ in range(self.random.randint(1, most))]
 
     def expansion(self) -> str:
-        # RedisBloom cuts it to 32 bits.
+        # RedisBloom cuts the expansion to 32 bits.
         return self.random.choice(["1", "1", "2", "2", "3", "4", "8", str((1 << 32) + 3)])
 
     # ---- Bloom filters ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Full resyncs: every way in which servers perform them, and pausing a server."""
+"""Random settings for full resyncs, and pausing a server."""
 
 import contextlib
 import random

@@ -43,7 +43,7 @@ HANG_SECONDS = 240
 START_SECONDS = 120  # includes the time to load a large dump
 STOP_SECONDS = 10
 
-# With this, every acknowledged write is in the file, and only tests rewrite the file.
+# With these settings, every acknowledged write is in the file, and only tests rewrite the file.
 APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
 
 # What must never be in a log. Sanitizers write to stderr, which goes to the same file.
@@ -204,7 +204,7 @@ class Server:
             raise ServerFailed(self.explain(f"did not stop within {STOP_SECONDS} s")) from None
 
     def restart(self, *, kill=False) -> None:
-        """Stops the server, by kill -9 if `kill` is true, and starts it again in the same folder."""
+        """Stops the server, with kill -9 if `kill` is true, and starts it again in the same folder."""
         self.kill() if kill else self.stop()
         self.start()
 
@@ -274,8 +274,8 @@ class Server:
         return replica
 
     def wait_until_online(self, replica: "Server") -> None:
-        """Waits until both sides say that the replica is in sync. The replica says so up to a second before it gets
-        later writes."""
+        """Waits until both sides say that the replica is in sync. The replica says so up to a second earlier, when the
+        primary doesn't send it new writes yet."""
 
         def online() -> bool:
             if replica.info("replication")["master_link_status"] != "up":
@@ -298,8 +298,8 @@ class Server:
             return client.info(section)
 
     def processor(self) -> float:
-        """Seconds of CPU time that the server's main thread has used. The difference is an upper bound for the time for
-        which it was blocked, however busy the machine is."""
+        """Seconds of CPU time that the server's main thread has used. The difference between two readings is an upper
+        bound for the time for which the thread was blocked, however busy the machine is."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
@@ -376,9 +376,10 @@ _reserved: dict[int, socket.socket] = {}
 def free_port() -> int:
     """A port on which nothing listens, and whose cluster bus port is free as well.
 
-    It stays reserved until `give_back` or the end of this process, because a server doesn't listen for a while after it
-    gets its port, nor between `stop` and `start`. The reservation is a UDP socket on this port, which nothing else
-    uses, so it works for all processes on this machine that call `free_port`.
+    The port stays reserved until `give_back` or the end of this process, because a server starts to listen only some
+    time after it gets its port, and doesn't listen between `stop` and `start`. The reservation is a UDP socket on this
+    port. Nothing else uses such sockets, so the reservation works for all processes on this machine that call
+    `free_port`.
     """
     for port in random.sample(PORTS, len(PORTS)):
         reservation = socket.socket(type=socket.SOCK_DGRAM)

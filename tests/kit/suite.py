@@ -41,7 +41,7 @@ def options(name: str, description: str, count: int, unit: str) -> argparse.Argu
 
 
 def run(suite, parser: argparse.ArgumentParser) -> None:
-    """Runs `suite(spec, arguments)` for every chosen server, prints its results, and exits with 1 if it failed."""
+    """Runs `suite(spec, arguments)` for every chosen server and prints each result. Exits with 1 if a run failed."""
     arguments = parser.parse_args()
     if not MODULE.exists():
         parser.error(f"{MODULE} is missing; run cargo build --release")
@@ -74,7 +74,7 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
 @contextlib.contextmanager
 def clients(server: Server, works: list):
     """Runs clients until the block ends. Each work is a function that gets a client and `go_on`, which returns false
-    when the function must stop. If one raises an exception, it is raised again at the end.
+    when the function must stop. If a function raises an exception, `clients` raises it again at the end.
     """
     failures, over = [], threading.Event()
 

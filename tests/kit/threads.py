@@ -1,7 +1,7 @@
 """Stops a server's workers while its other threads run, as a debugger would.
 
-To test what happens while a worker is busy, a test stops the worker, so it doesn't depend on timing. The server is a
-child of the test's process, so Linux allows the test to trace it.
+A test that needs a busy worker stops the worker instead, and so doesn't depend on timing. The server is a child of the
+test's process, so Linux allows the test to trace it.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ def workers(server) -> list[int]:
 
 
 def wait_until_asleep(server, thread: int) -> None:
-    """Waits a moment for a worker to become idle. A busy worker might hold an allocator lock that INFO would wait for.
-    """
+    """Waits a moment for a worker to become idle. A worker that is stopped while busy might hold an allocator lock, and
+    INFO would wait for it."""
     stat = Path(f"/proc/{server.process.pid}/task/{thread}/stat")
     for _ in range(200):
         if stat.read_text().rsplit(")", 1)[1].split()[0] == "S":

@@ -22,7 +22,7 @@ class Traffic(threading.Thread):
     """One client with its own number. `keys` maps each key to the family of its filter. Use it in a `with` statement.
 
     `latest` maps the keys of filters that may drop items to the number of latest items that they must have
-    (`Kind.latest`). With `safe`, an add counts only if WAIT says that the replica also has it, because the primary
+    (`Kind.latest`). With `safe`, an add counts only if WAIT says that a replica also has it, because the primary
     might be killed.
     """
 
@@ -78,8 +78,8 @@ class Traffic(threading.Thread):
             time.sleep(0.02)
             self._look_again(client)
         except redis.ResponseError as error:
-            # A node that has just joined, left or lost contact returns the first group of errors. The second group
-            # means that the filter is full.
+            # A node that has just joined, left or lost contact returns one of the first group of errors. The second
+            # group means that the filter is full.
             words = str(error).split()
             if words[0] in ("MOVED", "ASK", "CLUSTERDOWN", "LOADING", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"):
                 self.failed[words[0]] += 1
@@ -113,7 +113,7 @@ class Traffic(threading.Thread):
                 self.count += 1
 
     def _write_safely(self, client, key: str, command: list) -> list:
-        """Sends the add and WAIT on one connection to the key's node, because WAIT covers only its own connection."""
+        """Sends the add and WAIT on one connection to the key's node. WAIT covers only its own connection's writes."""
         node = client.get_redis_connection(client.get_node_from_key(key))
         with node.pipeline(transaction=False) as pipeline:
             pipeline.execute_command(*command)

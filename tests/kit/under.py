@@ -43,8 +43,8 @@ KINDS = [kind for kind in filters.SMALL if kind.name != "counting-16"]
 
 
 def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> int:
-    """Does everything once, then `count` random commands and a normal shutdown. Returns the number of filters created.
-    """
+    """Does everything once, runs `count` random commands, and shuts the server down normally. Returns the number of
+    filters that `make_all` created."""
     settings = {"save": "", "appendonly": "no", "rdbcompression": "no"}
     with servers.Server(spec, config=settings, module=module, module_args=["threads", "2"]) as server:
         with server.client() as client:
@@ -58,7 +58,7 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
             client.execute_command("BGREWRITEAOF")
             servers.wait_for(lambda: not server.info("persistence")["aof_rewrite_in_progress"], "the rewrite", 600)
             client.save()
-        # Start from the file, so that the shutdown happens with everything loaded.
+        # Restart, so that the server loads everything from the file.
         server.restart()
         with server.client() as client:
             after = {key: client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in before}
@@ -70,7 +70,8 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
 
 
 def bulk(client) -> None:
-    """Runs adds and tests that the pool divides among its threads, and tests whose client is blocked meanwhile."""
+    """Runs adds and tests that the main thread divides between itself and the pool, and tests that the pool runs while
+    the client waits."""
     blob = b"".join(number.to_bytes(4, "little") for number in range(20_000))
     client.execute_command("BF.RESERVE", "bulk", "0.01", 40_000, "NONSCALING", "SHARDS", 4)
     assert client.execute_command("BF.BULKADD", "bulk", "FIXED", 4, blob) > 19_000

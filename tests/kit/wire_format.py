@@ -80,7 +80,7 @@ def rotate(x, bits):
 
 
 def siphash(key_low, key_high, data, mark=0, compress=1, finish=3):
-    """SipHash (Aumasson, Bernstein) without the final steps: the state, and the function that mixes it."""
+    """Runs SipHash (Aumasson, Bernstein) up to its output. Returns the state, and the function that mixes the state."""
     v = [
         key_low ^ 0x736F6D6570736575,
         key_high ^ 0x646F72616E646F6D ^ mark,
@@ -289,7 +289,7 @@ class Layer:
         return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
 
     def generation(self, cell):
-        """The generation of a cell in use: the latest possible one in its sector that has the cell's number."""
+        """The generation of a cell in use: the latest possible in its sector whose lowest bits the cell contains."""
         cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
         latest = cleaned + slack
         return latest - (latest - self.content(cell)[3]) % 2**self.payload
@@ -314,8 +314,8 @@ class Layer:
         need(self.cells == (self.cell_words - 1) * 64 // self.fingerprint_width, "cells that fill their words")
 
     def check_cells(self):
-        """Checks a fingerprint table's data: fingerprints must be in their windows, unused bits must be 0, and no
-        generation may be in the future."""
+        """Checks a fingerprint table's data: fingerprints must be in their windows, unused bits must be 0, and what the
+        table says about generations must be possible."""
         for cell in range(self.cells):
             fingerprint, _, place, count = self.content(cell)
             if self.bits(cell) == 0:
@@ -468,8 +468,8 @@ class Layer:
         need(self.items <= 1 << 48, "items")
 
     def value(self, cell):
-        """The value of a cell. Cell i is in the 64-bit little-endian word i·width/64; the first cell is in its lowest
-        bits."""
+        """The value of a cell. Cell i is in the 64-bit little-endian word i·width/64, rounded down. The first cell of a
+        word is in the word's lowest bits."""
         bit = cell * self.width
         (word,) = struct.unpack_from("<Q", self.data, bit // 64 * 8)
         return word >> bit % 64 & (1 << self.width) - 1
@@ -523,13 +523,14 @@ class Layer:
 
 
 def nest(low):
-    """The fingerprint of an item and its two buckets, still to be reduced modulo the number of buckets."""
+    """An item's fingerprint and two buckets. The buckets aren't yet reduced modulo the number of buckets."""
     fingerprint = low % 255 + 1
     return fingerprint, low, low ^ fingerprint * SPREAD
 
 
 def old_nest(low):
-    """An item's fingerprint and two buckets in RedisBloom before 2.2.0, still to be reduced as well."""
+    """An item's fingerprint and two buckets in RedisBloom before 2.2.0. The buckets aren't yet reduced modulo the
+    number of buckets."""
     fingerprint = low >> 24 or 7
     return fingerprint, low, low ^ fingerprint * SPREAD & MASK32
 
@@ -544,7 +545,7 @@ class Table:
 
     @property
     def bytes(self):
-        """The size, rounded up to whole words of eight slots."""
+        """The size in bytes, rounded up to whole words of eight slots."""
         return (self.buckets * self.slots + 7) // 8 * 8
 
     def count(self, fingerprint, pair):
@@ -561,7 +562,7 @@ class Table:
 
 
 def encode(item, encoding):
-    """An item's bytes as the original system hashed them, or None if it can't have had such an item."""
+    """An item's bytes as the original system hashed them, or None if that system can't have had such an item."""
     if encoding == BYTES:
         return item
     try:
@@ -594,7 +595,7 @@ def kryo5(text):
         return b"\3" + text[:-1].encode() + bytes([ord(text[-1]) | 0x80])
     units = [unit for (unit,) in struct.iter_unpack("<H", utf16(text))]
     length = len(units) + 1 if units else 1
-    # The length: its lowest six bits, then seven at a time. In each byte, the next higher bit says whether more follow.
+    # The length: its lowest six bits, then seven at a time. In each byte, the bit above them says whether more follow.
     out = bytearray([0x80 | (0x40 if length > 0x3F else 0) | length & 0x3F])
     length >>= 6
     while length:
@@ -626,8 +627,8 @@ SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B,
 
 
 def sequences(scheme, plan, seed, item, probes, modulus):
-    """An item's probe sequences, before they are reduced to a link's bits. If the item is a member, all bits in one
-    sequence are set."""
+    """An item's probe sequences, before they are reduced to a link's bits. If the item is a member, all bits of at
+    least one sequence are set."""
     if scheme == REDISBLOOM:
         for a, b, mask in redisbloom_sums(plan, item):
             yield (a + i * b & mask for i in range(probes))
@@ -674,7 +675,7 @@ class Link:
 
     @property
     def bytes(self):
-        """The size, rounded up to whole words."""
+        """The size in bytes, rounded up to whole words."""
         return (self.length + 7) // 8 * 8
 
     def check(self):
@@ -729,7 +730,7 @@ class Foreign:
 
 
 class Hashing:
-    """Hashes an item, which is every filter's first step."""
+    """Hashes items, for the filters that use one of our own hashes."""
 
     def hash_item(self, item):
         """128 bits as (low, high)."""

@@ -45,7 +45,7 @@ STEADY = {
     "cuckoos:1": "CF.RESERVE 40 BUCKETSIZE 4 EXPANSION 2 HASH SIPHASH",
     "cuckoos:2": "CF.RESERVE 100 BUCKETSIZE 3 MAXITERATIONS 200 EXPANSION 0 SEED 2",
     "bulk:0": "BF.RESERVE 0.01 60000 SHARDS 8 ONFULL SATURATE",
-    # Filters of the same kind can be combined: BF.MERGE, BF.INTERSECT.
+    # Filters of the same kind can be combined by BF.MERGE and BF.INTERSECT.
     "twin:fixed:0": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
     "twin:fixed:1": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
     "twin:fixed:2": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
@@ -145,7 +145,7 @@ SOURCES = {"bitmap": "SETBIT 99 1", "config": f"HSET size {BITS} hashIterations 
 
 
 def _arrivals() -> dict[str, list[list]]:
-    """For each command that imports another system's filter, the words after the key."""
+    """For each command that imports another system's filter, a list of possible arguments after the key."""
     members = ITEMS[5:65]
     guava = Bitmap(guava_64, 640, 5, members)
     header = b"".join(number.to_bytes(8, "big") for number in (640, 5, 640))
@@ -223,7 +223,7 @@ class Workload:
                 self.refused["in an array: " + " ".join(str(reply).split()[:3])] += 1
 
     def reserve(self, client) -> None:
-        """Replaces the existing filter with one of another kind."""
+        """Deletes a key, and reserves a random filter in its place."""
         family = self.family()
         key = self.key(family)
         client.execute_command("DEL", key)
@@ -259,7 +259,7 @@ class Workload:
         client.execute_command(*self.random.choice(choices))
 
     def load(self, client) -> None:
-        """Copies a filter by SCANDUMP and LOADCHUNK, sometimes without the last piece."""
+        """Copies a filter with SCANDUMP and LOADCHUNK, sometimes without the last piece."""
         family = self.family()
         source, target = self.key(family), self.key(family)
         found = pieces(client, source, family)

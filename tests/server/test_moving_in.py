@@ -85,7 +85,7 @@ def must_be_equal(before: dict[str, dict], after: dict[str, dict]) -> None:
 
 @pytest.fixture(scope="module")
 def moved(spec):
-    """A server with all imported filters, and their state at that time. No test changes it."""
+    """A server with all imported filters, a client, and snapshots of the filters. No test changes the filters."""
     with Server(spec) as server, server.client() as client:
         move_all_in(client)
         yield server, client, snapshots(client)
@@ -105,7 +105,7 @@ def test_members_are_found_and_strangers_get_what_they_got(moved):
         else:
             assert sum(seen["answers"][count:]) < len(arrival.strangers), name
         assert seen["type"] == arrival.type, name
-    # Enough absent items to tell one filter from another.
+    # Enough absent items test positive to tell one filter from another.
     assert sum(len(arrival.positives or []) for arrival in arrivals().values()) > 500
 
 
@@ -241,7 +241,8 @@ def test_imports_are_replicated_with_their_data(new_server):
 
 @EVERY_SERVER
 def test_a_file_of_redisbloom(spec, moved):
-    """A dump.rdb of Redis 8 in a server's folder. A server that doesn't know its RDB version says so and exits."""
+    """Puts a dump.rdb of Redis 8 into a server's folder. A server that doesn't know its RDB version says so and exits.
+    """
     _, _, before = moved
     is_foreign = spec.product == "valkey" or spec.version < (8,)
     with Server(spec) as server:
@@ -302,8 +303,8 @@ def test_a_file_gives_redisblooms_values_back(new_server):
 
 
 def test_old_filters_go_back_as_todays(moved):
-    """Dumps of old filters have a number of bits, which versions before 2.2.0 didn't write. RedisBloom since 2026
-    refuses filters without it."""
+    """Dumps of old filters include the number of bits, which RedisBloom before 2.2.0 didn't write. Since 2026,
+    RedisBloom refuses filters without it."""
     _, client, _ = moved
     for name, n2, bits in [("redisbloom/2.0.1", 4, 16), ("redisbloom/1.0", 10, 1024), ("redisbloom/2017", 0, 958)]:
         value = Value.parse(client.dump(name)[:-10])
@@ -513,7 +514,8 @@ def test_an_impossible_capacity(server):
 
 @pytest.mark.parametrize("key, count, filters", [("cf:default", 3000, 5), ("cf:bucket4", 72_000, 3)])
 def test_a_cuckoo_filter_grows_as_redisblooms(server, key, count, filters):
-    """RedisBloom moves other fingerprints, so the bytes differ. But it would find every item in them."""
+    """RedisBloom would move other fingerprints, so its bytes would differ. But it would find every item in Bloomery's
+    bytes."""
     items = numbered("new", 0, count)
     members = arrivals()[key].members
     with server.client() as client:
@@ -577,8 +579,8 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
 @pytest.mark.parametrize("by", ["file", "client"])
 @EVERY_SERVER
 def test_what_valkey_bloom_writes_when_a_filter_is_created(new_server, by):
-    """The same commands, read from valkey-bloom's append-only file or sent by a client, make the same filters. These
-    also reach a replica and the server's own append-only file."""
+    """The same commands, read from valkey-bloom's append-only file or sent by a client, make the same filters. The
+    filters also reach a replica and the server's own append-only file."""
     server = new_server(config=APPEND_ONLY)
     chains, commands = {}, []
     for key, shape in {"grows": (5, 0, 0.1, 0.3, 2), "fixed": (64, 0, 0.001, 0.5, 0), "empty": (9, 0, 0.02, 0.5, 1)}.items():
@@ -681,7 +683,7 @@ def test_what_such_a_filter_does_not_do(server, name):
             ["BF.CLEAR", "key"],
             ["BF.RESERVE", "other", "0.01", "100", "LIKE", "key"],
         ):
-            assert "came from another system, whose filters take adds, tests and merges only" in refusal(client, *command)
+            assert "came from another system. Such filters accept only adds, tests and merges" in refusal(client, *command)
         for command in (["CF.ADD", "key", "1"], ["CF.SCANDUMP", "key", "0"], ["CF.INFO", "key"], ["GET", "key"]):
             assert "wrong kind of value" in refusal(client, *command)
         for command in (
@@ -799,17 +801,17 @@ CONFIG = {"size": "958", "hashIterations": "7"}
 BAD = "received bad data: "
 FIELD = BAD + "impossible value of the field "
 LENGTH = BAD + "wrong length of the "
-TAKES_BITS = "BITS takes the number of bits that the filter was made with"
-TAKES_MAPS = "MAPS takes the number of hashes, from 1 to 256"
+EXPECTS_BITS = "BITS expects the number of bits that the filter was made with"
+EXPECTS_MAPS = "MAPS expects the number of hashes, from 1 to 256"
 
 MALFORMED = [
     # words after the key, the error
-    (["NOPE", "source"], "BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key"),
-    (["GOZERO", "source"], "GOZERO takes a key and BITS, the number of bits that the filter was made with"),
-    *((["GOZERO", "source", "BITS", bits], TAKES_BITS) for bits in ("", "0", "-1", "1e3", "0x10", "1" * 20)),
-    (["GOZERO", "source", "BITS"], TAKES_BITS),
-    *((["GOZERO", "source", "BITS", "1024", "MAPS", maps], TAKES_MAPS) for maps in ("0", "257", "-1", "4294967310")),
-    (["GOZERO", "source", "BITS", "1024", "MAPS"], TAKES_MAPS),
+    (["NOPE", "source"], "BF.IMPORT expects GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key"),
+    (["GOZERO", "source"], "GOZERO expects a key and BITS, the number of bits that the filter was made with"),
+    *((["GOZERO", "source", "BITS", bits], EXPECTS_BITS) for bits in ("", "0", "-1", "1e3", "0x10", "1" * 20)),
+    (["GOZERO", "source", "BITS"], EXPECTS_BITS),
+    *((["GOZERO", "source", "BITS", "1024", "MAPS", maps], EXPECTS_MAPS) for maps in ("0", "257", "-1", "4294967310")),
+    (["GOZERO", "source", "BITS", "1024", "MAPS"], EXPECTS_MAPS),
     (["GOZERO", "source", "BITS", "1024", "PROBES", "14"], "unknown option 'PROBES'"),
     (["GOZERO", "source", "BITS", "64"], LENGTH + "bitmap: it has more bits than the filter"),
     (["GOZERO", "list", "BITS", "1024"], "WRONGTYPE"),
@@ -824,8 +826,8 @@ MALFORMED = [
     (["REDISSON", "source", "small"], LENGTH + "bitmap: it has more bits than the filter"),
     (["REDISSON", "source", "source"], "WRONGTYPE"),
     (["REDISSON", "config", "config"], "WRONGTYPE"),
-    (["REDISSON", "source", "config", "CODEC"], "CODEC takes STRING, JSON or KRYO5"),
-    (["REDISSON", "source", "config", "CODEC", "FST"], "CODEC takes STRING, JSON or KRYO5"),
+    (["REDISSON", "source", "config", "CODEC"], "CODEC expects STRING, JSON or KRYO5"),
+    (["REDISSON", "source", "config", "CODEC", "FST"], "CODEC expects STRING, JSON or KRYO5"),
     (["REDISSON", "source", "config", "STRING"], "unknown option 'STRING'"),
     (["BLOOMV3", b""], LENGTH + "bloom filter"),
     (["BLOOMV3", BLOOM_V3[:23]], LENGTH + "bloom filter"),
@@ -853,9 +855,9 @@ MALFORMED = [
     (["SBBF", b"\x16" + SBBF[1:]], FIELD + "header: neither whole blocks"),
     (["SBBF", SBBF[:1] + b"\x41" + SBBF[2:]], LENGTH + "bitset"),
     (["SBBF", SBBF[:3] + b"\x2c" + SBBF[4:]], FIELD + "header: algorithm"),
-    (["SBBF", SBBF, "TYPE", "UTF16"], "TYPE takes BYTES, LONG or INT"),
-    (["GUAVA", GUAVA, "FUNNEL"], "FUNNEL takes BYTES, UTF16, LONG or INT"),
-    (["GUAVA", GUAVA, "FUNNEL", "STRING"], "FUNNEL takes BYTES, UTF16, LONG or INT"),
+    (["SBBF", SBBF, "TYPE", "UTF16"], "TYPE expects BYTES, LONG or INT"),
+    (["GUAVA", GUAVA, "FUNNEL"], "FUNNEL expects BYTES, UTF16, LONG or INT"),
+    (["GUAVA", GUAVA, "FUNNEL", "STRING"], "FUNNEL expects BYTES, UTF16, LONG or INT"),
     (["GUAVA", GUAVA, "LONG"], "unknown option 'LONG'"),
 ]  # fmt: skip
 
@@ -1088,12 +1090,12 @@ def test_a_bitmap_is_refused_before_it_is_made(bare):
     client.hset("large", mapping={"size": 1 << 36, "hashIterations": 7})
     for words in (["GOZERO", "none", "BITS", 1 << 36], ["REDISSON", "none", "large"]):
         started = server.processor()
-        assert "memory to create filter: it takes 8.0 GiB, and max-fil" in refusal(client, "BF.IMPORT", "edge", *words)
+        assert "memory to create filter: it needs 8.0 GiB, and max-fil" in refusal(client, "BF.IMPORT", "edge", *words)
         assert server.processor() - started < HANG_SECONDS
 
 
 def test_links_take_no_memory_that_did_not_come(bare):
-    """Numbers of links and of bits beyond what the payload holds are refused before anything is allocated for them."""
+    """If a payload declares more links than it holds, it is refused before anything is allocated for them."""
     server, client, sources = bare
     before, started = server.info("memory")["used_memory_rss"], server.processor()
     for type, at in [("MBbloom--", 1), ("MBbloomCF", 0), ("bloomfltr", 0)]:

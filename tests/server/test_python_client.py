@@ -1,5 +1,6 @@
 """clients/python, the package bloomery-redis, with redis-py and valkey-py, blocking and asyncio, in both protocols,
-with and without decoded replies. Most tests run with all of these. test_cluster.py tests spread filters.
+with and without decoded replies. Most tests run with all of these, in some combinations. test_cluster.py tests spread
+filters.
 """
 
 import array
@@ -89,7 +90,7 @@ class Index:
         return f"Index({self.value})"
 
 
-# The bytes of an item, and all ways to write it.
+# The bytes of an item, and the other ways to write it.
 SAME = [
     (b"42", ["42", 42, Index(42), bytearray(b"42"), memoryview(b"42")]),
     (b"-7", ["-7", -7, Index(-7)]),
@@ -102,7 +103,7 @@ SAME = [
 @pytest.mark.parametrize("kind", ["Bloom", "Cuckoo"])
 @pytest.mark.parametrize(("raw", "spellings"), SAME, ids=["42", "-7", "utf-8", "empty", "bytes"])
 def test_an_item_is_the_same_however_it_is_given(api, kind, raw, spellings):
-    """Items are encoded in every method as in the commands that other clients send."""
+    """Every method encodes items in the same way as the commands of other clients do."""
     made = {"Bloom": lambda key: api.Bloom(key).reserve(1e-6, 100), "Cuckoo": lambda key: api.Cuckoo(key).reserve(1000)}
     test = {"Bloom": "BF.EXISTS", "Cuckoo": "CF.EXISTS"}[kind]
     for number, item in enumerate([raw, *spellings]):
@@ -129,7 +130,7 @@ def test_what_can_be_written_in_several_ways_is_refused(api, item):
 
 @pytest.mark.parametrize("items", ["ada", b"ada"], ids=repr)
 def test_one_item_where_many_go_is_refused(api, items):
-    """Otherwise, the item's characters would be added one by one."""
+    """If one string were accepted, its characters would be added as items."""
     bloom = api.Bloom("seen").reserve(0.01, 100)
     for call in (bloom.add_many, bloom.contains_many):
         with pytest.raises(TypeError, match="put it into a list"):
@@ -293,7 +294,7 @@ def test_merge(api):
     week = api.Bloom("week")
     week.merge(monday, "tuesday")
     assert week.contains_many(["ada", "bob", "eve"]) == [True, True, False]
-    with pytest.raises(ValueError, match="one source or more"):
+    with pytest.raises(ValueError, match="at least one source"):
         week.merge()
     with pytest.raises(ERRORS, match="another seed"):
         week.merge(api.Bloom("other").reserve(0.01, 10))
@@ -313,7 +314,7 @@ def test_merge_blob(api, server):
         new.merge_blob(client.dump("paris"), file)
     for bloom in (paris, rome, new):
         assert bloom.contains_many(["ada", "bob", "eve"]) == [True, True, False]
-    with pytest.raises(ValueError, match="one filter or more"):
+    with pytest.raises(ValueError, match="at least one filter"):
         rome.merge_blob()
     with pytest.raises(ERRORS, match="blob 1 has another seed"):
         api.Bloom("other").reserve(0.01, 10).merge_blob(file)
@@ -540,7 +541,7 @@ def test_a_full_cuckoo_filter(api):
 
 
 def test_a_client_of_the_other_kind_is_refused(api):
-    """A coroutine is true, so a blocking class would say that every item is present."""
+    """With an asyncio client, a blocking class would say that every item is present, because a coroutine is true."""
     other = bloomery_redis if api.loop else bloomery_redis.asyncio
     for name in ("Bloom", "Cuckoo"):
         with pytest.raises(TypeError, match="need a blocking client, and those of bloomery_redis.asyncio an asyncio client"):
@@ -576,7 +577,7 @@ def cluster_of_one(new_server):
 
 
 def test_the_readme(server, cluster_of_one):
-    """Runs its blocks in order, and compares each value that it shows."""
+    """Runs the README's blocks in order, and compares each value that the README shows."""
     loop, names, checked = asyncio.new_event_loop(), {}, 0
     for block in blocks(README):
         block = block.replace(".Redis()", f".Redis(port={server.port})").replace("7001", str(cluster_of_one.port))

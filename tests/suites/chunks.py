@@ -1,9 +1,9 @@
-"""Loads filters by LOADCHUNK in random sequences: the server refuses every wrong piece, and no key is half a filter.
+"""Loads filters with LOADCHUNK in random sequences: the server refuses every wrong piece, and no key has half a filter.
 
 The suite sends pieces of several filters to a few keys in turn: heads alone, and chunks that are out of order,
 repeated, overlapping, damaged, from another filter, sent by the other family's command, or under a wrong iterator.
 Clients are killed between two chunks and within one; keys appear and disappear. Between any two pieces the client might
-end the load or give the key a value (by SET, RENAME, COPY or an add), all keys might be flushed, or the server might
+end the load or give the key a value (with SET, RENAME, COPY or an add), all keys might be flushed, or the server might
 briefly have no memory. A model predicts whether each piece is accepted and whether each key exists. A key must not
 exist before its filter is complete; then the filter must equal the dumped one, and it can be copied, and restored from
 its own DUMP. The model also predicts how many loads wait, and for how many bytes, and bounds the memory that they use.
@@ -126,7 +126,7 @@ class Sequences:
     # ---- the model --------------------------------------------------------------------------------------------------
 
     def send(self, key: str, prefix: str, iterator: int, data: bytes, meaning: Source | tuple | None) -> None:
-        """Sends a piece. `meaning` is the source of a head, (source, start, end) for a chunk, or None for neither."""
+        """Sends a piece. `meaning` is the source of a head, (source, start, end) for a chunk, otherwise None."""
         taken = key not in self.complete and self.takes(key, prefix, iterator, meaning)
         self.pieces += 1
         self.refused += not taken
@@ -318,8 +318,8 @@ class Sequences:
         self.batch.append((["EXISTS", key], 1))
 
     def without_memory(self, key: str) -> None:
-        """Sends pieces while the server is above its memory limit. It refuses them, and keeps the loads, as they are
-        small."""
+        """Sends pieces while the server is above its memory limit. It refuses them, but keeps the loads, because they
+        are small."""
         source = self.source_of(key)
         refused = redis.exceptions.OutOfMemoryError
         iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
@@ -402,7 +402,7 @@ class Sequences:
                 assert len(expected) <= seen <= len(waiting), (replica, seen, expected, waiting)
 
     def restart(self) -> None:
-        """Restarts the server. All filters must be unchanged, and the loads in progress must continue."""
+        """Restarts the server. All filters must be unchanged, and the loads that its files contain must be waiting."""
         self.restarts += 1
         client, there = self.client, [key for key, digest in self.complete.items() if digest]
         for key in there:

@@ -1,8 +1,8 @@
 """Clusters under traffic lose no acknowledged add while slots move, and primaries fail over or are killed.
 
 A cluster of three primaries and three replicas on loopback contains filters of every kind and from every system. While
-clients write, every slot that has keys moves to another primary and back, by MIGRATE and, where the server supports it,
-by atomic slot migration. Then every primary swaps roles with its replica, and finally primaries are killed. No
+clients write, every slot that has keys moves to another primary and back, with MIGRATE and, if the server supports it,
+with atomic slot migration. Then every primary swaps roles with its replica, and finally primaries are killed. No
 acknowledged add is lost (after a kill, none that WAIT acknowledged), replicas stay equal to their primaries, and a
 filter that nobody wrote to is unchanged.
 """
@@ -44,7 +44,7 @@ class Herd:
 
 
 def workbench(spec) -> tuple[dict[str, bytes], dict[str, tuple], dict[str, str]]:
-    """Makes a filter of every kind in every state, and of every other system. Returns their DUMPs, looks and
+    """Makes a filter of every kind in every state, and one of every other system. Returns their DUMPs, looks and
     families."""
     with Server(spec) as server, server.client() as client:
         make_all(client)

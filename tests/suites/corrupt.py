@@ -1,6 +1,6 @@
 """Sends bytes that no server wrote, in every possible way: they must be refused, or load as a filter that works.
 
-Most go to RESTORE: filters of every type, kind and state, in every supported encoding, with all kinds of damage
+Most of them go to RESTORE: filters of every type, kind and state, in every supported encoding, with all kinds of damage
 (kit/damage.py). Checksums detect some of it. In the other payloads the checksums are corrected, so that only validation
 protects the decoder. The suite also sends BF.BULKADD and BF.BULKTEST items with wrong lengths, damaged files for
 BF.LOAD and BF.IMPORT, RDB files that a server loads at startup, and append-only files with a damaged end.
@@ -380,7 +380,7 @@ def filters(client) -> list[bytes]:
 
 
 def pieces_of(client, source: str, target: str, prefix: str) -> None:
-    """Copies a filter by SCANDUMP and LOADCHUNK."""
+    """Copies a filter with SCANDUMP and LOADCHUNK."""
     iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", source, 0)
     while iterator:
         client.execute_command(f"{prefix}.LOADCHUNK", target, iterator, piece)

@@ -1,6 +1,6 @@
 """Cuts full resyncs at random moments: the replica must recover, equal to its primary, and no memory may leak.
 
-If the primary's backlog doesn't reach back to a replica, the replica needs the whole data set again: 200 MiB of filters
+If the primary's backlog doesn't reach back far enough, the replica needs the whole data set again: 200 MiB of filters
 of every kind. `Syncs` causes full resyncs and interrupts them, again and again: it cuts the link from either side, or
 kills the replica, or the primary's child process that writes the RDB file. A sync goes through the disk or through
 memory, and replaces the old data set at once, or keeps it until the new one is loaded. Sometimes the suite lets a sync
@@ -54,7 +54,7 @@ class Syncs:
         self.primary.destroy()
 
     def fill(self, megabytes: int) -> None:
-        """Adds small filters of most kinds, and large ones, which make up about `megabytes` pieces in an RDB file."""
+        """Creates small filters of most kinds, and large ones with a total size of about `megabytes` MiB."""
         with self.primary.client() as client:
             make_all(client, [kind for kind in SMALL if "saturated" not in kind.states])
             items = megabytes * MB * 8 // 10  # at ten bits each
@@ -122,7 +122,7 @@ class Syncs:
         return True
 
     def leave(self) -> bool:
-        """Disconnects the replica. Returns False if it is loading without its old data set, and accepts no commands."""
+        """Detaches the replica, and attaches it again. Returns False if the replica is loading and refuses that."""
         try:
             self.replica.command("REPLICAOF", "NO", "ONE")
         except (redis.BusyLoadingError, redis.ResponseError):
@@ -163,7 +163,7 @@ class Syncs:
         return {server: server.info("memory")["used_memory"] for server in (self.primary, self.replica)}
 
     def must_use(self, expected: dict[Server, int]) -> None:
-        """Checks the memory. Waits for it, because other threads free large filters in the background."""
+        """Checks the memory. It may fall for up to 10 s, because other threads free large filters in the background."""
         for server in (self.primary, self.replica):
             with contextlib.suppress(AssertionError):
                 wait_for(lambda: self.memory()[server] <= expected[server] + SLACK, "the memory to come back", 10)

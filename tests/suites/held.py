@@ -2,9 +2,9 @@
 
 Each try creates a filter of some kind, shape and state, and measures how long one command blocks the thread without a
 break, with default settings and at most --items items. The first tries are random. Later ones change something about a
-try that blocked the server for long, or about the worst filter for another command. So the search climbs to shapes that
-nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that need every
-probe, sources that are shorter than they declare, and thousands of sub-filters.
+try that blocked the server for a long time, or about the worst filter for another command. So the search climbs to
+shapes that nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that
+need every probe, sources that are shorter than they declare, and thousands of sub-filters.
 
 The suite fails if a command exceeds its bound: SHORT or its entry in BOUNDS, plus its time per item. --table
 prints the worst try of every command and its recipe, which --recipe repeats.
@@ -40,7 +40,7 @@ BOUNDS = {
 
 BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links", "go-zero", "rebuild"]
 # The kinds of filters that a command is tried on. Filters of other kinds would only refuse it. LOADCHUNK isn't tried on
-# filters in RedisBloom's format, whose last piece has no bound: it is replicated as a whole filter.
+# filters in RedisBloom's format: the last piece causes the whole filter to be replicated, so its time has no bound.
 KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
     "BF.DEL": ["counting"], "BF.MDEL": ["counting"], "BF.COUNT": ["counting"], "BF.AGE": ["window"],
     "BF.ROTATE": ["window"], "BF.REBUILD": ["rebuild"], "BF.CLEAR": ["fixed", "counting", "window", "chain", "sharded"],

@@ -32,9 +32,9 @@ SHORT = 0.005
 TICK = 0.004  # the clock's step: a hold can seem longer by this much
 MANY = 20_000  # items in a command
 # The server frees all arguments of a command in one step, for our commands as for EXISTS and SET. That takes 14 ns for
-# each argument, and 0.1 ms for each MiB.
+# each argument, and 0.1 ms for each MiB. The limits here leave a margin.
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
-# Additional seconds that commands may need on some kinds of filters, and why.
+# Additional seconds for which commands may block the server on some kinds of filters, and why.
 REASONS = {
     # An add makes 65,535 moves, and undoes as many. Each waits for the previous one, and for memory. RedisBloom's walk
     # can't be split. If the measuring client has to wait for the CPU, it sees the holds of two items as one.
@@ -197,7 +197,7 @@ class Round:
             else:
                 self.quietly("CF.INSERT", key, "ITEMS", *items)
 
-    # The largest arguments in place of the examples in kit/commands.py.
+    # These methods yield the largest arguments, in place of the examples in kit/commands.py.
 
     def one(self, _) -> Words:
         yield from ([item] for item in [*self.held[:4], *self.strange[:4]])

@@ -1,8 +1,8 @@
 """Filters under maxmemory: each policy refuses or evicts as documented, and all memory is freed in the end.
 
 Without free memory, the server refuses every command that might allocate, and no other. A filter of 1024 MiB (or the
-given size) is reserved, filled, and freed in every possible way, and no step blocks the main thread for 100 ms.
-Afterwards the server uses as much memory as before, within 1%.
+given size) is reserved, filled, and freed in every possible way. Neither reserving nor freeing it blocks the main
+thread for 100 ms. Afterwards the server uses as much memory as before, within 1%.
 """
 
 import random
@@ -18,7 +18,7 @@ from kit.servers import option, wait_for
 from kit.suite import Server, options, run
 
 MIB = 1 << 20
-HELD = 0.1  # seconds: nothing may block the main thread for this long
+HELD = 0.1  # seconds: neither reserving nor freeing a filter may block the main thread for this long
 POLICIES = [
     f"{keys}-{order}" for keys in ["allkeys", "volatile"] for order in ["lru", "lfu", "random", *["ttl"][keys != "volatile" :]]
 ]

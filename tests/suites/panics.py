@@ -182,7 +182,7 @@ class Panics:
             assert self.client.execute_command("BF.RESERVE", "new", "0.01", "100") == b"OK"
 
     def pool(self) -> None:
-        """Panics in each step of a job. A waiting client gets an error, whichever step fails."""
+        """Panics in each step of a job. The waiting client gets an error, unless the step comes after the reply."""
         words = ["BF.BULKTEST", "plain", "FIXED", 1, bytes(1000)]
         self.refused("job", *words)
         self.refused("answer", *words)

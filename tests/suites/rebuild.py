@@ -1,12 +1,12 @@
 """BF.REBUILD under live adds: no acknowledged item is lost, at whatever point the server is killed.
 
 Three clients add items to a filter, after adding each to the source of truth, while a fourth client begins a rebuild,
-backfills from the source of truth, and commits or aborts. The rounds kill the server by kill -9 in every phase in turn.
-A server that writes an append-only file with `appendfsync always` is restarted. If there is a replica, it takes over,
-and an item counts as acknowledged after WAIT has confirmed that the replica has it. Then the rebuild must still be in
-its previous state. It continues with the batches that were not acknowledged, not from the beginning, so the shadow
-must still have its items. Finally the rebuild is committed, and the filter must have every item. At the end of each
-round a replica, or the server after another restart, must have the same data, bit for bit.
+backfills from the source of truth, and commits or aborts. The rounds kill the server with kill -9, in every phase in
+turn. A server that writes an append-only file with `appendfsync always` is restarted. If there is a replica, it takes
+over, and an item counts as acknowledged after WAIT has confirmed that the replica has it. After the kill, the rebuild
+must still be in the state that was acknowledged. It continues with the batches that were not acknowledged, not from the
+beginning, so the shadow must still have its items. Finally the rebuild is committed, and the filter must have every
+item. At the end of each round a replica, or the server after another restart, must have the same data, bit for bit.
 
 Some filters become static during the rebuild, and some already are. A static filter accepts no adds, so the clients
 test its items instead, and must always get a yes."""
@@ -226,7 +226,7 @@ def same(expected: dict, found: dict) -> None:
 
 
 def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
-    """Kills the server by kill -9, and restarts it from its append-only file."""
+    """Kills the server with kill -9, and restarts it from its append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "64kb"}
     with Server(spec, config=config) as server:
         for number in range(count):
@@ -253,7 +253,7 @@ def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
 
 
 def failed_over(spec, count: int, chance: random.Random, rounds: list) -> None:
-    """Kills the primary by kill -9, and promotes its replica."""
+    """Kills the primary with kill -9, and promotes its replica."""
 
     def safe(client) -> None:
         if client.execute_command("WAIT", 1, 10_000) < 1:

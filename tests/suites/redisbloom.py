@@ -7,8 +7,8 @@ the primary's append-only file, both as it is and rewritten with and without an 
 replica's file. Finally our replica is promoted, and the RedisBloom replica follows it. The filters are in RedisBloom's
 format, so the RedisBloom replica must stay equal too.
 
-Cuckoo filters with many sub-filters, which take long to compact, are compacted by CF.COMPACT and by CF.DEL, first with
-RedisBloom and then with our module as the primary.
+Cuckoo filters with many sub-filters, which take a long time to compact, are compacted by CF.COMPACT and by CF.DEL,
+first with RedisBloom and then with our module as the primary.
 
 scripts/redisbloom fetches RedisBloom. 10,000 commands take about a minute. With --record FILE, the suite instead writes
 RedisBloom's results for random commands to a file such as tests/fixtures/redisbloom/commands.json."""
@@ -87,7 +87,7 @@ class Round:
                     self.totals["items refused"] += reply.count(-1) if isinstance(reply, list) else 0
                 except redis.ResponseError as error:
                     self.totals[f"refused: {str(error)[:30]}"] += 1
-                    # RedisBloom should accept every spelling. Only the format of numbers depends on the server.
+                    # RedisBloom must understand every word. Which formats of numbers it accepts depends on the server.
                     assert not str(error).startswith(("Unknown", "wrong number", "Couldn't")), (words, error)
                 except Exception as error:
                     error.add_note(f"after {words}")
@@ -111,7 +111,7 @@ class Round:
 
     def copy(self, client) -> None:
         """Copies a filter to another key: as a whole, or, if it is a Bloom filter, usually in pieces. RedisBloom 2.8
-        replicates only the head sent by CF.LOADCHUNK, so a cuckoo filter would be empty on its own replicas."""
+        replicates only the head sent by CF.LOADCHUNK, so a cuckoo filter would be empty on RedisBloom's replicas."""
         keys = sorted(client.keys())
         if not keys:
             return

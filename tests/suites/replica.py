@@ -7,8 +7,8 @@ Promotions rotate the chain, so every server gets to be in every position. After
 have every acknowledged item (`Ledger`). No replica may have replied to its primary with an error.
 
 --replica NAME uses another server of the matrix for the replicas. It must be newer than the primary, which never
-becomes their replica; in the end, they take over. 100,000 commands take about three minutes. A failure prints the
-command that repeats it; only the timing differs from run to run.
+becomes their replica; in the end, one of them takes over. 100,000 commands take about three minutes. A failure prints
+the command that repeats it; only the timing differs from run to run.
 """
 
 import collections
@@ -62,8 +62,8 @@ class Ledger:
     """
 
     KEYS = ["chain", "fixed", "counting", "fingerprints", "cuckoo", "default", "default-cuckoo"]
-    # A filter gets about this number of items; then the next filter is used. This bounds the size of a filter, and
-    # so the time of a round.
+    # After about this number of items in all filters together, new filters are used. This bounds the size of a filter,
+    # and so the time of a round.
     ITEMS_OF_A_KEY = 3000
 
     def __init__(self, seed: int):
@@ -316,7 +316,7 @@ class Chain:
         write(0.5)
 
     def fail_over(self, write) -> None:
-        """Promotes by FAILOVER, during writes. The new primary has all writes that the old one acknowledged."""
+        """Promotes a replica with FAILOVER during writes. It has all writes that the old primary acknowledged."""
         write(0.4)
         first, second, third = self.servers
         limit(second, True)

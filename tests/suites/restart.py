@@ -316,8 +316,8 @@ def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tupl
 
 
 def repair(server) -> None:
-    """Repairs the file as an operator would, by redis-check-aof --fix or valkey-check-aof --fix. The server and its
-    tools are the same executable, which goes by its name."""
+    """Repairs the file as an operator would, with redis-check-aof --fix or valkey-check-aof --fix. The server and its
+    tools are one executable. The name under which it is called (--argv0) decides which of them it is."""
     tree, product = server.spec.program.parent, server.spec.product
     (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
     line = [loader, "--argv0", f"{product}-check-aof", "--library-path", loader.parent]

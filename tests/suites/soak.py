@@ -7,8 +7,9 @@ to the last two thirds of the samples by least squares: if the server leaks, its
 every module command must have been called, the replica must be equal, and after all keys are deleted the server must
 use as much memory as when it was warmed up and empty.
 
-The slope of a short run is uncertain, so it is printed with its standard error. That assumes independent samples, which
-isn't quite true of fluctuating memory. The run fails if the slope exceeds the bound by more than two standard errors.
+The slope of a short run is uncertain, so it is printed with its standard error. The standard error assumes independent
+samples, which isn't quite true of fluctuating memory. The run fails if the slope exceeds the bound by more than two
+standard errors.
 """
 
 import contextlib
@@ -32,12 +33,12 @@ CONFIG = {
     "appendonly": "yes",
     "auto-aof-rewrite-min-size": "16mb",
     "repl-backlog-size": "256kb",
-    # These would store data about commands: the arguments of slow ones, and a latency histogram for each.
+    # Otherwise the server would store the arguments of slow commands, and a latency histogram for each command.
     "slowlog-log-slower-than": -1,
     "latency-tracking": "no",
 }
 
-# Filters of 5 to 40 MiB, each with the capacity that takes up one MiB.
+# Filters of 5 to 40 MiB: how to reserve each of them, and its capacity per MiB.
 LARGE = [
     ("BF.RESERVE 0.01 {} NONSCALING", 800_000),
     ("BF.RESERVE 0.01 {} EXPANSION 2", 800_000),
@@ -71,7 +72,7 @@ class Traffic:
         return self.client.execute_command(*words)
 
     def large(self) -> None:
-        """Changes, copies and drops a filter while the pool tests it."""
+        """Creates, fills and drops a large filter. A Bloom filter is changed and copied while the pool tests it."""
         reservation, per_mib = self.chance.choice(LARGE)
         command, *words = reservation.format(self.chance.randint(5, 40) * per_mib).split()
         self.do(command, "large", *words)

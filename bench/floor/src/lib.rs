@@ -9,12 +9,13 @@
 //! FLOOR.BULKTEST key FIXED width blob  a bitmap         FLOOR.BULKADD key FIXED width blob  a number
 //! ```
 //!
-//! If a command has several items, every second answer is yes. Apart from `FLOOR.RESERVE`, only the server allocates
+//! If a command has several items, every second answer is yes. Of these commands, only `FLOOR.RESERVE` itself allocates
 //! memory.
 //!
 //! There are also commands that do the minimum that any filter has to do. `FLOOR.TOUCH`, `MTOUCH` and `BULKTOUCH` hash
-//! each item and read one cache line of the key, or `lines` of them. `FLOOR.MARK`, `MMARK` and `BULKMARK` also write to
-//! the lines. `FLOOR.RESERVE key bytes` gives the key as many bytes as a filter would have.
+//! each item and read one cache line of the key for it, or as many as `lines` says. `FLOOR.MARK`, `MMARK` and
+//! `BULKMARK` also write to the lines. `FLOOR.RESERVE key bytes` makes the key as large as the filter that it stands
+//! for.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -44,7 +45,7 @@ mod lines; // after the macro, which it uses
 
 use lines::Lines;
 
-/// Aborts. This never happens, because every function used here exists in all servers since Redis 7.0.
+/// Aborts. This never happens, because Redis 7.0 and all later servers have every function used here.
 #[cold]
 fn missing() -> ! {
     std::process::abort()
@@ -334,7 +335,7 @@ unsafe fn lines<'a>(ctx: Context, argv: Arguments, write: bool) -> Option<&'a Li
 /// Runs a command that touches the lines of one item.
 #[inline(always)]
 unsafe fn touch_one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the context and the `argc` arguments are those of the running command.
     unsafe {
         if argc != 3 {
             return server!(RedisModule_WrongArity(ctx));
@@ -370,7 +371,7 @@ unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -
 }
 
 /// Touches the lines of the items in a blob of equally long items. Returns the number of items, and how many of them
-/// were found.
+/// were found, or `None` after an error reply.
 #[inline(always)]
 unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<(usize, usize)> {
     // SAFETY: as above.
@@ -426,7 +427,7 @@ unsafe extern "C" fn bulk_mark(ctx: Context, argv: Arguments, argc: c_int) -> c_
 // The content of a value isn't saved. A loaded value has a single line.
 
 unsafe extern "C" fn free(value: *mut c_void) {
-    // SAFETY: made by `reserve` or `load`, and freed once.
+    // SAFETY: the value was made by `reserve` or `load`, and is freed once.
     drop(unsafe { Box::from_raw(value.cast::<Lines>()) });
 }
 

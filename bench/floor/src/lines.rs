@@ -1,4 +1,4 @@
-//! Commands that do the least that a filter can do with an item: hash it, and look at one cache line. They cost more
+//! The least that a filter can do with an item: hash it, and access one cache line. Commands that do this cost more
 //! than the floor because of the hash and the memory access. Bloomery's commands cost still more because of Bloomery's
 //! own work.
 
@@ -7,23 +7,22 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Words in a cache line.
+/// Number of words in a cache line.
 const LINE: usize = 8;
 
-/// Number of items that are hashed, and whose lines are prefetched, before the first line is read. It is the same as in
-/// Bloomery.
+/// Number of items that are hashed, and whose lines are prefetched, before the first line is read, as in Bloomery.
 pub const GROUP: usize = 64;
 
 /// The memory of a key, as cache lines.
 pub struct Lines {
     lines: Vec<[AtomicU64; LINE]>,
-    /// Lines to read for each item, one after the other, like the layers of a window.
+    /// Number of lines to read for each item, one after the other, like the layers of a window.
     each: u64,
 }
 
 impl Lines {
-    /// As many lines as fit into `bytes`, but at least one. Every page is written to, because all untouched pages would
-    /// be the same physical page.
+    /// As many lines as fit into `bytes`, but at least one. Every page is written to, because untouched pages would all
+    /// share one physical page.
     pub fn new(bytes: usize, each: u64) -> Lines {
         let line = |index| [(); LINE].map(|()| AtomicU64::new(index));
         let count = (bytes / size_of::<[AtomicU64; LINE]>()).max(1) as u64;
@@ -64,14 +63,14 @@ impl Lines {
         old & bit != 0
     }
 
-    /// Touches the lines of one item. Returns whether one of its bits was set.
+    /// Touches the lines of one item. Returns whether the item's bit was set in any of them.
     #[inline(always)]
     pub fn touch_one(&self, item: &[u8], write: bool) -> bool {
         let hash = Lines::hash(item);
         (0..self.each).fold(false, |found, turn| found | self.touch(hash, turn, write))
     }
 
-    /// Touches the lines of items in groups, and calls `answer` for each item, in order.
+    /// Touches the lines of all items, in groups. Calls `answer` for each item, in order.
     #[inline(always)]
     pub fn touch_all<'i>(
         &self,
@@ -116,7 +115,7 @@ pub unsafe fn bytes<'a>(item: *mut raw::RedisModuleString) -> &'a [u8] {
     }
 }
 
-/// Replies with an answer.
+/// Replies with yes or no.
 ///
 /// # Safety
 /// The context is that of the running command.

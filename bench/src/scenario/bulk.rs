@@ -12,7 +12,7 @@ use bloomery::LayoutChoice::Auto;
 
 const RATE: f64 = 0.01;
 
-/// Items in a blob of 64 KiB.
+/// Number of items in a blob of 64 KiB.
 const BLOB: usize = (64 << 10) / BULK_WIDTH;
 
 pub fn run(bench: &mut Bench) -> Result<()> {

@@ -14,10 +14,11 @@ use fastrand::Rng;
 /// Error rate of the filters.
 const RATE: f64 = 0.01;
 
-/// Items in a command that accepts several.
+/// Number of items in a command that accepts several.
 pub const GROUP: usize = 1000;
 
-/// Items in a filter that fits into the processor's caches. It shows what a command costs without cache misses.
+/// Number of items in a filter that fits into the processor's caches. Such a filter shows what a command costs without
+/// cache misses.
 const SMALL: u64 = 20_000;
 
 /// Maximum number of items that a large filter is filled with before it is tested. This is enough to touch every page
@@ -47,7 +48,7 @@ pub fn numbers(mix: Mix, round: u64, count: u64, added: u64) -> Vec<u64> {
     mix.numbers(count, added, &mut Rng::with_seed(round))
 }
 
-/// A side that sends `name key` with items from the mix.
+/// A side that sends the command `name` with items from the mix to `key`.
 fn test_side(
     name: &'static str,
     key: &'static str,
@@ -61,12 +62,12 @@ fn test_side(
     })
 }
 
-/// A side that tests the filter itself, and checks its answers.
+/// A side that tests items in the key `filter`, and checks the answers.
 fn filter_side(name: &'static str, mix: Mix, count: u64, added: u64, group: usize) -> Side<'static> {
     test_side(name, "filter", mix, count, added, group).expect(plausible(mix))
 }
 
-/// Runs the floor and the sides, prints them, and returns the series of the sides.
+/// Runs the floor and the sides, prints what they cost, and returns the series of the sides.
 fn against_floor<'a>(
     bench: &Bench,
     server: &Server,
@@ -145,8 +146,8 @@ pub fn large(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Measures tests with 1000 items per command. Returns the series for the least that a filter can do, and for the
-/// filter. In both, half of the items are present.
+/// Measures tests with 1000 items per command. Returns the series for the least that a filter can do, and the series
+/// for the filter. In both, half of the items are present.
 fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added: u64) -> Result<[Series; 2]> {
     let floor = test_side("FLOOR.MEXISTS", "floor", Mix::Half, count, added, GROUP);
     let mut tests = vec![test_side("FLOOR.MTOUCH", "lines", Mix::Half, count, added, GROUP)];
@@ -154,8 +155,8 @@ fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added:
     first_two(against_floor(bench, server, title, floor, tests)?)
 }
 
-/// Adds new items to a filter that is half full, with the commands `names`: the floor's, the one for the least that a
-/// filter can do, and the filter's. Returns the series of the last two.
+/// Measures adds to a filter that is half full. `names` are the commands for the floor, for the least that a filter can
+/// do, and for the filter. Returns the series of the last two, for new items.
 fn adds(
     bench: &Bench,
     server: &Server,

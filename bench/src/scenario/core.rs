@@ -15,13 +15,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 type Item = [u8; BULK_WIDTH];
 
-/// Tests in a round.
+/// Number of tests in a round.
 const TESTS: u64 = 2_000_000;
 
-/// Items that each thread adds in a round.
+/// Number of items that each thread adds in a round.
 const ADDS: u64 = 2_000_000;
 
-/// Shards of the filters that threads add to.
+/// Number of shards of the filters that threads add to.
 const SHARDS: u32 = 64;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -58,13 +58,14 @@ fn tests(bench: &mut Bench) -> Result<()> {
     let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
     let partitioned = Spec { layout: LayoutChoice::Partitioned, ..classic.spec() };
     let partitioned = filters::filled::<BULK_WIDTH>(partitioned, capacity)?;
-    // Two filters of this size with the same items: one with the crate's default hash, SipHash, and one with XXH3.
+    // Two filters of the crate `fastbloom`, of this size and with the same items: one with the crate's default hash,
+    // SipHash, and one with XXH3.
     let new = || AtomicBloomFilter::with_num_bits(bytes as usize * 8);
     let fastbloom = new().expected_items(capacity as usize);
     let fastbloom_xxh3 = new().expected_items(capacity as usize);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Not on the core of the thread that starts this one.
+            // This thread must not run on the core of the thread that starts it.
             let _ = pin(SERVER_CORE);
             (0..capacity).for_each(|number| {
                 fastbloom.insert(&item::<BULK_WIDTH>(number)[..]);
@@ -124,13 +125,13 @@ fn tests(bench: &mut Bench) -> Result<()> {
 
 /// Compares two threads that add to one filter at the same time with one thread that adds alone, and with two that have
 /// a filter each and share nothing but the machine. What counts is CPU time: whether each thread has a core depends on
-/// the machine, but whether threads slow each other down depends on us.
+/// the machine, but whether threads slow each other down depends on the library.
 fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
     let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, LayoutChoice::Blocked) };
-    // The filter is already half full with other items, because the first access to a page costs more than all the adds
-    // to it.
+    // The filter is already half full with other items, because the first access to a page costs more than all adds to
+    // that page.
     let filter = || -> Result<Bloom> {
         let filter = Bloom::new(spec)?;
         filters::fill::<BULK_WIDTH>(&filter, &filter.layers()[0], numbers..2 * numbers);

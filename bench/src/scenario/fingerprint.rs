@@ -1,4 +1,5 @@
-//! LAYOUT FINGERPRINT, compared with commands that hash each item and look at two cache lines in as much memory.
+//! LAYOUT FINGERPRINT, compared with commands that hash each item and access two cache lines, in as much memory as the
+//! counting filter has.
 
 use super::commands::{GROUP, mostly_new, numbers, plausible};
 use crate::bench::Bench;

@@ -1,5 +1,6 @@
-//! Static filters: how fast they are built, how large they are, and how fast their tests are, compared with a BLOCKED
-//! filter with as many items and with commands that hash each item and look at three cache lines in as much memory.
+//! Static filters: how fast they are built, how large they are, and how fast their tests are. They are compared with a
+//! BLOCKED filter of as many items, and with commands that hash each item and access three cache lines, in as much
+//! memory as the FUSE filter has.
 
 use super::commands::{GROUP, numbers, plausible};
 use crate::bench::Bench;

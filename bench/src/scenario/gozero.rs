@@ -13,11 +13,11 @@ use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Probes per item, and bits per item: go-zero's constants.
+/// Numbers of probes and of bits per item: go-zero's constants.
 const PROBES: u64 = 14;
 const BITS_PER_ITEM: u64 = 20;
 
-/// What go-zero's filter does in the server: sets the bits of an item, or looks for one that isn't set.
+/// What go-zero's filter does in the server: it sets the bits of an item, or looks for one that isn't set.
 const ADD: &str = "for _, offset in ipairs(ARGV) do redis.call('setbit', KEYS[1], offset, 1) end";
 const TEST: &str = "for _, offset in ipairs(ARGV) do \
     if tonumber(redis.call('getbit', KEYS[1], offset)) == 0 then return false end end return true";

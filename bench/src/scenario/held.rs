@@ -2,7 +2,7 @@
 //!
 //! What counts is the command's own time, as the server reports it. Next to it is the longest time that another client
 //! waited for a PING in the meantime, which includes delays caused by the machine's scheduler. The server may use every
-//! core here, since memory is returned on another thread.
+//! core here, because it frees memory on another thread.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Enough items to touch every page of the filter.
 const TOUCHING: u64 = 50_000_000;
 
-/// How long PINGs are sent after the command, because the memory is returned only then.
+/// How long PINGs are still sent after the command, because memory is freed only then.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
 pub fn run(bench: &mut Bench) -> Result<()> {

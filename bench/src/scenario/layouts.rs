@@ -28,7 +28,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The uses of a filter for this many items, with LAYOUT AUTO.
+/// The uses that are compared: specs of filters for this many items, with LAYOUT AUTO.
 fn uses(capacity: u64) -> Vec<(&'static str, Spec)> {
     let of = |rate, cell| Spec { cell, ..fixed(capacity, rate, LayoutChoice::Auto) };
     let family = Family::Window { generations: 8, overflow: Overflow::Error, every_ms: 0 };

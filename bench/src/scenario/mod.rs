@@ -1,4 +1,4 @@
-//! What is measured: one file for each subject.
+//! The scenarios: one file for each subject that is measured.
 
 mod bulk;
 mod commands;
@@ -21,7 +21,7 @@ mod window;
 use crate::bench::Bench;
 use anyhow::Result;
 
-/// A subject.
+/// What is measured about one subject.
 pub struct Scenario {
     /// Name for `--only`.
     pub name: &'static str,

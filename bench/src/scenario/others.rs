@@ -2,7 +2,7 @@
 //!
 //! In each round, one client pings every half millisecond: first alone, then while another client sends FLOOR.BULKTEST
 //! again and again, then while it sends BF.BULKTEST. Each command has a million items. The server may use every core,
-//! because its pool does.
+//! because its pool of threads does.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Pause between two probes.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Maximum number of items that the filter is filled with. This is enough to touch all its pages. A test of a CLASSIC
-/// filter fetches all the lines of an item, however full the filter is.
+/// Maximum number of items that the filter is filled with. This is enough to touch all pages of the filter. A test of a
+/// CLASSIC filter fetches all the lines of an item, however full the filter is.
 const FILL: u64 = 100_000_000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {

@@ -48,7 +48,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             line("load, filter", &loads[1]),
         ],
     );
-    // Rates are the inverse of times.
+    // A rate is the inverse of a time, so the string's time is divided by the filter's.
     let rate = |series: &[Series; 2]| -> Spread { series[0].over(&series[1]) };
     bench.report.record("bgsave", rate(&saves));
     bench.report.record("load", rate(&loads));

@@ -12,7 +12,7 @@ use anyhow::Result;
 use bloomery::LayoutChoice::{self, Blocked, Classic};
 use bloomery::{LayerSpec, Spec};
 
-/// Rounds for each point in a plot. There are few because there are many points.
+/// Number of rounds for each point in a plot. It is small, because there are many points.
 const ROUNDS: u64 = 3;
 
 /// Maximum number of items that a filter is filled with. This is enough to touch every page of a 4 GiB filter.

@@ -1,5 +1,5 @@
-//! The library without a server: adds to fingerprint tables that are half full or full, each after a delete, and unions
-//! of such tables. An add to a full table moves several fingerprints.
+//! The library without a server: adds to fingerprint tables that are half full or full, where each add follows a
+//! delete, and unions of fingerprint tables. An add to a full table moves several fingerprints.
 
 use crate::bench::Bench;
 use crate::clock::cpu_ns;
@@ -62,8 +62,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of processor time of a union, per item in the source. The source gets `items` items, and the target gets
-/// the others up to the capacity.
+/// Nanoseconds of processor time of a union, per item in the source. The source contains the first `items` items, and
+/// the target contains the others, up to the capacity.
 fn unite(spec: Spec, items: u64) -> Result<f64> {
     let (mut into, mut from) = (Bloom::new(spec)?, Bloom::new(spec)?);
     for number in 0..spec.capacity {

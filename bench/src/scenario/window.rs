@@ -40,7 +40,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// A window whose generations are all full, with `each` items in each.
+/// A window whose generations are all full, with `each` items per generation.
 pub fn full(each: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(Spec::window(each, 0.01, GENERATIONS))?;
     for generation in 0..u64::from(GENERATIONS) {
