@@ -72,7 +72,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Sends tests that share a server filled by a module fixture to the same worker; the others can run on any."""
+    """Marks the tests of QUICK as quick. If tests share a server that a module fixture fills, sends them to one worker.
+    """
     for item in items:
         if item.module.__name__ in QUICK:
             item.add_marker(pytest.mark.quick)

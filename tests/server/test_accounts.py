@@ -199,8 +199,8 @@ WITHOUT_NEED = {
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", WITHOUT_NEED)
 def test_a_command_evicts_no_keys_without_need(new_server, kind):
-    """While the command works, another client's writes must not evict keys to make room for its copy, because one of
-    these keys might be the filter itself."""
+    """While a command works on a copy of a filter, another client's writes must not evict keys to make room for the
+    copy, because one of these keys might be the filter itself."""
     server = new_server(config={"maxmemory-policy": "allkeys-lru"})
     make, command, room = WITHOUT_NEED[kind]
     with server.client() as client:
@@ -239,7 +239,7 @@ def tables(client, key: str) -> None:
 @EVERY_SERVER
 @pytest.mark.parametrize("make, command", [(static_list, "BF.REBUILD f COMMIT"), (tables, "BF.MERGE f other")])
 def test_what_is_refused_on_a_full_cache_works_in_a_transaction(new_server, make, command):
-    """A cache is always full, so there must be a way to run these commands there."""
+    """A cache is always full, so there must be a way to run these commands on a full server."""
     server = new_server(config={"maxmemory": "48mb", "maxmemory-policy": "allkeys-lru"})
     with server.client() as client:
         make(client, "f")

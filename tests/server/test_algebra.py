@@ -1,5 +1,5 @@
 """BF.MERGE, BF.INTERSECT and BF.EQUAL on a server: how they are replicated and written to the append-only file, which
-keys each user may use, and how they handle filters of 1 GiB. The Rust tests check their results without a server."""
+keys each user may use, and how they handle filters of 1 GiB. The Rust tests check the results without a server."""
 
 import time
 
@@ -76,8 +76,9 @@ def file_of(client, key) -> bytes:
 @EVERY_SERVER
 @pytest.mark.parametrize("compression", ["yes", "no"])
 def test_blobs_are_merged_as_their_keys_are(new_server, compression):
-    """Merges filters of every kind, as files and as DUMP payloads, sent by clients, in transactions and in scripts. The
-    result is the same on the primary, on a replica with a different configuration, and from the append-only file."""
+    """Merges files and DUMP payloads, sent as plain commands, in transactions and in scripts. The result is the same as
+    when the keys are merged. It is also the same on a replica with a different configuration, and when the primary has
+    loaded its append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0, "rdbcompression": compression}
     primary = new_server(config=config)
     replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1", "THREADS", "0"])
@@ -106,7 +107,8 @@ def test_blobs_are_merged_as_their_keys_are(new_server, compression):
 
 @EVERY_SERVER
 def test_two_servers_converge(new_server):
-    """By default, a filter scales, so it grows here, and its DUMP payload is compressed."""
+    """Two servers merge each other's DUMP payloads until both filters contain all items. Filters scale by default, so
+    these grow, and their payloads are compressed."""
     servers = [new_server(), new_server()]
     with servers[0].client() as paris, servers[1].client() as rome:
         paris.execute_command("BF.RESERVE", "seen", 0.01, 1000)
@@ -133,7 +135,7 @@ def test_a_refusal_reaches_nobody(new_server):
         keys = make_all(client, SMALL)
         before = snapshots(client, keys)
         effects.new()
-        # Each filter has a random seed.
+        # Each filter has its own random seed, so no two of them can be combined.
         for a, b in zip(keys, keys[1:], strict=False):
             if a.split("/")[0] != b.split("/")[0]:
                 for words in (["BF.MERGE", a, b], ["BF.MERGE", "new", a, b], ["BF.INTERSECT", a, a, b]):

@@ -1,7 +1,8 @@
-"""Commands that run in the background, off the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on
-large filters. Meanwhile other clients are served, writes to the keys wait, and the result is the same as in MULTI.
+"""Commands that run in the background, off the main thread, if their filters are large: BF.MERGE, BF.INTERSECT,
+BF.EQUAL, BF.LOAD, BF.IMPORT and others. While such a command runs, other clients are served, and writes to its keys
+wait. The result is the same as in MULTI.
 
-To make something happen during a command, most tests keep the only worker busy with another job. So they don't depend
+To make something happen during a command, most tests keep the only worker busy with another job, so they don't depend
 on timing.
 """
 
@@ -51,7 +52,7 @@ def fill(client):
 
 
 class Busy:
-    """Stops the only worker in the middle of a job until the block ends, so it can't start any other job."""
+    """Stops the only worker in the middle of a job until the block ends, so the worker can't start any other job."""
 
     def __init__(self, server):
         self.server, self.waiting = server, []
@@ -92,7 +93,8 @@ class Busy:
 
 
     def shut_down(self):
-        """Shuts the server down. Releases the worker once this has begun, because the server waits for its workers."""
+        """Shuts the server down. Lets the worker go on once the shutdown has begun, because the server waits for its
+        workers."""
         with self.server.client() as client:
             connection = client.connection_pool.get_connection()
             connection.send_command("SHUTDOWN", "NOSAVE")
@@ -178,7 +180,7 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
             jobs = figures(client)["pool_jobs"]
             reply = client.execute_command(*command)
             if kind != "chain-of-some":
-                # A job is counted when it has ended, which can be after the client received the reply.
+                # A job is counted when it has ended, which can be after the client has received the reply.
                 wait_for(lambda jobs=jobs: figures(client)["pool_jobs"] > jobs, f"the pool to have done {command}")
             pipe = client.pipeline(transaction=True)
             pipe.execute_command(*[copies.get(word, word) for word in command])
@@ -478,7 +480,7 @@ def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how)
 
 
 def swap_and_write(client, _):
-    """Swaps two databases, changes the filter in its new database by a write that can't wait, and swaps them back."""
+    """Swaps two databases, changes the filter in its new database with a write that can't wait, and swaps them back."""
     client.swapdb(0, 1)
     writer = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=1)
     pipe = writer.pipeline(transaction=True)
@@ -488,7 +490,7 @@ def swap_and_write(client, _):
 
 
 CHANGED = "was deleted, replaced or renamed while the command was running"
-# Changes to the keys during a merge, and its reply or part of its error message.
+# Changes to the keys during a merge, and the merge's reply or part of its error message.
 CHANGES = {
     "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
     "DEL of the destination": (lambda client, _: client.delete("a"), CHANGED),
@@ -552,7 +554,7 @@ ONES, SOME = b"\xff", b"\x11"  # a bitmap of SOME lacks bits that one of ONES ha
     "how, old, new",
     [
         *((how, *bits) for how in ["RENAME", "SET", "RESTORE", "SWAPDB"] for bits in [(ONES, SOME), (SOME, ONES)]),
-        # Not SOME before ONES: at the old address, the new string would look like the old one with more bits set.
+        # Not (SOME, ONES): if the new string has the old one's address, it looks like the old one with more bits set.
         ("DEL and SET", ONES, SOME),
     ],
 )
@@ -594,7 +596,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
     command, _, evicting = command.partition(" ")
     with server.client() as client, contextlib.ExitStack() as clients:
         for number in range(40):
-            # Each command has its own sources. If they shared sources, they would run one after the other.
+            # Each command has its own sources, because commands that share sources run one after the other.
             client.execute_command("BF.RESERVE", f"a:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
             client.execute_command("BF.RESERVE", f"b:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
         each = 2_400_000 if command != "BF.IMPORT" else 20_000_000
@@ -856,8 +858,8 @@ def due_for_compaction(client, key) -> None:
 @EVERY_SERVER
 @pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
 def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
-    """The result is the same as in a transaction. Meanwhile, reads are served and writes wait. If the client
-    disconnects, the filter is unchanged."""
+    """While a worker compacts a filter, reads are served and writes wait. The result is the same as in a transaction.
+    If the client disconnects, the filter is unchanged."""
     server = one_worker()
     replica = server.replica()
     with server.client() as client, replica.client() as other:
@@ -888,8 +890,8 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
 
 
 def test_what_others_do_costs_no_more_with_sixteen_times_the_clients_that_wait(one_worker):
-    """Measures commands on a key that a waiting command holds and on a free key. tests/commands/doubling.rs varies the
-    other dimensions."""
+    """Measures commands on a key that a waiting command holds and on a free key, while 50 and then 800 clients wait.
+    tests/commands/doubling.rs varies the other dimensions."""
     server = one_worker()
     schedstat = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/schedstat")
 

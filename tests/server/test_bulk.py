@@ -54,7 +54,8 @@ def bits(bitmap: bytes, count: int) -> list[int]:
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.family == "BF"], ids=str)
 def test_as_madd_and_mexists(server, kind, protocol):
-    """Replies and filters are the same for every kind of filter, below and above the size from which clients wait."""
+    """Replies and filters are the same as with BF.MADD and BF.MEXISTS, for every kind of filter, whether or not there
+    are enough items for the client to wait."""
     with server.client(protocol) as client:
         for size in (0, 1, 64, 5000, OFFLOADED - 1, OFFLOADED, 20_000):
             client.flushall()
@@ -156,7 +157,8 @@ def test_events_and_effects(new_server):
 
 @EVERY_SERVER
 def test_replicas_and_the_append_only_file(new_server):
-    """However many threads add, the filters are the same everywhere."""
+    """The filters are the same on a primary with three worker threads, on a replica without any, and after a restart.
+    """
     primary = new_server(config={"appendonly": "yes"}, module_args=["THREADS", "3"])
     replica = primary.replica(module_args=["THREADS", "0", "OFFLOAD_MIN_ITEMS", "1"])
     kinds = [kind for kind in KINDS if kind.family == "BF"]
@@ -164,7 +166,7 @@ def test_replicas_and_the_append_only_file(new_server):
         for kind in kinds:
             client.execute_command(*kind.reservation(str(kind)))
             for number in range(3):
-                with contextlib.suppress(redis.ResponseError):  # if it is full, the items that fit were added
+                with contextlib.suppress(redis.ResponseError):  # if the filter is full, the items that fit were added
                     client.execute_command("BF.BULKADD", str(kind), "FIXED", WIDTH, fixed(range(number, 9000)))
         client.execute_command("BF.RESERVE", "parallel", 0.01, 100_000, "SHARDS", 8)
         client.execute_command("BF.BULKADD", "parallel", "FIXED", WIDTH, fixed(range(90_000)))
@@ -301,7 +303,7 @@ BLOB = fixed(range(MILLION))
 
 @pytest.fixture
 def big(new_server):
-    """A server whose filter `seen` has a million items, with enough probes that testing all of them takes a while."""
+    """A server whose filter `seen` has a million items and many probes per item, so testing all items takes a while."""
     server = new_server(module_args=["THREADS", "1"], config={"save": ["3600", "1000000000"]})
     with server.client() as client:
         restore(client, server.spec)
@@ -310,7 +312,8 @@ def big(new_server):
 
 @functools.cache
 def a_million(spec) -> bytes:
-    """The filter's DUMP payload. Making the filter takes twenty times as long as restoring it."""
+    """The DUMP payload of `seen`. It is cached, because making the filter takes twenty times as long as restoring it.
+    """
     with Server(spec) as server, server.client() as client:
         client.execute_command("BF.RESERVE", "seen", 1e-9, MILLION, "LAYOUT", "CLASSIC", "NONSCALING")
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, BLOB)
@@ -337,7 +340,7 @@ class Waiting:
         return client.info("clients")["blocked_clients"] > 0
 
     def reply(self):
-        """The number of items found, or None if the server has disconnected the client."""
+        """The number of items found, or None if the server has disconnected or unblocked the client."""
         try:
             return self.connection.read_response()
         except redis.ConnectionError:
@@ -419,7 +422,8 @@ HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 @pytest.mark.parametrize("what", DISTURBANCES)
 @EVERY_SERVER
 def test_while_a_client_waits(big, what):
-    """The answer is the one that was right when the command was sent. A killed client gets none. No memory leaks."""
+    """The answer is the one that was right when the command was sent. A disconnected client gets none. No memory leaks.
+    """
     blocked, closed = 0, 0
     with big.client() as client:
         before = client.info("memory")["used_memory"]
@@ -465,7 +469,7 @@ def test_others_are_served(big):
 
 
 def preloaded(folder: Path, source: str) -> dict[str, str]:
-    """Compiles `source`, and returns the environment of a server into which the result is preloaded."""
+    """Compiles `source`, and returns the environment variables that preload the result into a server."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
     (folder / "preloaded.c").write_text(source)
     words = ["-O1", "-fno-builtin", "-shared", "-fPIC", "-o", "preloaded.so", "preloaded.c"]
@@ -623,7 +627,7 @@ def test_clients_that_hang_up(filled):
         assert client.execute_command(*test) == SOME
 
 
-# An allocator that moves every string it reallocates, and overwrites the memory where the string was.
+# A realloc() that always moves the block, and overwrites the memory where the block was.
 MOVES = r"""
 #include <malloc.h>
 #include <stdlib.h>
@@ -660,7 +664,8 @@ def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path)
 
 @pytest.mark.parametrize("document, library", [("README.md", "bloomery_redis"), ("docs/commands/bf.bulktest.md", "numpy")])
 def test_the_example_in_python(server, monkeypatch, document, library):
-    """Runs the example exactly as it is in the document. Without numpy, which is a large package, it is skipped."""
+    """Runs the example exactly as it is in the document. The example with numpy is skipped if numpy, which is a large
+    package, isn't installed."""
     example = re.search(r"^```python\n(.*?)^```", (ROOT / document).read_text(), flags=re.M | re.S)[1]
     assert f"{library} import" in example or f"import {library}" in example
     as_list = pytest.importorskip(library).array if library == "numpy" else list

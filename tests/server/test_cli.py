@@ -50,7 +50,8 @@ def present(server, key, items, command="BF.MEXISTS"):
 
 
 def test_plan_says_what_the_server_will_say(server, port):
-    """The memory, probes and error rates that plan prints are those of the filter that the planned command creates."""
+    """The capacity, cells, memory and probes that plan prints are those of the filter that the planned command creates.
+    """
     for options in (["--nonscaling"], [], ["--counting=8"], ["--window", "5"], ["--ttl", "24h"], ["--shards", "4", "--layout", "classic"]):
         plan = as_json("plan", "-n", "100k", "-e", "0.1%", *options)["filter"]
         server.command(*plan["command"].replace("KEY", "planned").split())
@@ -152,8 +153,8 @@ def test_load_over_several_connections(server, port, lines):
 
 @pytest.mark.parametrize("kind, count", [("--counting=8", "BF.COUNT"), ("--cuckoo", "CF.COUNT")])
 def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, lines, kind, count):
-    """Kills a load at random moments and resumes it: every item is added to the counting or cuckoo filter exactly once.
-    """
+    """Kills or interrupts a load at random moments, and resumes it. Every item is added to the counting or cuckoo
+    filter exactly once."""
     path, items = lines
     rate = [] if kind == "--cuckoo" else ["-e", "0.0001"]
     state = tmp_path / "state"
@@ -180,8 +181,8 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
 
 
 def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
-    """After a batch was accepted in part, the load continues with smaller batches. The input has empty lines. Each item
-    counts once."""
+    """The filter is full before the end of a batch. Once there is room again, the load is continued with another batch
+    size. Each item counts once, although the input has empty lines."""
     path, state = tmp_path / "items.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
     server.command("BF.RESERVE", "stock", "0.000001", "40", "COUNTING", "8")
@@ -215,7 +216,7 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     assert "interrupted: " in errors and "run the same command to continue" in errors
     kept = json.loads(state.read_text())
     assert 0 < kept["offset"] < path.stat().st_size
-    # Everything before that byte has been added.
+    # All items before this offset have been added.
     before = path.read_bytes()[: kept["offset"]].split()
     assert len(before) == kept["items"]
     assert all(present(server, "users", before[-1000:]))
@@ -327,8 +328,8 @@ def test_load_backfills_a_rebuild(server, port, lines):
     path, items = lines
     server.command("BF.RESERVE", "users", "0.01", "100", "ONFULL", "SATURATE")
     server.command("BF.REBUILD", "users", "BEGIN", "CAPACITY", "10000", "ERROR", "0.0001")
-    # Few items, so that the command isn't split into pieces even on a busy machine: the server counts each piece as a
-    # call.
+    # So few items that the command isn't split into pieces, even on a busy machine. The server would count each piece
+    # as a call.
     few = path.with_name("few.txt")
     few.write_text("\n".join(items[:200]))
     server.command("CONFIG", "RESETSTAT")
@@ -393,7 +394,8 @@ def test_push_merges_what_goes_together(server, port, tmp_path):
 
 @pytest.mark.parametrize(("capacity", "commands"), [(800_000, 1), (900_000, 4)])
 def test_push_merges_a_short_file_by_one_command(server, port, tmp_path, capacity, commands):
-    """One command can merge a file of up to 1 MiB of cells, like a piece of a load. Longer files are uploaded first."""
+    """A file of up to 1 MiB, the size of a piece of a load, is merged by one command. Longer files are uploaded first.
+    """
     path = tmp_path / "f.bloom"
     run("build", path, "-n", str(capacity), "-e", "0.01", "--nonscaling", input="ada\n")
     server.command("CONFIG", "RESETSTAT")
@@ -515,7 +517,7 @@ def test_damaged_files_are_refused(server, port, tmp_path):
 
 
 def test_pull_in_the_format_of_the_original(server, port, tmp_path):
-    """The file has the bytes that BF.EXPORT returns, even if that takes several replies. Native filters are refused."""
+    """The file has the bytes that BF.EXPORT returns, in one reply or in several. Native filters are refused."""
     path = tmp_path / "pulled"
     with server.client() as client:
         guava = struct.pack(">BBI", 1, 7, 3 << 15) + random.Random(1).randbytes(3 << 18)
@@ -581,7 +583,8 @@ def test_redisblooms_filters_travel(server, port, tmp_path):
 
 
 def fill_with_everything(server):
-    """Creates keys of every type and encoding that this server has, including filters."""
+    """Creates keys of every type and encoding that this server has, including filters, and saves them. Returns what
+    INFO says about the keyspace."""
     with server.client() as client:
         call = client.execute_command
         long = "x" * 100

@@ -1,4 +1,4 @@
-"""The program `bloomery` with servers that aren't what it expects: slow, changing, lying, or hostile."""
+"""The program `bloomery` with servers and files that aren't what it expects: slow, changing, lying, or hostile."""
 
 import collections
 import contextlib
@@ -37,8 +37,8 @@ def is_harmless(text: str) -> bool:
 
 
 class FakeServer:
-    """Replies to each command with the bytes that `replies` has for its name, or with the parts that a function yields.
-    """
+    """A server whose reply to each command is in `replies`, by the command's name. A reply is bytes, or a function that
+    yields the parts of the reply."""
 
     def __init__(self, replies: dict):
         self.replies = replies
@@ -171,7 +171,8 @@ def test_a_long_name_does_not_make_every_row_long(new_server):
 
 
 def test_a_pull_of_redisblooms_cuckoo_filter_that_is_compacted_meanwhile(new_server, tmp_path):
-    """The filter's pieces don't say whether fingerprints have moved from pieces not yet read to pieces already read."""
+    """A compaction can move fingerprints from pieces not yet read to pieces already read. The pieces don't show this,
+    so the program reads the filter again if its shape has changed."""
     server, path = new_server(), tmp_path / "file"
     arrival = arrivals()["cf:default"]
     added = [f"new:{number}" for number in range(3000)]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
 OLD = [f"old:{number}" for number in range(1000)]
 NEW = [f"new:{number}" for number in range(5000)]
-SMALL = "0.000000001"  # an error rate at which no absent item in these tests tests positive
+SMALL = "0.000000001"  # an error rate so low that no test here gets a false positive
 
 
 def text(items) -> str:
@@ -50,7 +50,8 @@ def is_running(server, key="k") -> bool:
 
 @contextlib.contextmanager
 def begun(server, *words):
-    """Starts a rebuild, which has sent several commands with items and waits for more input."""
+    """Runs `bloomery rebuild`. When the block begins, the program has sent several commands with items and waits for
+    more input."""
     process = subprocess.Popen(
         command("rebuild", "k", "-", *words, port=server.port),
         stdin=subprocess.PIPE,
@@ -188,7 +189,8 @@ def test_every_reply_may_be_lost(server, path, words):
 
 
 def test_another_rebuild_is_left_alone(server, key):
-    """A rebuild that replaced the program's own lacks some of its items, so the program must not end it."""
+    """If another rebuild has replaced the program's own, it lacks some of the program's items, so the program must
+    neither commit nor abort it."""
     with begun(server) as process, server.client() as client:
         # In one transaction, so that the program never sees the key without a rebuild.
         both = client.pipeline(transaction=True)

@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "CLIENTS.md"
 INSTALLED = ROOT / ".cache" / "clients"
 
 # What each program prints. Adding ada adds one item. Of ada and grace, one is new. Of ada and barbara, the first is
-# present. In the end, there are two items.
+# present: a bitmap with this bit set is 80 in hexadecimal. In the end, there are two items.
 SAYS = "1 1 80 2\n"
 
 
@@ -37,7 +37,7 @@ def pythons(program: str) -> list[tuple[str, list]]:
 
 def node(program: str) -> list[tuple[str, list]]:
     """A name and a command for each installed version of the package that the program's first line names. Node.js
-    searches for modules next to the program, so the command runs a copy there."""
+    searches for modules next to the program, so the command runs a copy of the program beside the modules."""
     package = re.match(r"// npm install (\S+)\n", (PROGRAMS / program).read_text())[1]
     folders = [path for path in INSTALLED.glob("npm*") if (path / "node_modules" / package).exists()]
     return [(f"{package} {folder.name}", ["node", folder / program]) for folder in folders] or [(package, [])]
@@ -100,7 +100,7 @@ def test_the_session(server, tmp_path, program, client, command):
 
 
 def test_the_page_shows_the_programs():
-    """The page links every program and shows it in full, and it shows no others."""
+    """The page links to every program. Each block of code on the page is a whole program."""
     blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S)
     programs = [path.read_text() for path in PROGRAMS.iterdir()]
     linked = set(re.findall(r"\(\.\./examples/clients/([\w.]+)\)", PAGE.read_text()))

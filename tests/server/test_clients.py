@@ -1,5 +1,5 @@
-"""The most widely used clients: `client.bf()` and `client.cf()` of redis-py and valkey-py, which were written for
-RedisBloom. They parse replies into objects and know nothing about Bloomery. So a call that works here also works in
+"""`client.bf()` and `client.cf()` of the most widely used clients, redis-py and valkey-py. These methods were written
+for RedisBloom, parse replies into objects, and know nothing about Bloomery. So a call that works here also works in
 programs written for RedisBloom.
 """
 
@@ -20,8 +20,8 @@ def client(request, server):
 
 
 def info(commands, key: str) -> dict:
-    """BF.INFO or CF.INFO as a dictionary. In RESP2, the client returns its own kind of object, in RESP3 the map itself.
-    """
+    """BF.INFO or CF.INFO as a dictionary. The client returns its own kind of object in RESP2, and the map itself in
+    RESP3."""
     seen = commands.info(key)
     if isinstance(seen, dict):
         return {name.decode(): value for name, value in seen.items()}
@@ -146,7 +146,7 @@ def test_pipelines_and_scripts(client):
 
 
 def test_own_commands(client):
-    """No client has methods for these commands yet, but every client can send them."""
+    """redis-py and valkey-py have no methods for Bloomery's own commands, but they can send them."""
     assert client.execute_command("BF.RESERVE", "counts", 0.01, 100, "COUNTING") in (b"OK", True)
     assert client.execute_command("BF.MADD", "counts", "a", "a") == [1, 0]
     assert client.execute_command("BF.COUNT", "counts", "a") == 2

@@ -100,7 +100,8 @@ def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
             f"{tag}:config",
             mapping={"size": 40, "hashIterations": 5, "expectedInsertions": 4, "falseProbability": 0.01},
         )
-    client.execute_command(*command.format("{x}", "{x}").split())  # so the only reason for a refusal is the slot
+    # This succeeds, so the only reason for the refusals below is the slot.
+    client.execute_command(*command.format("{x}", "{x}").split())
     for node in cluster.primaries():
         with pytest.raises(redis.ResponseError, match="CROSSSLOT|[Kk]eys in request don't hash to the same slot"):
             node.command(*command.format("{x}", "{y}").split())
@@ -111,7 +112,7 @@ def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
 def test_half_a_load_does_not_move(cluster, client, kind):
-    """A load in progress isn't a key, so it stays on its node and never becomes half a filter on another."""
+    """A load in progress isn't a key, so it stays on its node and never becomes half a filter on another node."""
     with Server(cluster.spec) as workbench, workbench.client() as there:
         make(there, kind, "source")
         parts, expected = pieces(there, "source", kind.family), looks(there, ["source"])["source"]
@@ -144,8 +145,8 @@ def test_half_a_load_does_not_move(cluster, client, kind):
 
 @contextlib.contextmanager
 def loads_under_way(node, tag: str = ""):
-    """As many loads as clients may have in progress on a node. They are completed at the end, so that no later test
-    finds them."""
+    """Begins as many loads on a node as clients may have in progress there. Completes them when the block ends, so that
+    no later test finds them."""
     with Server(node.spec) as workbench, workbench.client() as there:
         there.execute_command("BF.RESERVE", "source", 0.01, 100)
         head, chunk = pieces(there, "source", "BF")
@@ -248,7 +249,8 @@ def rules(name: str) -> list[str]:
 
 
 def test_the_rights_that_the_guide_gives_suffice(cluster, client):
-    """Replication, MIGRATE and atomic slot migration work under writes, as users with only these rights."""
+    """Replication, MIGRATE and atomic slot migration work under writes if their users have only the rights that
+    docs/CLUSTER.md lists."""
     slot, keys = key_slot(b"users"), {"{users}a": "BF", "{users}b": "BF", "{users}c": "CF"}
     atomically = migrates_atomically(cluster.nodes[0])
     nodes = rules("atomic slot migration" if atomically else "replication")
@@ -260,7 +262,7 @@ def test_the_rights_that_the_guide_gives_suffice(cluster, client):
         node.command("ACL", "LOG", "RESET")
     try:
         for primary in cluster.primaries():
-            primary.command("CLIENT", "KILL", "TYPE", "replica")  # it reconnects as this user
+            primary.command("CLIENT", "KILL", "TYPE", "replica")  # the replica reconnects as the user `nodes`
             primary.command("BF.ADD", f"{{{tag_in(own_slots(primary))}}}", "ada")
         cluster.wait_until_ok()
         for primary in cluster.primaries():
@@ -370,7 +372,8 @@ CLIENTS = {
 
 @pytest.fixture(params=CLIENTS)
 def on_cluster(cluster, request):
-    """Creates objects of the Python package by name: blocking objects, or asyncio objects used as if they blocked."""
+    """A function that creates an object of the Python package, given the name of its class: a blocking object, or an
+    asyncio object that is used as if it blocked."""
     options = {"host": "127.0.0.1", "port": cluster.primaries()[0].port, **CLIENTS[request.param]}
     library, name = (valkey, "ValkeyCluster") if "valkey" in request.param else (redis, "RedisCluster")
     if "asyncio" not in request.param:
@@ -397,7 +400,8 @@ def numbers(count: int, start: int = 0) -> list[str]:
 
 
 def test_the_part_of_an_item_is_that_of_the_guide():
-    """Programs in other languages must compute the same parts."""
+    """The package computes the parts, keys and slots in the guide's table. Programs in other languages must compute the
+    same ones."""
     rows = re.findall(r"^\| `(\w*)` \| (\d+) \| (\d+) \| `(\{\S+\})` \| (\d+) \|$", GUIDE.read_text(), flags=re.M)
     assert len(rows) >= 4
     for item, parts, part, key, slot in rows:
@@ -434,7 +438,7 @@ def test_the_slack_of_a_part(capacity, parts):
 
 
 def test_a_spread_filter(spread, client, monkeypatch):
-    """Checks answers, numbers and refusals. Batches are of 96 KiB instead of 1.5 MiB, so that several are needed."""
+    """Checks answers, numbers and refusals. Batches have 96 KiB instead of 1.5 MiB, so that several are needed."""
     monkeypatch.setattr(bloomery_redis._spread, "PIECE_BYTES", 4096)
     with pytest.raises(Exception, match="not found"):
         spread.add("ada")
@@ -469,7 +473,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
     assert stats["number_of_items_inserted"] == new + 4
     assert abs(stats["approximate_number_of_items"] - 29_004) < 300
     assert 30_000 < stats["capacity"] < 45_000
-    # The configured rate applies to full parts. By chance, most parts are below their capacity.
+    # The configured rate applies to full parts, and no part is full.
     assert stats["error_rate"] == pytest.approx(0.01)
     assert stats["error_rate_now"] < 0.01
     assert stats["fullest"] < 1
@@ -487,7 +491,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
 
 
 def test_all_parts_are_there_after_reserve(cluster, spread, client):
-    """With exist_ok, existing parts don't hide the error if another part couldn't be created."""
+    """With exist_ok, `reserve` still raises an error if a part is missing and can't be created."""
     spread.reserve(0.01, 30_000)
     gone = spread.keys[-1]
     client.unlink(gone)
@@ -586,7 +590,7 @@ def test_slots_move_under_a_spread_filter(cluster, spread):
 
 @pytest.mark.parametrize("example", examples(GUIDE), ids=lambda example: f"CLUSTER.md:{example.first}")
 def test_example(new_server, example):
-    """Runs on one node that has all slots, so that there are no redirections."""
+    """Runs the example on one node that has all slots, so that there are no redirections."""
     node = new_server(config={"cluster-enabled": "yes"})
     node.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     wait_for(lambda: cluster_info(node)["cluster_state"] == "ok", "the node to serve")
@@ -602,7 +606,7 @@ def test_the_spread_filter_of_the_guide(cluster, monkeypatch):
 
 
 def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
-    """Runs the commands with different ports, and with the test's own programs."""
+    """Runs the commands with other ports, and with the server and the module that are being tested."""
     ports = [free_port() for _ in range(6)]
     start, *_ = blocks(GUIDE, "sh")
     script = re.sub(r"\b700(\d)\b", lambda match: str(ports[int(match[1]) - 1]), start)

@@ -1,5 +1,5 @@
-"""The module in the server's configuration: a second load, names that are taken, options that depend on each other. A
-server must start again whatever its configuration file has become, because nobody might be there to repair it.
+"""The module in the server's configuration: a second load, names that are taken, and options that depend on each other.
+A server must start again whatever its configuration file has become, because there may be nobody to repair the file.
 """
 
 import re
@@ -34,7 +34,7 @@ class FromFile(Server):
 
     def modules(self) -> list[str]:
         with self.client(decode_responses=True) as client:
-            own = {module["name"] for module in client.module_list()} - {"vectorset", "lua"}  # servers bring these
+            own = {module["name"] for module in client.module_list()} - {"vectorset", "lua"}  # part of some servers
             return sorted(own)
 
 
@@ -104,7 +104,7 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
 
 @pytest.fixture
 def other(tmp_path):
-    """The path of RedisBloom, if it is there, or else of another module with its name."""
+    """The path of RedisBloom if it is in the cache, or else of another module with its name, bf."""
     if found := sorted((ROOT / ".cache").glob("**/redisbloom.so")):
         return found[0]
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")

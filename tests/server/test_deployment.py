@@ -19,8 +19,8 @@ pytestmark = pytest.mark.every_server("the server does it, with the module in it
 
 
 def test_replication_over_tls(new_server, tmp_path):
-    """Replicates filters, and sends a BF.BULKTEST that a worker answers: for a client that waits, the server handles
-    the TLS connection differently."""
+    """Replicates filters, and sends a BF.BULKTEST that a worker answers, because the server handles TLS connections
+    differently while their clients wait."""
     folder, port = certificates(tmp_path), free_port()
     primary = new_server(config={**tls(folder, port), "tls-replication": "yes"})
     config = {**tls(folder, free_port()), "tls-replication": "yes", "replicaof": ["127.0.0.1", port]}
@@ -41,7 +41,7 @@ def test_replication_over_tls(new_server, tmp_path):
 
 @contextlib.contextmanager
 def sentinel(spec, primary, folder):
-    """A client of a single Sentinel, which watches `primary` and declares it dead after half a second."""
+    """A client of a single Sentinel, which declares `primary` dead when it hasn't answered for half a second."""
     port = free_port()
     file = folder / "sentinel.conf"
     file.write_text(

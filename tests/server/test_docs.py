@@ -109,7 +109,7 @@ def errors():
 def test_error(server, text, command):
     for key in KEYS:
         server.command(*key)
-    # If one item causes the error, it is on the last line, after the answers for earlier items.
+    # If one item causes the error, the error is on the last line, after the answers for earlier items.
     *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
     _, error, actual = last.partition("(error) ")
     assert error, f"{command} was not refused: {last}"
@@ -126,12 +126,12 @@ SETTING = re.compile(r"(?:# )?([a-z][a-z-]+(?:-[a-z]+)*) ([A-Za-z0-9 ]+)")
 
 
 def options(names):
-    """Options with matching names in the example configuration, with their defaults."""
+    """The options in the example configuration whose names match this pattern, with their defaults."""
     rows = (OPTION.fullmatch(line) for line in CONFIGURATION.read_text().splitlines())
     return {row[1]: row[2] for row in rows if row and re.match(names, row[1])}
 
 
-PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose its own names
+PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose its options' names
 
 
 def known_options(server):

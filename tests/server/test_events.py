@@ -11,8 +11,8 @@ from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server calls the other module in the middle of a command")
 
-# Adds each event to the list `seen`, with the answer to `BF.EXISTS key new`, and deletes the key. Declares only the
-# part of the module API that it needs.
+# A module that adds each event to the list `seen`, with the answer to `BF.EXISTS key new`, and deletes the key. It
+# declares only the part of the module API that it needs.
 HOSTILE = r"""
 #include <stdio.h>
 typedef struct Context Context;

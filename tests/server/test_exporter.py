@@ -472,8 +472,8 @@ def cluster_slot(node, key) -> int:
 
 
 def test_five_thousand_filters(server):
-    """Scraping all filters takes no longer than Prometheus allows: 10 s, measured as CPU time of the exporter and the
-    server so that it doesn't depend on how busy the machine is. With -s, the test prints the numbers."""
+    """Scraping all filters takes less than the 10 s that Prometheus allows. The test measures the CPU time of the
+    exporter and the server, which doesn't depend on how busy the machine is. With -s, it prints the numbers."""
     with server.client() as client, client.pipeline(transaction=False) as pipeline:
         for number in range(5000):
             pipeline.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1000)
@@ -605,8 +605,8 @@ def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(ser
 
 
 def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
-    """Like promtool's tests, but with real metrics from the exporter, and alerts that fire at once instead of after
-    minutes."""
+    """Does what promtool's tests do, but with real metrics from the exporter, and with alerts that fire at once instead
+    of after minutes."""
     rules = tmp_path / "alerts.yml"
     rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
     nobody = free_port()

@@ -109,11 +109,6 @@ def test_what_held_the_server_is_named(new_server):
         assert {b"bf.bulkadd", b"bf.merge"} <= slow
 
 
-def agrees(measured: float, truth: float, trials: int, sigmas: float = 5) -> bool:
-    """Whether a rate measured in this number of trials is compatible with the expected rate."""
-    return abs(measured - truth) <= sigmas * math.sqrt(truth * (1 - truth) / trials)
-
-
 def test_ten_million_items_and_half_as_many_again(server):
     """Compares the fill, the estimate and the observed error rate with the true values, at capacity and beyond."""
     items, promise = 10 * MILLION, 0.01
@@ -165,7 +160,7 @@ def test_ten_million_items_and_half_as_many_again(server):
 
 
 def test_information_on_a_gibibyte_costs_no_more_than_on_a_kilobyte(server):
-    """All counts are updated when cells change, so BF.INFO needn't read the cells."""
+    """A large filter's counts are updated when its cells change, so BF.INFO needn't read the cells."""
     with server.client() as client:
         client.execute_command("BF.RESERVE", "large", 0.01, 870 * MILLION, "NONSCALING")
         client.execute_command("BF.RESERVE", "small", 0.01, 800, "NONSCALING")

@@ -118,7 +118,7 @@ def test_a_rebuild_that_fails_leaves_the_filter_as_it_was(users, monkeypatch):
     names(users, "other", 5)
     with pytest.raises(OSError):
         fill(users.store, users.guard.client)
-    monkeypatch.setattr(Store, "count", lambda self: 2)  # of six
+    monkeypatch.setattr(Store, "count", lambda self: 2)  # there are six users
     with pytest.raises(Implausible):
         fill(users.store, users.guard.client)
     assert not is_rebuilt(users.guard.client, FILTER)
@@ -129,7 +129,7 @@ def test_a_rebuild_that_fails_leaves_the_filter_as_it_was(users, monkeypatch):
 
 
 def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp_path, monkeypatch):
-    """Here, reading fails only after the rebuild has begun."""
+    """Reading the list succeeds the first time, and fails the second time, after the rebuild has begun."""
     with server.client(decode_responses=True) as client:
         good = tmp_path / "good.txt"
         good.write_text("".join(f"bot-{number}\n" for number in range(3000)))

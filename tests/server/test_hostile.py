@@ -119,7 +119,7 @@ def test_a_generation_at_its_edge(bare):
 )
 def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
     _, client, dumps = bare
-    # As a control, these commands do count if the value isn't at its limit.
+    # As a control: the commands increase the count if it isn't at its limit.
     client.restore("edge", 0, dumps[name], replace=True)
     before = Payload.parse(client.dump("edge")).get(field)
     run(client, commands)
@@ -128,7 +128,7 @@ def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
 
 
 def saved_after(bare, name: str, field: str, value: int, *commands: list) -> bool:
-    """Whether a filter with this value in the field can still be loaded after the commands."""
+    """Whether a filter with this value in the field can be saved and loaded again after these commands have run."""
     _, client, dumps = bare
     payload = Payload.parse(dumps[name])
     payload.set(field, value)

@@ -64,7 +64,7 @@ def test_replicas_come_and_go_while_filters_are_made(new_server):
                 client.execute_command("CLIENT", "UNPAUSE")
             replica.destroy()
             primary.replicas.clear()
-            # Without the backlog, no replica can continue, so the module remembers again that there are no listeners.
+            # Without the backlog, no replica can resume, so the module remembers again that there are no listeners.
             wait_for(lambda: not primary.info("replication")["repl_backlog_active"], "the backlog's end")
             before = primary.info("keyspace")["db0"]["keys"]
             wait_for(lambda: primary.info("keyspace")["db0"]["keys"] > before + 50, "filters for nobody")  # noqa: B023
@@ -136,12 +136,12 @@ def test_what_nobody_gets_counts_as_a_change(new_server):
 
 
 def changes(client) -> int:
-    """The number of changes since the last snapshot. The server saves another after a certain number."""
+    """The number of changes since the last snapshot. After a certain number, the server saves the next snapshot."""
     return client.info("persistence")["rdb_changes_since_last_save"]
 
 
 def test_every_filter_that_is_put_into_its_key_whole_counts_as_a_change(new_server):
-    """The command itself, a worker, or the last of RedisBloom's pieces puts the filter into its key."""
+    """A filter is put into its key by the command itself, by a worker, or by the last of RedisBloom's pieces."""
     server = new_server()
     with server.client() as client:
         for size in (256, 4 << 20):

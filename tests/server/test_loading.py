@@ -245,7 +245,7 @@ def test_keys_in_different_slots(cluster):
 
 @LOADED_BY_EVERY_SERVER
 def test_it_does_not_unload(new_server):
-    """The server refuses to unload any module with a data type. After the refusal it must still work."""
+    """The server refuses to unload any module with a data type. After the refusal, the module must still work."""
     server = new_server()
     with pytest.raises(redis.ResponseError, match="data types"):
         server.command("MODULE", "UNLOAD", "bf")
@@ -256,7 +256,7 @@ def test_it_does_not_unload(new_server):
 
 MIB = 1 << 20
 
-# How each family's error messages for pieces begin.
+# The beginnings of the error messages for bad pieces, for each family of commands.
 BAD_HEAD = {"BF": "received bad data", "CF": "Invalid header"}
 BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
 OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
@@ -328,7 +328,7 @@ class Transfer:
         load_pieces(self.client, "target", self.prefix, [self.pieces[number] for number in numbers])
 
     def load_rest(self, first: int) -> None:
-        """Loads all pieces from number `first` on, checks the filter that they make, and deletes it."""
+        """Loads piece number `first` and all later pieces, checks the filter that they make, and deletes it."""
         self.load(*range(first, len(self.pieces)))
         assert differences({"source": self.snapshot}, {"source": snapshot(self.client, "target")}) == []
         self.client.delete("target")
@@ -358,7 +358,7 @@ def out_of_order(found: int, expected: int) -> str:
 
 
 def recut(transfer, lengths) -> list[tuple[int, bytes]]:
-    """Pieces of the same filter, with chunks of these lengths, and then of 1 MiB each."""
+    """Pieces of the same filter. The first chunks have these lengths, and all others have 1 MiB."""
     body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
     cut, offset = [transfer.pieces[0][1]], 0
     while offset < len(body):
@@ -422,7 +422,7 @@ def test_the_largest_chunk(transfer):
     transfer.pieces = pieces(client, "large", prefix)
     head, chunk, rest = recut(transfer, [MIB])
     load_pieces(client, "target", prefix, [head])
-    # This chunk has one word more. It is refused before its data is read, so its checksum doesn't matter.
+    # This chunk is one word too long. It is refused before its data is read, so its checksum doesn't matter.
     longer = chunk[1][:8] + struct.pack("<I", MIB + 8) + chunk[1][12:] + bytes(8)
     assert "more than 1 MiB" in transfer.refused_chunk(chunk[0] + 8, longer)
     load_pieces(client, "target", prefix, [chunk, rest])
@@ -560,7 +560,7 @@ def test_pieces_of_the_other_family(transfer):
 @pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
 @EVERY_SERVER
 def test_another_client_creates_the_key(transfer, server, creation):
-    """The existing key stays, and the load is refused."""
+    """The other client's key stays as it is, and all pieces of the load are refused."""
     client, prefix = transfer.client, transfer.prefix
     transfer.load(0, 1)
     with server.client() as other:
@@ -624,7 +624,7 @@ def test_a_client_that_is_killed(transfer, server):
 
 
 def test_two_clients_load_the_same_key(transfer, server):
-    """Both clients send pieces of one load. A client that sends a piece after the other client gets an error."""
+    """Both clients send all pieces of one load. The client that sends a piece second gets an error."""
     with server.client() as other:
         for part in transfer.pieces[:-1]:
             load_pieces(other, "target", transfer.prefix, [part])

@@ -1,7 +1,7 @@
 """Filters that are being loaded in pieces: the memory they need, what ends a load, and when a load is dropped because
-memory is short. A load isn't a key. So it may use memory in proportion to the bytes that have arrived, but never at the
-expense of keys or of other clients' writes. It ends when its client says so, when it has made no progress for five
-minutes, or when something else appears in its key. """
+memory is short. A load may use memory in proportion to the bytes that have arrived, but never at the expense of keys or
+of other clients' writes, because it isn't a key yet. It ends when its client says so, when it has made no progress for
+five minutes, or when something else appears in its key."""
 
 import contextlib
 import dataclasses
@@ -69,7 +69,8 @@ def redisbloom_cuckoo(size: int, filters: int = 1) -> Announced:
 
 
 def announced(client, size: int) -> list[Announced]:
-    """Loads of every kind and format whose heads declare about `size` bytes of cells."""
+    """Loads of every kind and format. Their heads declare about `size` bytes of cells, except for heads with 65,536
+    sub-filters, which declare up to 4 MiB."""
     found = []
     for name, reservation in {
         "fixed": f"BF.RESERVE x 0.01 {size * 8 // 10} NONSCALING",
@@ -199,8 +200,8 @@ def not_found(client, prefix: str, key: str, piece) -> None:
 
 
 def test_a_load_never_holds_much_more_than_came(client, parts):
-    """A load needs at most three times as much memory as the bytes that have arrived, and one and a half times as much
-    as the filter. In the end, only the filter is left."""
+    """A load needs at most three times as much memory as the bytes that have arrived, and at most one and a half times
+    as much as the filter. In the end, only the filter is left."""
     prefix, found = parts
     size, start, came, most = found[-1][0] - 1, used(client), 0, 0
     for piece in found[:-1]:
@@ -211,7 +212,7 @@ def test_a_load_never_holds_much_more_than_came(client, parts):
         # The allocator rounds blocks up by at most a quarter, and the connection has buffers.
         assert held <= 1.25 * 3 * came + 200_000
         assert figures(client)["load_held_bytes"] <= min(3 * came + 10_000, 1.5 * size + 10_000)
-    assert most >= size  # the memory has come near the bound
+    assert most >= size  # otherwise, the bounds would have shown little
     load_pieces(client, "target", prefix, found[-1:])
     assert used(client) - start <= 1.25 * size + 2 * MIB
     seen = figures(client)
@@ -414,7 +415,8 @@ def source(new_server):
 
 @EVERY_SERVER
 def test_each_piece_is_replicated_when_it_comes(new_server, source):
-    """The last piece costs no more than the others. No server has the key before the last piece."""
+    """If servers can save loads, replicas get each piece when it arrives. No server has the key before the last piece.
+    """
     found, expected = source
     primary = new_server(config=APPEND_ONLY)
     replica = primary.replica(config=APPEND_ONLY)
@@ -440,8 +442,8 @@ def test_each_piece_is_replicated_when_it_comes(new_server, source):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["diskless", "disk", "swapdb", "chain", "restart"])
 def test_a_snapshot_in_the_middle_of_a_load_has_it(new_server, source, way):
-    """A server that becomes a replica of the primary or of a replica, or restarts, between any two pieces, has the
-    filter in the end."""
+    """If a server restarts or becomes a replica (of the primary or of another replica) in the middle of a load, it has
+    the filter in the end."""
     found, expected = source
     primary = new_server(config={"repl-diskless-sync": "no" if way == "disk" else "yes", "repl-diskless-sync-delay": 0})
     first = primary.replica(config={"repl-diskless-load": "swapdb"} if way == "swapdb" else {})
@@ -525,8 +527,8 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["sync", "reload"])
 def test_a_snapshot_of_a_replica_has_all_loads_of_its_primary(new_server, source, way):
-    """A server that gets the snapshot then gets the other pieces from the primary, whichever pieces the replica's own
-    file contains. The replica's file gets the pieces that it lacks."""
+    """A server that has loaded the replica's snapshot needs only the pieces that the primary sends afterwards,
+    whichever pieces the replica's own file contains. The replica's file gets the pieces that it lacks."""
     found, expected = source
     config = {**APPEND_ONLY, "aof-use-rdb-preamble": "no"}
     primary = new_server(config=config)

@@ -84,8 +84,8 @@ def test_filters_are_counted_by_kind(client):
     assert sum(sizes.values()) / 4 < figures(client)["cell_bytes"] < sum(sizes.values())
     client.delete("copied", "cuckoo", "foreign")
     assert filters(client) == {"fixed": 1, "scaling": 1, "counting": 1, "window": 1}
-    client.set("window", "text")  # a filter that is overwritten
-    client.execute_command("BF.INTERSECT", "scaling", "renamed", "renamed")  # overwrites a filter, too
+    client.set("window", "text")  # overwrites a filter
+    client.execute_command("BF.INTERSECT", "scaling", "renamed", "renamed")  # also overwrites a filter
     assert filters(client) == {"fixed": 2, "counting": 1}
     client.flushall()
     must_become_zero(client)

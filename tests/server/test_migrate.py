@@ -1,6 +1,6 @@
 """`bloomery migrate` copies filters while both servers run. Afterwards, every answer is the same. The source is always
-a Redis 8 that has loaded RedisBloom's dump.rdb, so its data types and payloads are RedisBloom's, and its DUMP payloads
-have Redis 8's version. The target is the server that the test runs against.
+a Redis 8 that has loaded RedisBloom's dump.rdb, so its data types and DUMP payloads are RedisBloom's, and the payloads
+have Redis 8's RDB version. The target is the server that the test runs against.
 """
 
 import base64
@@ -76,7 +76,7 @@ def run(source, target, *options, status=0, env=None) -> subprocess.CompletedPro
 
 
 def for_version(payload: bytes, version: int) -> bytes:
-    """A DUMP payload as a server of another version would write it."""
+    """A DUMP payload as a server with this RDB version would write it."""
     return sealed(payload[:-FOOTER], version)
 
 
@@ -95,7 +95,7 @@ def digest(server: Server, key) -> bytes:
 
 
 def writes(server: Server) -> int:
-    """The number of changes that the server has counted since it started. It saves no snapshots."""
+    """The number of changes since the server started. A snapshot would reset this count, but the server makes none."""
     return server.info("persistence")["rdb_changes_since_last_save"]
 
 
@@ -125,7 +125,7 @@ def other_filters(server: Server) -> list[str]:
 
 
 def assert_answers_as_recorded(server: Server, entry: dict) -> None:
-    """Checks that the answers are RedisBloom's: yes to all members, and to exactly the same false positives."""
+    """Checks that the answers are RedisBloom's: yes for all members, and for exactly the same absent items."""
     family = entry["type"]
     members = [f"{entry['prefix']}:{number}" for number in range(entry["first"], entry["last"] + 1)]
     first = entry["absent_first"]
@@ -144,8 +144,8 @@ def assert_answers_as_recorded(server: Server, entry: dict) -> None:
 
 
 def test_the_obstacle_is_real(target):
-    """Why the program exists: only Redis 8 accepts the original payload, but every server accepts it with the server's
-    own version."""
+    """Why the program exists: only Redis 8 accepts the original payload, but every server accepts the payload once its
+    RDB version is replaced with the server's own."""
     payload = base64.b64decode(next(entry for entry in RECORDED if entry["dump_base64"])["dump_base64"])
     assert version_of(payload) == 12
     if target.spec.name != "redis-8.0":
@@ -208,7 +208,7 @@ def test_there_and_back_again(source, target, new_server):
 
 
 def test_an_empty_cuckoo_filter_of_redisblooms_travels_whole(source, target):
-    """RedisBloom can't dump such a filter in pieces."""
+    """RedisBloom can't dump an empty cuckoo filter in pieces, so the program copies it as a whole."""
     with source.client() as client:
         # One sub-filter of four buckets, no items, no deletes, two slots per bucket, at most 20 moves, expansion 1.
         figures = "0201 0204 0200 0200 0202 0214 0201"
@@ -320,7 +320,7 @@ def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
 
 
 def test_a_key_that_comes_in_between_stays(source, target):
-    """The program doesn't overwrite the key, and deletes what it has loaded for it."""
+    """The program doesn't overwrite the key, and deletes the filter that it has loaded."""
     source.command("BF.RESERVE", "late", "0.01", "100000000", "NONSCALING")
     target.command("CONFIG", "RESETSTAT")
     line = command(source, target, "--match", "late", "--pieces-from", "0", "--rounds", "1")
@@ -358,7 +358,7 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
 
 
 def test_equal_figures_do_not_hide_different_bits(source, target):
-    """The filters have the same number of items, but different ones. At this error rate, no sample would show that."""
+    """The filters have the same number of items, but different items. At this error rate, no sample would show that."""
     for side, item in ((source, "ada"), (target, "grace")):
         side.command("BF.RESERVE", "sparse", "0.000000001", "1000", "SEED", "7")
         side.command("BF.ADD", "sparse", item)
@@ -382,7 +382,7 @@ def test_a_killed_run_is_taken_up(source, target):
         assert count // 10 <= arrived < count
         done = run(source, target, "--match", "many:*", "--sample", "20", *way)
         assert f"{count - arrived} filters copied" in done.stdout and f"{arrived} equal before, 0 not" in done.stdout
-        # A temporary key, or a half-loaded filter, that the killed run left behind is deleted, or expires.
+        # If the killed run has left a temporary key behind, the key expires.
         left = {name for name in keys(target) if not name.startswith(b"many:")}
         assert all(target.command("PTTL", name) > 0 for name in left), left
 
@@ -504,7 +504,7 @@ def test_one_false_answer_is_seen(source, target, tmp_path, family):
 
 
 def test_a_source_without_scandump_is_compared_by_its_answers(source, target):
-    """valkey-bloom has no SCANDUMP."""
+    """Without SCANDUMP, which valkey-bloom lacks, filters are copied whole and compared by their answers."""
     other_filters(source)
     with Between(source, b"SCANDUMP", b"SCANNONE") as blind:
         done = run(blind, target, "--type", "bloom", "--pieces-from", "0", "--sample", "1500")
@@ -631,7 +631,7 @@ def test_a_refusal_of_the_target_is_given_for_each_key(source, target):
             done = run(source, target, "--match", "big:*", "--rounds", "1", "--sample", "10", *way, status=1)
             assert re.search(r"^big:\d: could not be copied: .*maxmemory", done.stdout, re.MULTILINE)
             assert 0 < len(keys(target)) < 6
-        # If there was too little memory from the start, the program doesn't begin.
+        # If there is too little memory from the start, the program doesn't begin.
         target.command("CONFIG", "SET", "maxmemory", "1")
         assert "takes no keys" in run(source, target, status=3).stderr
     for name in keys(target):

@@ -7,7 +7,7 @@ every key. Sequences use RESP2 and RESP3 in turn. BLOOMERY_SEQUENCES is the numb
     BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/test_model.py
 
 A failure prints the seed and the commands so far. BLOOMERY_SEED=seed replays only that sequence. Cuckoo filters that
-are created without a seed get a different one in each run, so a failure also prints these seeds. """
+are created without a seed get a different one in each run, so a failure also prints these seeds."""
 
 import os
 import random
@@ -191,7 +191,7 @@ class Sequence:
         return self.random.random() < probability
 
     def step(self) -> None:
-        """A command, or a transaction of several."""
+        """Appends a command, or a transaction of several commands."""
         if not self.happens(0.08):
             self.commands += self.something()
             return
@@ -347,7 +347,7 @@ class Connection:
 
 
 def parts(kind: bytes, count: bytes) -> int:
-    """How many replies are inside a reply that begins like this."""
+    """The number of replies that are directly inside a reply whose first line has this type and count."""
     size = {b"*": 1, b"~": 1, b"%": 2}.get(kind, 0)
     return size * max(0, int(count)) if size else 0
 
@@ -457,8 +457,8 @@ def test_every_reply_is_the_models(server):
 
 
 def read_on(database: int, client, go_on) -> None:
-    """Reads the keys of a sequence with commands that hold these keys if they work in the background. Then writes to
-    the keys wait, but their replies must be the same."""
+    """Reads the keys of a sequence with commands that may work in the background. While such a command holds the keys,
+    the sequence's writes to them wait, but their replies must be the same."""
     chance = random.Random(database)
     keys = [key.encode("latin-1") for key in KEYS]
     client.execute_command("SELECT", database)

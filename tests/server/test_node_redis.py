@@ -1,4 +1,4 @@
-"""node-redis, the client of JavaScript programs, with its package @redis/bloom, which was written for RedisBloom.
+"""node-redis, a client for JavaScript programs, with its package @redis/bloom, which was written for RedisBloom.
 `node/node_redis.mjs` sends commands and checks replies. scripts/test fetches the packages.
 """
 

@@ -89,7 +89,7 @@ def resident_pages(server) -> int:
 @pytest.mark.parametrize("way", ["UNLINK", "FLUSHALL ASYNC", "BF.CLEAR", "BF.ROTATE", "expiry", "SET"])
 @EVERY_SERVER
 def test_freeing_holds_nobody_up(new_server, way):
-    """The memory of a filter with 100 MiB in use is freed, in every way in which this can happen."""
+    """A filter of 100 MiB is deleted, cleared, rotated or overwritten. Its memory is freed without delaying others."""
     server = new_server(config={"lazyfree-lazy-expire": "yes", "lazyfree-lazy-server-del": "yes"})
     with server.client() as client:
         before = client.info("memory")["used_memory"]
@@ -213,8 +213,8 @@ def test_maxmemory_that_changes(new_server):
 
 @EVERY_SERVER
 def test_eviction(new_server):
-    """Filters are evicted like other keys, and those that stay are complete. The test turns lazy eviction off, because
-    with it servers sometimes refuse a write while large values of any type are being freed."""
+    """Filters are evicted like other keys, and the filters that stay are complete. The test turns lazy eviction off,
+    because a server with lazy eviction sometimes refuses a write while large values of any type are being freed."""
     server = new_server(config={"maxmemory-policy": "allkeys-lru", "lazyfree-lazy-eviction": "no"})
     with server.client() as client:
         client.config_set("maxmemory", client.info("memory")["used_memory"] + (20 << 20))
@@ -371,7 +371,7 @@ CUCKOO_OPTIONS = "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED".split()
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_odd_bytes_everywhere(server, protocol):
-    """Sends odd bytes as keys, items, options, values of options, and data. The connection stays in step."""
+    """Sends odd bytes as keys, items, options, values of options, and data. Every command still gets its own reply."""
     with server.client(protocol) as client:
         client.set("text", "x")
         client.execute_command("BF.RESERVE", "filter", 0.01, 100)
@@ -466,8 +466,8 @@ LONGEST = 512 << 20  # bytes of the longest argument that a server accepts by de
 
 
 def test_the_longest_argument(new_server):
-    """Sends the longest argument as a key, an item, an option, and data. Each command gets one reply, and then comes
-    the next command's."""
+    """Sends the longest argument as a key, an item, an option, and data. Each command gets one reply, and the
+    connection can still be used."""
     server, piece = new_server(), bytes(1 << 20)
     for words in [
         ["BF.ADD", "key", None],
@@ -498,7 +498,7 @@ def test_the_longest_argument(new_server):
                 received = connection.recv(1 << 16)
                 assert received, words
                 replies += received
-        # One reply before that of PING, and not a long one: the error doesn't repeat all of the refused argument.
+        # There is one reply before PING's, and it is short: the error doesn't repeat all of the refused argument.
         assert replies[:1] in b":-$" and len(replies) < 300, words
     with server.client() as client:
         assert client.exists("new") == 0

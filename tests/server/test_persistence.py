@@ -1,4 +1,4 @@
-"""A filter survives everything a server does to keep its data, bit for bit. Every kind of filter in every state
+"""A filter survives, bit for bit, everything that a server does to keep its data. Every kind of filter in every state
 (`filters.KINDS`) goes through every way out of a server's memory and back: the RDB file, the append-only file rewritten
 (as RDB and as commands) and not rewritten, DUMP and RESTORE, COPY, DEBUG RELOAD, and DEBUG LOADAOF. For a restart, the
 server is killed with kill -9, so that nothing is saved that the test didn't ask for.
@@ -42,7 +42,8 @@ def must_be_equal(before, after):
 
 @pytest.fixture(scope="module")
 def made(spec):
-    """A server with a filter of every kind in every state, and their snapshots. No test changes them."""
+    """A server with a filter of every kind in every state, a client, and snapshots of the filters. No test changes the
+    filters."""
     with Server(spec) as server, server.client() as client:
         keys = make_all(client)
         yield server, client, snapshots(client, keys)
@@ -50,7 +51,8 @@ def made(spec):
 
 
 def test_states_are_what_they_are_called(made):
-    """Otherwise the states would prove little: a "grown" chain with one layer, or counters that never saturated."""
+    """If a "grown" chain had one layer, or if counters never saturated, the tests of these states would prove little.
+    """
     _, _, before = made
     info = {key: seen["info"] for key, seen in before.items()}
     for kind in KINDS:
@@ -182,7 +184,7 @@ def test_restart(new_server, way):
 
 
 def test_a_restarted_filter_goes_on_as_before(new_server):
-    """Not only the cells are the same: the next commands have the same effects as without the restart."""
+    """The next commands have the same replies and effects as they have without the restart."""
     stays, restarts = new_server(), new_server()
     with stays.client() as client:
         keys = make_all(client)

@@ -52,7 +52,7 @@ def words(command: str, key: str = "k") -> list:
 
 
 def outcome(client, *command):
-    """A reply, or an error, as something that can be compared."""
+    """The reply or error of a command, in a form that can be compared."""
     try:
         reply = client.execute_command(*command)
     except redis.ResponseError as error:
@@ -92,7 +92,8 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
             expected = whole(client, *words(command, "whole"))
             assert outcome(client, *words(command)) == expected, command
             assert digest(client) == digest(client, "whole"), command
-        # In a full filter, a command may end with its first piece. Tests, deletes and adds to shards are fast.
+        # In a full filter, a command may end with its first piece. Tests, deletes and adds to shards are so fast that
+        # one piece may be enough.
         if case not in ("full", "missing", "sharded"):
             for command in {"BF.MADD", "CF.INSERT", "CF.INSERTNX"} & set(commands):
                 assert goes_in_pieces(client, command), command
@@ -100,7 +101,7 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
 
 @pytest.mark.parametrize("command", ["BF.MADD", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS", "CF.INSERT"])
 def test_long_items_are_divided_too(server, command):
-    """These are fewer items than other commands process between two readings of the clock."""
+    """A command with 31 long items is divided, although it wouldn't read the clock again after 31 short items."""
     long = [bytes([number]) * (1 << 20) for number in range(31)]
     with server.client(single_connection_client=True) as client:
         match command:
@@ -165,7 +166,7 @@ HEADS = {
 def test_what_comes_before_the_items_takes_long(server, head):
     """If the words before the items take long, pieces are longer, so there are fewer of them. Otherwise there would be
     at least 85 pieces, however quiet the machine is. On a busy machine, the server may be stopped in the middle of a
-    piece."""
+    piece, so the test tries three times."""
     client = server.client(socket_timeout=100)
 
     def pieces() -> int:
@@ -291,7 +292,7 @@ def test_the_user_is_deleted_in_the_middle(server):
 
 def test_any_number_of_them_at_once(server):
     client = server.client()
-    client.config_set(option(server.spec, "offload-max-bytes"), "1mb")  # less than the arguments of one
+    client.config_set(option(server.spec, "offload-max-bytes"), "1mb")  # less than the arguments of one command
     client.config_resetstat()
     with Longer(server, "k"), Longer(server, "l"), Longer(server, "m"):
         pass
@@ -311,7 +312,8 @@ def test_a_pause_of_writes(server):
 
 @pytest.mark.parametrize(("policy", "is_refused"), [("volatile-lru", False), ("noeviction", True)])
 def test_memory_runs_short_in_the_middle(new_server, policy, is_refused):
-    """A server that evicts keys is always above its limit between a write and the next command."""
+    """The command ends early only on a server that evicts nothing. A server that evicts keys completes the command,
+    although it is always above its limit between a write and the next command."""
     server = new_server(config={"maxmemory-policy": policy})
     with server.client() as client:
         for number in range(1000):
@@ -409,7 +411,8 @@ def test_a_slot_that_moves_away_in_the_middle(spec):
 
 
 def test_a_client_that_says_asking(spec):
-    """The node that a slot moves to runs the command as a whole, because it serves the key only after ASKING."""
+    """The node that a slot moves to runs the command as a whole, because it serves the key only to the command that
+    follows ASKING."""
     with Cluster(spec) as cluster:
         slot = 1000
         key = f"{{{tag_in([slot])}}}k"

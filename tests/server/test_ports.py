@@ -29,7 +29,7 @@ def test_a_port_is_reserved_until_it_is_given_back():
 
 
 def test_a_server_whose_port_is_used_moves_to_another(server, monkeypatch):
-    """Otherwise, the server that listens on this port would answer instead."""
+    """If the new server kept the port, the server that already listens on the port would answer instead."""
     ports = iter([server.port, free_port()])
     monkeypatch.setattr(servers, "free_port", lambda: next(ports))
     monkeypatch.setattr(servers, "give_back", lambda port: None)

@@ -57,7 +57,8 @@ def status(client, key) -> dict:
 
 @EVERY_SERVER
 def test_through_every_way_of_keeping_data(new_server):
-    """DUMP, COPY, RENAME, DEBUG RELOAD, and the append-only file, as it was written and rewritten in both forms."""
+    """A rebuild survives DUMP, COPY, RENAME, DEBUG RELOAD, and restarts from the append-only file, as it was written
+    and as it was rewritten in both forms."""
     server = new_server(config={**APPEND_ONLY, "save": ""})
     with server.client() as client:
         keys = begin_all(client)
@@ -104,7 +105,8 @@ def test_replicas_see_every_phase(new_server):
         primary.wait_for_replicas()
 
         def rebuilds(client) -> dict:
-            """The rebuild of each key, from BF.INFO: BF.REBUILD STATUS needs write permission."""
+            """The rebuild of each key, as BF.INFO shows it. A replica refuses BF.REBUILD STATUS like any write command.
+            """
             return {key: pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Rebuild"] for key in keys}
 
         def equal(server) -> bool:
@@ -281,7 +283,7 @@ def test_permissions(server):
 
 
 def test_an_abort_gives_the_filter_back_bit_for_bit(server):
-    """This works even if the key was dumped and restored during the rebuild."""
+    """ABORT restores the filter, even if the key was dumped and restored during the rebuild."""
     with server.client() as client:
         client.restore("k", 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
         dump = client.dump("k")

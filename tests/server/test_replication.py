@@ -1,7 +1,8 @@
 """A replica equals its primary, bit for bit, whatever its own configuration says and whatever was refused. Replicas get
-effects, not requests: a creation has every parameter and the seed, only items that changed something are sent, and a
-command that failed or did nothing sends nothing. The servers run with `propagation-error-behavior panic`: a replica
-that met an error in the stream would no longer be running at the end of the test.
+effects, not requests. A command that creates a filter is sent with every parameter and the seed. Only items that
+changed something are sent. A command that failed or did nothing isn't sent. The servers run with
+`propagation-error-behavior panic`, so a replica that met an error in the stream would no longer be running at the end
+of the test.
 """
 
 import collections
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.every_server("the server replicates, and says which com
 
 COMMANDS = 12_000
 
-# Different from the primary's, and too small for any filter: a replica must accept whatever its primary created.
+# Options that differ from the primary's, with limits that are too small for any filter. A replica must accept whatever
+# its primary has created.
 ODD = """
     ERROR_RATE 0.2 INITIAL_SIZE 3 EXPANSION_FACTOR 0 MAX_FILTER_BYTES 1
     CF_BUCKET_SIZE 7 CF_INITIAL_SIZE 20 CF_MAX_ITERATIONS 1 CF_EXPANSION_FACTOR 0 CF_MAX_EXPANSIONS 1
@@ -126,8 +128,8 @@ def test_every_kind_grows_the_same(new_server):
 
 
 def test_half_a_load_is_replicated(new_server):
-    """A replica that joins in the middle has the filter when the load is complete, and none before. If it is promoted
-    in the middle, the load continues there."""
+    """A replica that joins in the middle of a load has the filter when the load is complete, and not before. If the
+    replica is promoted in the middle, the load continues on the replica."""
     primary = new_server()
     with primary.client() as client:
         sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
@@ -161,7 +163,7 @@ def test_half_a_load_is_replicated(new_server):
 
 
 def test_a_newer_server_replicates_an_older_one(spec, new_server):
-    """Upgrading a server without downtime: first the newer one becomes a replica of the older one."""
+    """To upgrade a server without downtime, a newer server first becomes a replica of the older one."""
     oldest = matrix()[0]
     if spec == oldest:
         pytest.skip(f"{spec} is the oldest")
@@ -312,7 +314,7 @@ def test_only_effects_are_written(wire):
         ("BF.ADDNX plain b", ["bf.add plain b"]),
         ("BF.MADD plain a b", []),
         ("BF.MADD plain a c b", ["bf.madd plain c"]),
-        # One item fits, the next doesn't, and that ends the command.
+        # One item fits. The next item doesn't, which ends the command.
         ("BF.MADD plain a d e f", ["bf.madd plain d"]),
         ("BF.ADD plain e", []),
         ("BF.MADD plain e", []),
@@ -378,7 +380,7 @@ def test_only_effects_on_cuckoo_filters_are_written(wire):
         ("CF.DEL cuckoo never", []),
         ("CF.COMPACT cuckoo", ["CF.COMPACT cuckoo"]),
         ("CF.COMPACT cuckoo", []),
-        # One item fits, the next doesn't.
+        # One item fits, but the next doesn't.
         ("CF.ADD small x", ["CF.ADD small x"]),
         ("CF.INSERT small ITEMS x x x", ["cf.insert small ITEMS x"]),
         ("CF.ADD small x", []),

@@ -52,7 +52,7 @@ class Filter:
         self.older = self.server.command("DUMP", "k"), self.others
 
     def counts(self) -> list[int]:
-        """How often each item was added, or 0 and 1 if the filter doesn't count."""
+        """How often each item was added, or, if the filter doesn't count items, whether it was added."""
         if self.kind == "rebuild":
             self.server.command("COPY", "k", "{k}seen", "REPLACE")
             self.server.command("BF.REBUILD", "{k}seen", "COMMIT")
@@ -92,7 +92,7 @@ class Filter:
         self.server.command("DEBUG", "RELOAD")
 
     def restored(self):
-        """The data is as it was when the server last saved. The filter and the load's account are both older."""
+        """Loads the data that the server last saved. The filter and the load's account are then both older."""
         self.server.command("DEBUG", "RELOAD", "NOSAVE")
 
     def no_memory(self):
@@ -375,7 +375,7 @@ def test_two_loads_side_by_side(new_server, tmp_path, keys):
 
 
 def test_a_second_program_with_the_same_file_is_refused(new_server, files):
-    """The account is ahead of the first program, so that program's next batch is already in."""
+    """The second program has already added the first program's next batch, so the first program must stop."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS["counting"])
@@ -467,8 +467,8 @@ def items_of(form) -> list[str]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_a_file_that_grows_at_any_byte(new_server, tmp_path, kind, form):
-    """Each run sees more of the file, and ends or is stopped somewhere. In the end, every item is in once. If the file
-    ended within an item, the beginning of the item may be in as well."""
+    """Each run sees more of the file, and ends or is stopped somewhere. In the end, every item is in the filter once.
+    If the file ended within an item, the beginning of the item may be in the filter as well."""
     server, rng = new_server(), random.Random(f"{kind} {form}")
     path, state = tmp_path / "items", tmp_path / "state"
     options, head, line = FORMS[form]
@@ -515,7 +515,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("stopped", ["complete", "cut", "full"])
 def test_another_input_is_refused(new_server, tmp_path, stopped, change):
-    """None of its items are added, and the load can continue with the first input."""
+    """No item of the other input is added, and the load can continue with the first input."""
     server = new_server()
     path, state = tmp_path / "items", tmp_path / "state"
     text = "".join(f"{item}\n" for item in ITEMS)
@@ -533,8 +533,8 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
         proxy.after = cut
         run(*words, port=proxy.port, status=DONE if stopped == "complete" else SERVER)
     count = server.command("BF.CARD", "k")
-    # If the load was cut, the server has executed a batch that the program doesn't know about. If the filter is full,
-    # it has executed a part of one.
+    # If the load was cut, the server has added a batch that the program doesn't know about. If the filter is full, the
+    # server has added a part of a batch.
     end = len("".join(f"{item}\n" for item in ITEMS[:count]))
     path.write_text(CHANGES[change](text, end))
     _, errors = run(*words, port=server.port, status=USAGE)
@@ -577,7 +577,7 @@ def test_an_empty_field_at_the_end_of_a_file_is_counted(new_server, tmp_path):
 
 
 def in_the_middle(server, words) -> int:
-    """Loads half of the items, and returns how many are in."""
+    """Loads nearly half of the items, and returns how many were added."""
     calls = 0
 
     def cut(words):
@@ -663,8 +663,8 @@ def test_a_batch_may_go_in_over_several_generations(new_server, files):
 
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_deleted_items_are_not_lost(new_server, files, kind):
-    """Missing items aren't lost if there were at least as many deletes. Deletes after the end of a load don't matter,
-    nor does a restart. """
+    """Missing items don't count as lost if there were at least as many deletes. Deletes after the end of a load don't
+    matter, and neither does a restart."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS[kind], "SEED", SEED)

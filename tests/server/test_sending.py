@@ -85,7 +85,7 @@ def longest_argument(server) -> int:
 
 @EVERY_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
-    """Replicas and the append-only files also have the filter, with the same type."""
+    """Replicas and the append-only files have the same filter, with the same type."""
     server = new_server(config=APPEND_ONLY)
     replica = server.replica(config=APPEND_ONLY)
     last = replica.replica()
@@ -227,8 +227,8 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
     rewrite(middle.server, middle.client)
     assert middle.end() == b"OK"
     middle.is_whole(middle.replica)
-    # Checks what each server has in its own file. Each starts alone, because a replica with a primary would be empty
-    # until it has everything again.
+    # Checks what each server has in its own file. Each starts alone, because a replica of a running primary would load
+    # the primary's data instead.
     for server in (middle.server, middle.replica):
         server.kill()
     for server in (middle.server, middle.replica):
@@ -367,7 +367,8 @@ def test_a_transaction_on_the_key_in_the_middle(new_server):
 
 @EVERY_SERVER
 def test_loads_that_a_rewrite_has_missed_go_in_pieces_also(new_server):
-    """The rewritten file has no pieces of a load that had begun before the rewrite."""
+    """The rewritten file has no pieces of a load that began before the rewrite. So the filter is written to the file in
+    pieces when the load is complete."""
     server = new_server(config={**APPEND_ONLY, "aof-use-rdb-preamble": "no"})
     replica = server.replica()
     with server.client() as client:

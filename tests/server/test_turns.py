@@ -1,6 +1,6 @@
-"""How long a plain command waits for another client's long one. The pool gives each job its turn, so a long job that
-holds one key doesn't delay a short one that holds another. The machine may be busy with other things, so the best of
-several tries counts. If each job ran to its end in one turn, every try would take as long as such a job.
+"""Measures how long a plain command waits for another client's long command. The pool gives each job its turn, so a
+long job that holds one key doesn't delay a short job that holds another. The machine may be busy with other things, so
+the best of several tries counts. If each job ran to its end in one turn, every try would take as long as such a job.
 """
 
 import array
@@ -22,8 +22,8 @@ SMALL = 2_000_000  # capacity at 1%: 2.3 MiB of cells, enough for a merge in the
 LARGE = 128 << 20  # bytes of the filters that long commands work on
 CLIENTS = 4  # clients that send the same long command, so that together their commands last longer than BOUND
 TRIES = 3
-# In seconds. A plain command may have to wait for a turn of 5 ms of each longer job, for another turn of each that has
-# had one, and for two timer intervals of 16 ms. On an idle machine, 5 to 60 ms were measured.
+# In seconds. A plain command may have to wait for up to two turns of each longer job, of 5 ms each, and for two timer
+# intervals of 16 ms. On an idle machine, 5 to 60 ms were measured.
 BOUND = 0.3
 
 
@@ -56,7 +56,7 @@ LONG = {
     "intersect": lambda n: ["BF.INTERSECT", f"intersection:{n}", "large", "larger"],
 }
 
-# Commands that hold a key for a short time, if there are any, and the command that is timed after them.
+# Short commands that hold a key (in most cases none), and the command that is sent and timed after them.
 PLAIN = {
     "other-filter": ([], ["BF.ADD", "plain", "x"]),
     "test": ([], ["BF.EXISTS", "large", "x"]),
@@ -158,8 +158,8 @@ IMPORTS = {
 
 
 def begun(server, client, command) -> tuple[Replies, int]:
-    """Starts a job that takes 0.1 s. While the job runs, returns the object for its reply, and how many jobs ended
-    before it. If the job ends too early to be seen, tries again."""
+    """Starts a job that takes 0.1 s. While the job runs, returns the object for its reply, and the number of jobs that
+    have ended before it. If the job ends too early to be seen, tries again."""
     for _ in range(20):
         before = figures(client)["pool_jobs"]
         reply = Replies(server, [command])
@@ -189,7 +189,7 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
             wait_for(lambda: jobs() == before + 2, "both to be counted")
             client.delete("new")
         assert goes_on, "the test has waited for the import"
-        # How long a thread computes after the client has gone in the middle of its job.
+        # Measure how long a worker goes on after the client has disconnected in the middle of its job.
         least = 1.0
         for _ in range(TRIES):
             gone, before = begun(server, client, IMPORTS[kind])
@@ -234,8 +234,9 @@ def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server,
 
 
 def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
-    """Sends a command that works for a second or more. A short test of `plain` doesn't wait for it. Its work ends
-    within `ends_within` seconds after its client has disconnected, and a shutdown doesn't wait for it."""
+    """Sends a command that works for a second or more. A short test of `plain` doesn't wait for the command. The
+    command's work ends within `ends_within` seconds after its client has disconnected, and a shutdown doesn't wait for
+    it."""
     running = lambda: figures(client)["pool_jobs_running"]  # noqa: E731
     wait_for(lambda: running() == 0, "other work to end")
     first = Replies(server, [command])

@@ -169,10 +169,10 @@ const client = createClient({
     modules,
     socket: { host: "127.0.0.1", port: Number(port), reconnectStrategy: false, socketTimeout: 60_000 },
 });
-client.on("error", () => {}); // commands that wait for a reply are rejected as well
+client.on("error", () => {}); // nothing to do, because the commands that wait for a reply are rejected as well
 await client.connect();
 try {
-    // If the connection used another protocol than PROTOCOL, the answer would have another type.
+    // If the connection used a protocol other than PROTOCOL, the answer would have another type.
     assert.equal(await client.sendCommand(["BF.EXISTS", "missing", "a"]), no);
     await { bloom, cuckoo }[family](client);
 } finally {
