@@ -1,11 +1,11 @@
-"""Estimates the memory of a Bloom filter spread over a cluster, the times to load and to rebuild it, and what a failure
-does.
+"""Estimates the memory of a Bloom filter spread over a cluster, the times to load and rebuild it, and the effects of a
+failure.
 
     python3 examples/at_scale.py 1e9:10 1e12:1000
 
-prints a column for each ITEMS:NODES. It needs no server, and nothing but Python. Sizes are computed. How evenly items
-fall into parts, and the resulting error rate, are simulated: each part draws its number of items. Times follow from the
-rates below, which docs/guides/at-scale.md measures. Replace them with rates of your own machines. """
+prints a column for each ITEMS:NODES. It needs only Python, and no server. Sizes are computed. How evenly items fall
+into parts, and the resulting error rate, are simulated: the number of items in each part is drawn at random. Times
+follow from the rates below, which docs/guides/at-scale.md measures. Replace them with rates of your own machines. """
 
 import argparse
 import math
@@ -25,7 +25,7 @@ ADD_NS = 52  # processor time of the server for the same item
 BUILD_NS = 360  # `bloomery build --static`, processor time for an item
 BUILD_BYTES = 33  # memory of `bloomery build --static` for an item
 PUSH_MIB = 100  # `bloomery push`, MiB per second over one connection
-MIGRATE_SECONDS = 20  # for each GiB of a filter; both nodes serve nobody meanwhile
+MIGRATE_SECONDS = 20  # for each GiB of a filter; meanwhile, both nodes serve nobody
 SET_BYTES = 46  # used_memory for a member of 16 bytes in a SET
 GO_ZERO_BITS = 20  # for an item of go-zero's filter, whose error rate is 0.007%
 NODE_TIMEOUT = 15  # cluster-node-timeout in seconds
@@ -33,7 +33,7 @@ NODE_TIMEOUT = 15  # cluster-node-timeout in seconds
 
 @dataclass(frozen=True)
 class Spread:
-    """A filter of fixed size for `items`, in parts of equal capacity, on `nodes` primaries with equal ranges of slots."""
+    """A filter of fixed size for `items`, in equal parts, on `nodes` primaries with equal ranges of slots."""
 
     items: int
     nodes: int
@@ -48,7 +48,7 @@ class Spread:
 
     @property
     def part_capacity(self) -> int:
-        """A part's share of the items, and what chance may add to it, by Bernstein's inequality (docs/CLUSTER.md)."""
+        """A part's share of the items, plus what chance may add to it, by Bernstein's inequality (docs/CLUSTER.md)."""
         mean, log = self.items / self.parts, math.log(self.parts / OVERFLOW)
         slack = log / 3 + math.sqrt(log * log / 9 + 2 * log * mean)
         return min(self.items, math.ceil(mean + slack))
@@ -74,7 +74,8 @@ class Spread:
     def error_rate_with(self, counts: list[int]) -> float:
         """The error rate of the whole filter: an absent item is tested in one part, and all parts are equally likely.
 
-        A part that holds its capacity has half of its bits set, and each of its k probes has to find one of these. """
+        A part that is filled to its capacity has half of its bits set. A false positive needs k probes that all find a
+        set bit. """
         k = math.log2(1 / self.error_rate)
         return sum((1 - 0.5 ** (count / self.part_capacity)) ** k for count in counts) / self.parts
 

@@ -92,7 +92,7 @@ class Clocked(Consumer):
 
 
 def deliveries(events: int) -> list[tuple[int, str]]:
-    """Hour and event of each delivery, in order. A tenth of the events come again within minutes, and a tenth later."""
+    """Hour and event of each delivery, in order. A tenth of the events come again soon, and another tenth later."""
     chance = random.Random(1)
     stream = []
     for number in range(events):

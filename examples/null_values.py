@@ -1,4 +1,4 @@
-"""Counts how many requests for users who don't exist reach the database: with cached nulls, with a filter, with both.
+"""Counts the requests for users who don't exist that reach the database: with cached nulls, a filter, or both.
 
     python3 examples/null_values.py
 
@@ -42,7 +42,7 @@ DATABASE = {f"user:{number}" for number in range(USERS)}
 
 
 def absent(distinct: int) -> list[str]:
-    """The ids of REQUESTS requests: this number of distinct ids, none of which exists."""
+    """The ids for REQUESTS requests, drawn from `distinct` ids that don't exist."""
     chance = random.Random(distinct)
     ids = [f"user:{number}" for number in range(USERS, USERS + distinct)]
     return ids if distinct == REQUESTS else chance.choices(ids, k=REQUESTS)

@@ -9,7 +9,7 @@
 PACKAGE=bloomery-redis
 
 # lay_out ARCHIVE TREE LIBRARIES ZSH: put the package's files into TREE. The caller sets their modes. LIBRARIES and ZSH
-# are the distribution's folders for libraries and for completions of zsh.
+# are the distribution's folders for libraries and for zsh completions.
 lay_out() {
     local archive=$1 tree=$2 libraries=$3 zsh=$4 doc=$2/usr/share/doc/$PACKAGE server
     install -D --mode=755 "$archive/bloomery" "$tree/usr/bin/bloomery"

@@ -72,7 +72,7 @@ class Pages:
     def __init__(self, contents: Text):
         texts = [contents, *(Text(contents.path_of(link)) for link in contents.links())]
         self.texts = {text.source: text for text in texts}
-        # Pictures, and programs that pages mention.
+        # Files that pages link to and that aren't pages: pictures and programs.
         self.files = set()
 
     def target(self, text: Text, link: str) -> str | None:

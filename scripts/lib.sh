@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What the scripts in this folder share: paths, messages, and functions that install what is missing.
 #
-# To be sourced, not run. It sets `set -euo pipefail` and changes to the root of the repository. Everything that the
+# To be sourced, not run. It runs `set -euo pipefail` and changes to the root of the repository. Everything that the
 # scripts fetch or make, except cargo's target folder, is under .cache/. Removing that folder restores the state of a
 # fresh clone.
 
@@ -30,7 +30,8 @@ die() {
     exit 1
 }
 
-# quietly LOG COMMAND...: run it with its output in .cache/log/LOG.log, and show that file only if it fails.
+# quietly LOG COMMAND...: run the command with its output in .cache/log/LOG.log, and show that file only if the command
+# fails.
 quietly() {
     local log=$CACHE/log/$1.log status=0
     shift
@@ -69,14 +70,15 @@ need_packages() {
     quietly apt without_services apt_install "${missing[@]}" || die "could not install ${missing[*]}"
 }
 
-# On a fresh machine, the package lists are empty or old. Fetching them takes time, so this is only done when necessary.
+# On a fresh machine, the package lists are empty or old. Fetching them takes time, so it is only done when necessary.
 apt_install() {
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@")
     "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
 }
 
-# without_services COMMAND...: run it while packages can't start their services. Before a package starts one, it runs
-# policy-rc.d. If that file already exists, the administrator wrote it, and it stays.
+# without_services COMMAND...: run the command, which installs packages, without letting them start their services.
+# Before a package starts a service, it runs policy-rc.d, which forbids that with exit status 101. If that file already
+# exists, the administrator wrote it, and it stays.
 without_services() {
     local policy=/usr/sbin/policy-rc.d status=0
     [[ -e $policy ]] && { "$@"; return; }
@@ -108,7 +110,7 @@ build_module() {
 # free_port [FROM]: print the first port, beginning with FROM, on which no program on this machine listens.
 free_port() {
     local port=${1:-$((20000 + RANDOM % 10000))}
-    # Bash can test this only by opening a connection. The subshell closes the connection if it was opened.
+    # Bash can test a port only by opening a connection. If it succeeds, the connection closes when the subshell ends.
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
         port=$((port + 1))
     done
@@ -145,7 +147,7 @@ need_node() {
     cp "$wanted/package-lock.json" "$folder/installed.json"
 }
 
-# Whether npm is there, and node 18.19 or newer, which the packages need. Debian 12 has 18.20.
+# Whether npm and node are installed, and node is 18.19 or newer, as the packages require. Debian 12 has 18.20.
 has_node() { has npm && has node && printf 'v18.19\n%s\n' "$(node --version)" | sort --version-sort --check=quiet; }
 
 # The packages' install scripts aren't run: the packages are plain JavaScript, so nothing has to be built.

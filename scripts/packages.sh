@@ -2,9 +2,9 @@
 # Runs programs from Debian packages without installing anything.
 #
 # To be sourced after lib.sh. A package and the libraries that it needs are fetched from this machine's Debian mirror,
-# verified with its keys, and unpacked into a folder of their own. There is no chroot, and nothing else on the machine
-# changes. Apt resolves the dependencies against an empty package status. So the C library is fetched, too, and the
-# programs run with its dynamic loader on any host.
+# verified with Debian's keys, and unpacked into a folder of their own. There is no chroot, and nothing else on the
+# machine changes. Apt resolves the dependencies against an empty package status. So the C library is fetched, too, and
+# the programs run with its dynamic loader on any host.
 
 # The Debian mirror that this machine uses.
 known_mirror() {
@@ -44,8 +44,8 @@ download() {
     "${apt[@]}" update && "${apt[@]}" install --download-only --no-install-recommends "$@"
 }
 
-# unpack DIR PACKAGEFILE...: unpack only the programs and libraries. Older packages still use /lib, which is a link
-# today.
+# unpack DIR PACKAGEFILE...: unpack the packages into DIR, without /usr/share, /etc and /var. Older packages still put
+# files into /lib, which is now a link to /usr/lib.
 unpack() {
     local dir=$1 file
     shift
@@ -58,8 +58,8 @@ unpack() {
     done
 }
 
-# launcher DIR NAME PROGRAM: write DIR/NAME, which starts the tree's PROGRAM with the tree's own loader. It sets
-# argv[0], because a server and its check-rdb tool are the same file, and argv[0] tells it which of them to be.
+# launcher DIR NAME PROGRAM: write DIR/NAME, which starts the tree's PROGRAM with the tree's own loader and with NAME as
+# argv[0]. A server and its check-rdb tool are the same file, which decides by argv[0] which of them to be.
 launcher() {
     local lib
     lib=$(cd "$1" && echo usr/lib/*-linux-gnu)

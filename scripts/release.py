@@ -17,7 +17,8 @@ RULE = "-" * 80
 
 
 def linked(source: Path, target: str, package: str, *features: str) -> list[dict]:
-    """The packages whose code is in what `package` builds, sorted by name, without those that only run at build time."""
+    """The packages from outside the workspace whose code is in what `package` builds, sorted by name. Packages that
+    only run at build time are left out."""
     metadata = json.loads(
         subprocess.run(
             ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}", *features],
@@ -53,7 +54,7 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
     if not found and (other := ELSEWHERE.get(package["name"])):
         return texts(others[other], others)
     if not found and "MIT" in re.split(r" OR |/", package["license"]):
-        # The licence requires its text, which is always the same, and the name of the copyright holder.
+        # The licence requires a copy of its text, which is always the same, and the name of the copyright holder.
         ours = (ROOT / "LICENSE-MIT").read_text()
         holder = f"Copyright (c) {', '.join(package['authors']) or 'the authors of ' + package['name']}\n"
         return [("MIT", re.sub(r"(?m)^Copyright .*\n", lambda _: holder, ours, count=1))]
@@ -63,7 +64,7 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
 
 
 def licences(source: Path, target: str) -> None:
-    """Prints the licences of all that is linked into the module and into the program."""
+    """Prints the licences of all packages that are linked into the module or into the program."""
     module = {package["id"]: package for package in linked(source, target, "module")}
     program = {package["id"]: package for package in linked(source, target, "cli", "--no-default-features")}
     packages = sorted((module | program).values(), key=lambda package: (package["name"], package["version"]))

@@ -35,7 +35,7 @@ def user(number: int) -> str:
 
 
 def requests(users: int, count: int) -> list[str]:
-    """The ids to ask for. Users that exist have numbers below `users`, and some come often. Made-up ones come once."""
+    """The ids to ask for. Users that exist have numbers below `users`; some come often. Made-up ids come once."""
     chance = random.Random(1)
     real = [int(users * chance.random() ** 3) for _ in range(int(count * REAL))]
     made_up = chance.sample(range(users, 10 * users + count), count - len(real))
@@ -57,7 +57,8 @@ def send(port: int, ids: list[str]) -> list[int]:
 
 
 def run(database: str, url: str, ids: list[str], *options: str) -> dict[str, Any]:
-    """Starts the service, sends the requests, and returns what it counted."""
+    """Starts the service, sends the requests, and returns the numbers of users found and not found, the time, and
+    the counts of the service."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

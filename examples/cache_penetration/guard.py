@@ -1,4 +1,4 @@
-"""A cache and a Bloom filter in front of a store: a request that the filter answers with no never reaches the store.
+"""A cache and a Bloom filter in front of a store: if the filter answers "no", the request never reaches the store.
 
 Whatever goes wrong with the filter, the answer is "perhaps": the guard fails open, and the store is asked.
 """
@@ -73,7 +73,7 @@ class Guard:
         self._try(lambda: self.client.unlink(_cached(user)))
 
     def report(self, *, was_false: bool) -> None:
-        """Counts an answer of the store after a yes of the filter. The server gets the counts, for BF.STATS."""
+        """Counts a "yes" of the filter that the store has checked. The server gets the counts, for BF.STATS."""
         with self.lock:
             self.checked += 1
             self.false += was_false

@@ -2,8 +2,8 @@
 # nightly.sh BLOCKED ALLOWED
 #
 # Makes a filter file from the lines of BLOCKED, without a server, tests it, and swaps it in at the key `deny`. ALLOWED
-# has those who must never be refused: none of its lines may test positive. If anything goes wrong, the key stays as it
-# was.
+# lists those who must never be refused: none of its lines may test positive. If anything goes wrong, the key stays as
+# it was.
 
 set -euo pipefail
 

@@ -12,7 +12,7 @@ import redis
 
 
 def converge(key: str, servers: list[redis.Redis]) -> None:
-    """Merges every filter into all others. Reads all of them first, so that each is sent with its own items alone."""
+    """Merges every filter into all others. Reads all of them first, so that each is sent with only its own items."""
     filters = [server.dump(key) for server in servers]
     for server, own in zip(servers, filters):
         others = [data for data in filters if data and data is not own]

@@ -11,7 +11,8 @@ class BloomeryRedis < Formula
   uses_from_macos "llvm" => :build # libclang, with which bindgen reads the header of the module API
 
   def install
-    # Two builds: a single one would give both packages the features of both, and so the program the server's allocator.
+    # Two builds: in a single one, both packages would get the features of both, and so the program would use the
+    # server's allocator.
     system "cargo", "build", "--release", "--locked", "--package", "bloomery-cli"
     system "cargo", "build", "--release", "--locked", "--package", "bloomery-module"
     bin.install "target/release/bloomery"

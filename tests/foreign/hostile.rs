@@ -46,7 +46,7 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
 /// Writes the value in the pieces that are sent to replicas and written to a rewritten AOF, and loads them.
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // The loader is chosen as LOADCHUNK does it, because RedisBloom's number of items may look like our magic number.
+    // Chooses the loader as LOADCHUNK does, because RedisBloom's number of items may look like our magic number.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -59,7 +59,7 @@ fn item(i: u32) -> Vec<u8> {
     i.to_string().into_bytes()
 }
 
-/// Performs every operation on a filter.
+/// Performs every operation on a filter, and checks that it keeps its items.
 fn survives(value: Filter, name: &str) {
     match &value {
         Filter::Foreign(filter) => {
@@ -291,7 +291,7 @@ fn len_of(fields: &Fields) -> usize {
 }
 
 /// Mutates random samples, one after the other, reads them, and checks the results. A read may need 16 bytes for each
-/// byte of the data, and `overhead` bytes.
+/// byte of the data, plus `overhead` bytes.
 fn throw<T: Clone>(
     name: &str,
     samples: &[T],
@@ -468,7 +468,8 @@ fn load_pieces(
     chunks: &[(u64, Vec<u8>)],
 ) -> Result<Filter, DecodeError> {
     let mut loader = loader?;
-    // Before a server accepts a chunk, it checks whether there is memory for the whole filter.
+    // Before a server accepts a chunk, it checks whether there is memory for the whole filter. Here, the memory is
+    // twice the length of all chunks.
     let bytes: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
     if loader.body_len() > 2 * bytes as u64 {
         return Err(DecodeError::Length("body"));
@@ -573,8 +574,8 @@ fn parquets_bitsets() {
     }
 }
 
-/// A bitmap, and two numbers that it doesn't contain. An operator may give any numbers, and they determine the size of
-/// the filter. Before a server creates the filter, it checks whether there is enough memory.
+/// Bitmaps, with the two numbers that they don't contain: bits and probes. An operator may give any numbers, and they
+/// determine the size of the filter. Before a server creates the filter, it checks whether there is enough memory.
 #[test]
 fn bitmaps() {
     type Bitmap = (u64, u32, Vec<u8>);
@@ -687,8 +688,8 @@ fn items_are_encoded_as_their_system_could_have() {
     }
 }
 
-/// Fields that a scheme doesn't use are 0. A checksum can't show whether they are: XORing its polynomial, which is five
-/// bytes long, into the data doesn't change it.
+/// Fields that a scheme doesn't use are 0. A checksum can't show whether they are, because it doesn't change if its
+/// polynomial, which is five bytes long, is XORed into the data.
 #[test]
 fn unused_fields_are_compared_and_not_their_checksums() {
     const POLYNOMIAL: u64 = 1 << 32 | 0x1EDC_6F41;

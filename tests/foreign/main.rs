@@ -1,4 +1,4 @@
-//! Filters of other systems: read, written and grown as by the original systems, and refused if they are damaged.
+//! Filters of other systems. They are read, written and grown as the original systems do it, and refused if damaged.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -90,7 +90,7 @@ pub(super) fn save(filter: &Foreign) -> Fields {
     fields
 }
 
-/// Adds an item, growing if necessary. Returns whether it was added.
+/// Adds an item, and grows the filter if necessary. Returns whether the item was added.
 pub(super) fn add(filter: &mut Foreign, item: &[u8]) -> bool {
     match filter.try_add(item) {
         Err(Error::Full) => {
@@ -117,12 +117,12 @@ pub(super) fn sorted<const N: usize>(positions: [usize; N]) -> Vec<usize> {
     set.into_iter().collect()
 }
 
-/// `BF.RESERVE k 0.2 3`, `BF.ADD k user:42` in Redis 8.0.6.
+/// The reply of DUMP in Redis 8.0.6, after `BF.RESERVE k 0.2 3` and `BF.ADD k user:42`.
 const TODAYS_DUMP: &str = "07813016e5a289bef80402010201020502020203049a9999999999b93f02040488168ac58c2b13400240400200\
                            050800200080100040000201000c00e661f6b222b24a0d";
 const TODAYS_HEAD: &str = "01000000000000000100000005000000020000000800000000000000400000000000000001000000000000009a99\
                            99999999b93f88168ac58c2b134004000000030000000000000000";
-/// `BF.RESERVE k 0.2 3`, `BF.ADD k user:42` in RedisBloom 2.0.1.
+/// The reply of DUMP in RedisBloom 2.0.1, after `BF.RESERVE k 0.2 3` and `BF.ADD k user:42`.
 const OLD_DUMP: &str = "07813016e5a289bef8030201020102040204049a9999999999c93f020304906b7ed875cc0a4002000204050203800201\
                         000a005d2ff2f4a424f40c";
 const OLD_HEAD: &str = "010000000000000001000000040000000200000000000000000000000000000001000000000000009a9999999999c93f\
@@ -159,7 +159,8 @@ fn the_chain_of_2_0_1_is_read_and_written_as_today() {
     assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::FullOrCut));
     assert_eq!(positions(&filter, 0), [0, 1, 15]);
     assert!(filter.contains(b"user:42") && !filter.contains(b"user:43"));
-    // The old dump lacked the number of bits, and today's RedisBloom refuses such a dump. The rest is unchanged.
+    // The old dump has 0 as the number of bits, which today's RedisBloom refuses. So the number is saved. The rest is
+    // unchanged.
     let link = Link { bits: 16, ..Link::empty(4, 0.2, 3, 16).rounded(4).with(&[0, 1, 15]) };
     assert_eq!(save(&filter), chain(4, ROUNDED, 2, std::slice::from_ref(&link)));
     // Added items go where today's RedisBloom looks for them, and existing bits stay.
@@ -248,7 +249,7 @@ fn items_lie_where_todays_redisbloom_puts_them() {
     }
 }
 
-/// Filters of 2.0.1 on Linux and of 2.0.3 have the same encoding version, but different bits.
+/// Version 2.0.1 on Linux and version 2.0.3 write the same encoding, but set different bits for an item.
 #[test]
 fn items_are_found_whatever_their_seeds_were() {
     let of_100 = Link::empty(106, 0.01, 7, 0).rounded(10);
@@ -265,8 +266,8 @@ fn items_are_found_whatever_their_seeds_were() {
         for set in of_version {
             let filter = load(3, chain(3, ROUNDED, 0, &[link.clone().with(set)]));
             assert!(filter.contains(item));
-            // The item is also found after a later version has saved the filter. If one of its bits isn't set, it isn't
-            // found.
+            // The item is also found after the filter has been saved in a later encoding. If one of its bits isn't set,
+            // it isn't found.
             assert!(load(4, save(&filter)).contains(item));
             assert!(!load(3, chain(3, ROUNDED, 0, &[link.clone().with(&set[1..])])).contains(item));
         }
@@ -278,7 +279,8 @@ fn items_are_found_whatever_their_seeds_were() {
     }
 }
 
-/// Versions up to 1.1.0 had 32-bit hashes, and if the modulus isn't a power of two, a sum that wraps at 32 bits.
+/// Versions up to 1.1.0 had 32-bit hashes, whose sum wrapped at 32 bits. That makes a difference if the modulus isn't a
+/// power of two.
 #[test]
 fn items_of_the_first_versions_are_found() {
     let narrow: [usize; 7] = [113, 234, 414, 535, 715, 836, 957];
@@ -297,8 +299,8 @@ fn items_of_the_first_versions_are_found() {
     let wide: [usize; 7] = [33, 208, 383, 469, 644, 730, 905];
     let link = Link { bits: 958, bitmap: vec![0; 120], ..Link::empty(100, 0.01, 7, 0) };
     for encoding in [0, 1] {
-        // Encoding 0 has no number of bits: it follows from the capacity. Once the filter has been saved in today's
-        // encoding, both the old item and the new one are found.
+        // Encoding 0 has no number of bits: that follows from the capacity and the bits per item. Once the filter has
+        // been saved in today's encoding, both the old item and the new one are found.
         let mut filter = load(encoding, chain(encoding, NARROW, 0, &[link.clone().with(&wrapped)]));
         assert_eq!(filter.cells(), 958);
         assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::NarrowEither));
@@ -330,8 +332,8 @@ fn a_chain_grows_as_the_original() {
     assert_eq!((filter.items(), filter.capacity(), filter.links().len()), (3, 6, 2));
 }
 
-/// Links have the sizes that RedisBloom gives them. Each is tested as the next link of a loaded chain, because a load
-/// can have any options.
+/// Links have the sizes that RedisBloom gives them. Each is tested as the next link of a loaded chain, because a chain
+/// can be loaded with any options.
 #[test]
 fn links_have_the_originals_size() {
     let next = |options: u64, growth: u64, capacity: u64, error_rate: f64| {
@@ -403,7 +405,7 @@ fn encodings_that_are_not_known_are_refused() {
     }
 }
 
-/// Each field with an impossible value, and with odd values that have been seen in practice.
+/// An impossible value of any field is refused, usually by the field's name. Odd but possible values are accepted.
 #[test]
 fn fields_are_refused_by_name() {
     // Indices of the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.

@@ -9,7 +9,7 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Cuckoo, limits};
 
-/// `CF.RESERVE c 8`, `CF.ADD c hello`.
+/// The reply of DUMP after `CF.RESERVE c 8` and `CF.ADD c hello`.
 pub(super) const CUCKOO_DUMP: &str =
     "07813016e5a2898214040201020402010200020202140201020405080000000000009f00000c00497609fd4a8b6f4b";
 
@@ -32,7 +32,7 @@ pub(super) fn save_cuckoo(filter: &Cuckoo) -> Fields {
     fields
 }
 
-/// The bytes of each sub-filter.
+/// The slots of each sub-filter, as bytes.
 fn slots(filter: &Cuckoo) -> Vec<Vec<u8>> {
     let strings = save_cuckoo(filter).0.into_iter().filter_map(|field| match field {
         Field::String(bytes) => Some(bytes),
@@ -110,7 +110,8 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     assert_eq!(chunk, slots(&filter)[1]);
     assert_eq!(encoder.chunk(24, &mut chunk), None);
 
-    // Versions 2.2.0 to 2.2.10 wrote an address after the head. Earlier versions had four numbers, and other iterators.
+    // Versions 2.2.0 to 2.2.10 wrote an address after the head. Earlier versions wrote heads of four numbers, and their
+    // iterators counted buckets; both are refused.
     let head = encoder.head().to_vec();
     let of_2_2_0 = [&head[..], &0x7f00_dead_beef_u64.to_le_bytes()].concat();
     for head in [&head, &of_2_2_0] {
@@ -131,7 +132,7 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
 }
 
 /// Before 2.2.0, items had another fingerprint and another second bucket. Filters with such items keep the old rule in
-/// all encodings.
+/// whatever encoding they are saved.
 #[test]
 fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
     for slot in [918, 919, 772, 773] {

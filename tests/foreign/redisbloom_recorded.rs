@@ -121,7 +121,7 @@ fn adds_end_in_redisblooms_bytes() {
     }
 }
 
-/// SCANDUMP's pieces are RedisBloom's. Loading them, in any order and repeatedly, gives the same filter.
+/// SCANDUMP's pieces are RedisBloom's. Loading them, in any order or twice, gives the same filter.
 #[test]
 fn redisblooms_pieces_are_its_own() {
     let mut dumped = 0;

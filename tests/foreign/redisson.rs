@@ -35,7 +35,7 @@ fn redissons_items_are_where_it_puts_them() {
     assert_eq!((filter.origin(), filter.ones()), ("redisson", 7));
 }
 
-/// An item that the original can't have is absent, and can't be added.
+/// An item that the original can't contain is absent, and can't be added.
 #[test]
 fn items_of_another_type_are_refused() {
     let mut filter = bitmap::redisson(958, 7, Encoding::Kryo5, &[0xFF; 119], &alone).unwrap();

@@ -40,7 +40,7 @@ fn items(seed: u64, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| item()).collect()
 }
 
-/// Tests the items, and absent ones up to [`QUESTIONS`] in all, in both filters. The answers must be the same.
+/// Tests the members, and absent items up to a total of [`QUESTIONS`], in both filters. The answers must be the same.
 fn answer_alike(filter: &Foreign, original: &Sbbf, members: &[Vec<u8>]) {
     let strangers = items(99, QUESTIONS - members.len());
     for item in members.iter().chain(&strangers) {

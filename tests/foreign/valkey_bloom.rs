@@ -117,7 +117,7 @@ fn valkeys_filters_grow_as_the_original() {
     );
     let fixed = load_valkey(valkey_fields(0, 0.01, 0.5, &hex(FIXED_SEED), 100, 7, 960));
     assert_eq!(fixed.next_link(), Ok(None));
-    // A chain grows until its error rate is no longer a normal number.
+    // A chain grows until its error rate is no longer a normal floating-point number.
     let mut tiny = load_valkey(valkey_fields(1, 1e-300, 1e-5, &hex(FIXED_SEED), 1, 7, 960));
     assert_eq!((tiny.grow(), tiny.grow()), (Ok(true), Err(Error::TooManyLayers)));
     let mut large = load_valkey(valkey_fields(2, 0.01, 0.5, &hex(FIXED_SEED), 1 << 62, 7, 960));

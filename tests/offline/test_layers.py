@@ -1,4 +1,4 @@
-"""scripts/layers refuses files that depend on each other in a circle, and nothing else."""
+"""scripts/layers refuses files that depend on each other in a circle, and paths that lead nowhere, but nothing else."""
 
 import subprocess
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""packaging/: the packages contain what they should and have the same bytes each time, and all channels name the same
-things."""
+"""packaging/: the packages contain what they should and have the same bytes each time, and all channels agree on
+names and paths."""
 
 import os
 import re

@@ -18,7 +18,7 @@ ITEMS = [bytes.fromhex(item) for item in json.loads((GOLDEN / "items.json").read
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def golden(request):
-    """A golden file: its bytes, and the answers that its recipe recorded."""
+    """A golden file: its bytes, and the answers that were recorded for it."""
     return request.param.read_bytes(), json.loads(request.param.with_suffix(".json").read_text())
 
 
@@ -99,7 +99,7 @@ def check_answers(filter_, says):
     else:
         ages = [filter_.age(item) for item in ITEMS]
         assert [-1 if age is None else age for age in ages] == says["ages"]
-        # Generations that the clock has dropped since are gone, though their cells are in the file.
+        # Generations that the clock has since dropped are gone, although their cells are in the file.
         assert all(filter_.age(item, filter_.newest + filter_.generations) is None for item in ITEMS)
 
 
@@ -176,7 +176,8 @@ def test_checksum_vectors():
 
 
 def test_siphash_vectors():
-    """The reference implementation publishes vectors for 2 and 4 rounds. Our hash differs only in these numbers."""
+    """The reference implementation publishes vectors for 2 and 4 rounds. Our hash differs only in the numbers of
+    rounds."""
     key = struct.unpack("<QQ", bytes(range(16)))
     digest = struct.pack("<QQ", *reader.siphash128(*key, b"", compress=2, finish=4))
     assert digest.hex() == "a3817f04ba25a8e66df67214c7550293"
@@ -259,7 +260,7 @@ def file_of(kind, header, stamped, body):
 
 
 def foreign(system, arrays, plan_or_seed=0, encoding=reader.BYTES, **changed):
-    """The bytes of a filter whose links are given as number of bits, probes and bytes."""
+    """The bytes of a filter. Each of `arrays` gives a link's number of bits, number of probes, and bytes."""
     is_valkey = system == reader.VALKEY_BLOOM
     fields = {
         "scheme": system,
@@ -396,7 +397,7 @@ def test_the_worked_foreign_filter():
 
 
 def test_redisblooms_cuckoo_filters():
-    """The originals' fingerprint of `hello` is found in their two buckets of 512, and in no other bucket."""
+    """By both of RedisBloom's rules, the fingerprint of `hello` is found in its two buckets of 512, and in no other."""
     for hash_, fingerprint, pair in [(3, 159, (279, 156)), (4, 229, (459, 386))]:
         header = reader.CUCKOO_HEADER.pack(1024, 0, 0, 0, 0, hash_, 2, 20, 1, 0, 1, 0)
         for bucket in range(512):

@@ -41,7 +41,7 @@ def exported(client) -> bytes:
 
 
 def compare(client, folder: Path, name: str) -> tuple[int, int, int]:
-    """Compares the answers. Returns three numbers: of all answers, of those that were yes, and of those that differ."""
+    """Compares the answers. Returns how many there are, how many of the original's are yes, and how many differ."""
     log = (folder / f"{name}.log").read_text().splitlines()
     file = (folder / f"{name}.filter").read_bytes()
     bring_in(client, log[0].split(), file)

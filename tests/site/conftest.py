@@ -1,4 +1,4 @@
-"""The built site, and a browser that looks at it."""
+"""Fixtures: the built site, a server for it, and a browser."""
 
 import pytest
 

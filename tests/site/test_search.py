@@ -1,4 +1,4 @@
-"""The search of the site finds the page that a word is about."""
+"""The site's search finds the page about a word, and nothing for a word that is on no page."""
 
 import pytest
 

@@ -3,7 +3,7 @@
 PHONE = (390, 844)
 
 # Finds elements that extend beyond the right edge, unless they are in something that scrolls, as tables and code blocks
-# do. It doesn't count if `main`, or what is around it, scrolls.
+# do. Scrolling of `main`, or of anything around it, doesn't count.
 WIDE = """
 const scrolls = (element) =>
   element.tagName !== "MAIN" && (/auto|scroll/.test(getComputedStyle(element).overflowX) || scrolls(element.parentElement));

@@ -1,5 +1,5 @@
-//! A fake server in one file, to run commands without a real one: keys in a map, effects and events in lists, and a
-//! clock that stands still until it is set.
+//! A fake server in one file, to run commands without a real one. It keeps keys in a map, and effects and events in
+//! lists, and its clock stands still until it is set.
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
@@ -391,7 +391,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
 }
 
 impl FakeServer {
-    /// Sets a key, whatever it contains.
+    /// Sets a key, and replaces any previous content.
     pub(crate) fn put(&self, key: &str, content: impl Into<Content>) {
         self.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content.into())));
     }

@@ -19,7 +19,7 @@ pub(crate) type Recipe = (&'static str, fn() -> Bloom);
 /// A golden file's name, and the function that makes its cuckoo filter.
 pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
 
-/// A golden file's name, and the function that makes its filter, which is another system's.
+/// A golden file's name, and the function that makes its filter in another system's format.
 pub(crate) type ForeignRecipe = (&'static str, fn() -> Foreign);
 
 /// A golden file's name, and the function that makes its filter, which is being rebuilt.
@@ -73,7 +73,7 @@ fn counted_in(mut filter: Bloom) -> Bloom {
     filter
 }
 
-/// A chain of layers, the last of which has just begun.
+/// A chain of several layers, the last of which isn't full.
 fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Bloom {
     with(Spec { family: Family::Scaling { expansion, tightening }, ..spec }, items)
 }
@@ -93,7 +93,8 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     filter
 }
 
-/// A window that got sixty items in each of several generations, which share a table. Generation numbers are reused.
+/// A window that got sixty items in each of several generations, which share a table. In a short window, the cells
+/// reuse the numbers of generations.
 fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
     let family = Family::Window { generations, overflow, every_ms };
     let spec = Spec { layout: LayoutChoice::Fingerprint, family, seed: Seed::from(SEED), ..spec };
@@ -160,7 +161,7 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
 }
 
 /// A RedisBloom filter whose fingerprints are where our own search for room puts them: in any slot of their buckets.
-/// Earlier versions, which didn't search as RedisBloom does, made such filters.
+/// Earlier versions of Bloomery, which didn't search as RedisBloom does, made such filters.
 fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     const HASH: usize = wire::ENVELOPE + 40;
     let its = Cuckoo::new(spec).unwrap();
@@ -403,9 +404,10 @@ pub(crate) fn items() -> String {
     format!("[\n{}\n]\n", items.join(",\n"))
 }
 
-/// A filter's answers for the [`items`], as JSON for other readers: a 1 or 0 for each item, its count if the filter
-/// counts, and in a window its age as of the newest generation, or −1 if it is absent. For a filter that is being
-/// rebuilt, the live filter's answers, followed by the shadow's.
+/// A filter's answers for the [`items`], as JSON, so that decoders in other languages can be checked: the numbers of
+/// items and of set cells, then a 1 or 0 for each item, its count if the filter counts, and in a window its age as of
+/// the newest generation, or −1 if it is absent. For a filter that is being rebuilt, the live filter's answers, then
+/// the shadow's.
 pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
     match filter.into() {
         FilterRef::Bloom(filter) => {

@@ -1,6 +1,6 @@
 //! Keys that look like real ones: the members and the absent items of a test share most of their bytes.
 
-/// How keys look.
+/// What the keys look like.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Keys {
     /// 1, 2, 3 … as text.

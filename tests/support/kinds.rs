@@ -1,4 +1,5 @@
-//! Every kind of filter, small enough to be filled thousands of times: family × layout × cell × shards × hash.
+//! Many kinds of filters, small enough to be filled thousands of times. They combine families, layouts, cells, numbers
+//! of shards and hashes.
 
 use Cell::{Counter4, Counter8, Counter16};
 use HashKind::SipHash;

@@ -31,14 +31,15 @@ pub(crate) fn seeded(spec: &Spec, seed: u64) -> Spec {
     Spec { seed: Seed::from(seed), ..*spec }
 }
 
-/// The hash of a small item: two bytes, padded to 2 to 20 bytes, because both hash functions treat lengths differently.
+/// The hash of a small item: a number of two bytes, padded to a length of 2 to 20 bytes, because both hash functions
+/// treat items of different lengths differently.
 pub(crate) fn hash(filter: &Bloom, item: u16) -> ItemHash {
     let mut bytes = [0xA5; 20];
     bytes[..2].copy_from_slice(&item.to_le_bytes());
     filter.hash(&bytes[..2 + usize::from(item % 19)]).into()
 }
 
-/// Adds the items, growing the filter if its kind grows.
+/// Adds the items. The filter grows if its kind can grow.
 pub(crate) fn add_all(filter: &mut Bloom, items: &[u16]) {
     for item in items {
         filter.add(hash(filter, *item)).expect("this kind refuses nothing");

@@ -123,7 +123,7 @@ impl Dump {
     }
 }
 
-/// A payload whose strings the server has compressed: plain bytes, and references in place of repeated bytes.
+/// A payload with compressed strings, as servers write them: plain bytes, and references in place of repeated bytes.
 pub(crate) fn packed(name: &str, encoding: u32, strings: &[Vec<u8>], version: u16) -> Vec<u8> {
     let empty = Dump { name: name.to_owned(), encoding, fields: Fields::default() }.write(version);
     let mut bytes = empty[..empty.len() - 11].to_vec();
@@ -203,7 +203,7 @@ impl Reader<'_> {
         self.take(len).iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Reads a length. `Err` contains one of the special forms of strings.
+    /// Reads a length, or the number of a special form of string, which is in `Err`.
     fn len_or_form(&mut self) -> Result<u64, u8> {
         let first = self.byte();
         match (first >> 6, first) {
@@ -257,7 +257,7 @@ impl Reader<'_> {
     }
 }
 
-/// Decompresses LZF, which consists of literals, and of references to earlier output.
+/// Decompresses LZF, which consists of literals and of references to earlier output.
 fn unpack(packed: &[u8], len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     let mut rest = packed.iter().map(|byte| usize::from(*byte));
@@ -324,7 +324,7 @@ pub(crate) fn hex(digits: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Items by number, as in the fixtures.
+/// The item with this prefix and number, as in the fixtures.
 pub(crate) fn numbered(prefix: &str, number: u64) -> Vec<u8> {
     format!("{prefix}:{number}").into_bytes()
 }

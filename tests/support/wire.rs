@@ -14,7 +14,7 @@ pub(crate) const ENVELOPE: usize = 24;
 pub(crate) const FILTER_HEADER: usize = 96;
 /// Bytes of each layer's header.
 pub(crate) const LAYER_HEADER: usize = 40;
-/// The number of the cuckoo filter kind.
+/// The number of the kind for cuckoo filters.
 pub(crate) const CUCKOO: u8 = 4;
 /// The number of the kind for other systems' filters.
 pub(crate) const FOREIGN: u8 = 5;
@@ -31,7 +31,7 @@ pub(crate) const CHUNK_PREFIX: usize = 20;
 /// The maximum number of cell bytes in a packed filter.
 pub(crate) const MOST_PACKED: u64 = 2048;
 
-/// A filter's file.
+/// The bytes of a filter's file.
 pub(crate) fn encode<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     Encoder::native(filter).to_vec()
 }
@@ -99,8 +99,8 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
 }
 
 /// A filter's cells that aren't 0, each with its layer, its index and its value. For fingerprints, the identities in
-/// order, each with its count. In a window, only identities that are alive, each with its age. An identity consists of
-/// the first window and the fingerprint.
+/// order, each with its count, or in a filter with generations only the identities that are alive, each with its age.
+/// An identity consists of an item's first window of cells and its fingerprint.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];
@@ -175,9 +175,9 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: the CRC-32C of its header, layers and links, with the numbers of items of a Bloom filter set to
-/// 0. For a filter that is being rebuilt, the CRC-32C of both filters' stamps. In a dump, the filter's dump number
-/// changes the stamp.
+/// The stamp of a head: the CRC-32C of its header, layers and links, with the numbers of items of layers and links set
+/// to 0. For a filter that is being rebuilt, the CRC-32C of both filters' stamps. In a dump, the stamp is XORed with
+/// the filter's dump number.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
     stamp_of(head[5], &head[ENVELOPE..]) ^ u32::from(u16::from_le_bytes([head[6], head[7]]))
 }
@@ -216,8 +216,8 @@ pub(crate) fn seal_chunk(chunk: &mut [u8]) {
     chunk[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Corrects all checksums, and sets the stamps to the head's. `at` contains the positions that the pieces had before
-/// lengths were changed.
+/// Corrects all checksums, and sets the chunks' stamps to the head's. `at` contains the positions that the pieces had
+/// before the test changed their lengths.
 pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
     let (head, chunks) = at.split_first().expect("a file has a head");
     seal_head(&mut bytes[head.clone()]);

@@ -44,7 +44,7 @@ class BloomSteps(FilterSteps, Generic[R]):
         return self
 
     # ---- items ------------------------------------------------------------------------------------------------------
-    # NOCREATE everywhere: a filter that expired or was evicted must not come back empty, of a size that nobody chose.
+    # NOCREATE everywhere: a filter that expired or was evicted must not come back empty, with a size that nobody chose.
 
     @operation
     def add(self, item: Item) -> Steps[bool]:
@@ -129,7 +129,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def merge(self, *sources: Key | FilterSteps) -> Steps[None]:
-        """Adds all items of other filters. If the key is empty, it first becomes a copy of the first filter. All
+        """Adds all items of other filters. If the key doesn't exist, it starts as a copy of the first source. All
         filters need the same seed, which `like=` gives them, and in a cluster the same hash tag."""
         if not sources:
             raise ValueError("merge needs at least one source")
@@ -178,7 +178,7 @@ class BloomSteps(FilterSteps, Generic[R]):
         Options are those of `reserve`, without `like`. Options that aren't given stay as they are. Without `capacity`,
         the new capacity is that of all layers together, or the number of items if that is larger.
 
-        With an asyncio client, `async with` and `await new.add_many(rows)`.
+        With an asyncio client, use `async with` and `await new.add_many(rows)`.
         """
         named: list[Word] = []
         if capacity is not None:

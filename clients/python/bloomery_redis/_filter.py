@@ -54,7 +54,7 @@ class SyncFilter(FilterSteps, Sync):
             iterator, data = self._dump(iterator)
 
     def restore(self, pieces: Iterable[Piece]) -> None:
-        """Makes the filter from the pieces that `dump` returned, in the same order. It appears with the last piece.
+        """Makes the filter from the pieces that `dump` returned, in the same order. The last piece creates the key.
 
         Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
         come from grew or rotated during the dump. Then nothing is left of the new filter.
@@ -79,7 +79,7 @@ class AsyncFilter(FilterSteps, Async):
             iterator, data = await self._dump(iterator)
 
     async def restore(self, pieces: AsyncIterable[Piece]) -> None:
-        """Makes the filter from the pieces that `dump` returned, in the same order. It appears with the last piece.
+        """Makes the filter from the pieces that `dump` returned, in the same order. The last piece creates the key.
 
         Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
         come from grew or rotated during the dump. Then nothing is left of the new filter.

@@ -58,7 +58,8 @@ def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
     return lambda value: value in values, f"one of {', '.join(map(repr, values))}"
 
 
-# For each option, a check of its value, and what a valid value is. The server decides which options can be combined.
+# For each option, a check of its value, and a description of the valid values. The server decides which options can be
+# combined.
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "expansion": _between(0, 32768),
     "nonscaling": _one_of(True),

@@ -3,7 +3,7 @@ node.
 
 It is made of parts, each a filter under a key of its own, and every item belongs to one of them. All clients of a
 filter have to give it the same name and the same number of parts, which does not change later. A program in another
-language has to reproduce only the functions above the class; docs/CLUSTER.md has the reasons, and test vectors. """
+language has to reproduce only the functions at the top level; docs/CLUSTER.md has the reasons, and test vectors. """
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def part_capacity(capacity: int, parts: int) -> int:
     """The capacity of a part: its share of the items, and a reserve for what chance may add to it.
 
     The number of items of a part is binomial, with the mean m = capacity / parts. By Bernstein's inequality, one part
-    has more than m + t items with a probability below exp(-t² / 2(m + t/3)). t is chosen so that this is OVERFLOW /
-    parts.
+    has more than m + t items with a probability below exp(-t² / 2(m + t/3)). t is chosen so that this bound is
+    OVERFLOW / parts.
     """
     if parts == 1:
         return capacity
@@ -113,7 +113,7 @@ class SpreadSteps(Caller):
         try:
             yield from self._each("BF.RESERVE", error_rate_of(error_rate), each, *words(options))
         except Exception as error:
-            # The first error hides the later ones, so look for all parts.
+            # The first error hides later ones, so check that all parts exist.
             if not (exist_ok and "item exists" in str(error)) or not all((yield from self._each("EXISTS"))):
                 raise
         return self
