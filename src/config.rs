@@ -24,8 +24,7 @@ pub struct Settings {
     pub cuckoo_bucket_size: u8,
     /// Capacity of a cuckoo filter that an add creates.
     pub cuckoo_initial_size: u64,
-    /// Maximum number of moves to make room for one item, for a cuckoo filter that is created without
-    /// MAXITERATIONS.
+    /// Maximum number of moves that make room for one item in a cuckoo filter that is created without MAXITERATIONS.
     pub cuckoo_max_iterations: u16,
     /// Expansion of a cuckoo filter that is created without one; 0 for a filter that doesn't grow.
     pub cuckoo_expansion: u32,
@@ -34,22 +33,21 @@ pub struct Settings {
     /// Number of threads in addition to the main thread. `None` means one for each core except the main thread's, but
     /// at least one and at most [`MAX_THREADS`].
     pub threads: Option<usize>,
-    /// Minimum number of items for which BF.BULKTEST runs on the pool, so that only its client waits and not the
-    /// server.
+    /// Minimum number of items for which BF.BULKTEST runs on the pool, so that only its client waits, not the server.
     pub offload_min_items: u64,
-    /// Maximum number of bytes in the arguments of all commands that wait for the pool or run on it. A command may wait
-    /// in any case if no other does.
+    /// Maximum number of bytes in the arguments of all commands that wait for the pool or run on it. If there are no
+    /// such commands, the next one may exceed the maximum.
     pub offload_max_bytes: u64,
-    /// Whether filters of 2 MiB or more ask for huge pages.
+    /// Whether huge pages are requested for filters of 2 MiB or more.
     pub huge_pages: bool,
-    /// Maximum size of one filter's cells in bytes; 0 for the memory of the machine.
+    /// Maximum size of one filter's cells in bytes; 0 for the size of the machine's memory.
     pub max_filter_bytes: u64,
     /// Maximum number of items in one command, at least [`MIN_ITEMS_LIMIT`]; 0 for as many as the server accepts.
     pub max_items_per_command: u64,
 }
 
 impl Settings {
-    /// The defaults. Options that RedisBloom also has keep its defaults.
+    /// The defaults: RedisBloom's, for the options that it also has.
     pub const DEFAULT: Settings = Settings {
         error_rate: 0.01,
         initial_size: 100,
@@ -153,7 +151,8 @@ fn error_rate(text: &str) -> Result<f64, Refusal> {
 /// Maximum number of threads besides the main thread.
 pub const MAX_THREADS: usize = 8;
 
-/// The smallest limit that can be set on the items of a command. A command with no more items than this isn't checked.
+/// The smallest limit that can be set on the number of items in a command. A command with no more items than this isn't
+/// checked.
 pub const MIN_ITEMS_LIMIT: i64 = 1000;
 
 /// The largest capacity that can be set as the default, as in RedisBloom. For BF.RESERVE, memory is the limit.
@@ -287,8 +286,8 @@ pub const OPTIONS: &[Setting] = &[
     },
 ];
 
-/// valkey-bloom's option names, each with ours. Load arguments can use them. So can CONFIG on a server that puts the
-/// module's name before option names, so that a configuration file of valkey-bloom still works.
+/// valkey-bloom's option names, each with ours. Load arguments can use valkey-bloom's names. So can CONFIG on a server
+/// that puts the module's name before option names, so a configuration file of valkey-bloom still works there.
 pub const VALKEY_NAMES: [(&str, &str); 4] = [
     ("bloom-capacity", "initial-size"),
     ("bloom-expansion", "expansion-factor"),
@@ -354,8 +353,8 @@ mod tests {
         }
     }
 
-    /// A server can read what CONFIG REWRITE writes, whatever the order of the lines. CONFIG SET of several options can
-    /// set them in any order and, if one is refused, restore them in any order.
+    /// A server can read what CONFIG REWRITE writes, whatever the order of the lines. CONFIG SET can set several
+    /// options in any order and, if one is refused, restore them in any order.
     #[test]
     fn any_settings_can_be_written_and_read_in_any_order() {
         let texts = [

@@ -17,7 +17,7 @@ pub enum Error {
     Expansion(u64),
     /// The tightening ratio is not in `(0, 1)`.
     Tightening(f64),
-    /// The number of generations is not in `2..=64`, or in `2..=1000` for fingerprints.
+    /// The number of generations is not in `2..=64` (for fingerprints, `2..=1000`).
     Generations(u64),
     /// The rotation period in milliseconds does not fit in 63 bits.
     Period(u64),

@@ -15,7 +15,7 @@ use std::fmt;
 use std::hash::Hasher as _;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Bits of `low` that choose the shard: enough for 1024.
+/// Number of bits of `low` that choose the shard: enough for 1024 shards.
 const SHARD_BITS: u32 = 10;
 
 /// The hash of one item.
@@ -34,7 +34,7 @@ impl ItemHash {
         self.low as u32 & (shards - 1)
     }
 
-    /// The bits that choose a position, without those of the shard.
+    /// The bits of `low` that choose a position. The bits that choose the shard are 0.
     #[inline(always)]
     pub fn position(self) -> u64 {
         self.low >> SHARD_BITS << SHARD_BITS
@@ -92,7 +92,8 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A random seed, as wide as `kind` uses. After a fork, parent and child can generate up to 64 identical seeds.
+    /// A random seed with as many bits as `kind` uses. After a fork, parent and child can generate up to 64 identical
+    /// seeds.
     ///
     /// # Errors
     /// The operating system's error, if it provides no randomness.

@@ -1,5 +1,5 @@
-//! Decides once which allocator is used. `module`'s allocator asks at every allocation. The rule is in a file of its
-//! own so that it can be tested without a server.
+//! Decides once which allocator is used. `module`'s allocator asks for the decision at every allocation. The rule is in
+//! a file of its own so that it can be tested without a server.
 
 use crate::sync::AtomicU8;
 use crate::sync::Ordering::Relaxed;
@@ -8,8 +8,8 @@ const UNDECIDED: u8 = 0;
 const SYSTEM: u8 = 1;
 const SERVER: u8 = 2;
 
-/// The decision. The first call of [`server_serves`](Latch::server_serves) decides for the system's allocator, and
-/// [`bind`](Latch::bind) decides for the server's. Whichever comes first counts.
+/// The decision. A call of [`server_serves`](Latch::server_serves) decides for the system's allocator, and a call of
+/// [`bind`](Latch::bind) for the server's. Only the first call counts.
 ///
 /// Relaxed ordering is enough: no other data depends on this byte. What the server's allocator needs was set up before
 /// `bind`.
@@ -76,7 +76,7 @@ mod model {
     use std::sync::Arc;
 
     /// Threads that allocate while the module is being loaded always get the same answer. Loading succeeds only if the
-    /// answer is the server. So memory never returns to the wrong allocator.
+    /// answer is the server. So memory is never returned to the wrong allocator.
     #[test]
     fn all_get_the_same_answer() {
         explore(|| {

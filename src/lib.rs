@@ -8,7 +8,7 @@
 //! ```
 //! use bloomery::Bloom;
 //!
-//! // One million items at a false-positive rate of 1%, growing when it is full. Each filter has a random seed.
+//! // One million items at a false-positive rate of 1%. A full filter grows. Each filter has a random seed.
 //! let mut seen = Bloom::scaling(1_000_000, 0.01)?;
 //! assert!(seen.insert("ada")?, "she is new");
 //! assert!(seen.contains("ada") && !seen.contains("barbara"));
@@ -25,7 +25,7 @@
 //! | --- | --- |
 //! | a filter that grows, or one of fixed size | [`Bloom::scaling`], [`Bloom::fixed`] |
 //! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
-//! | items that age | [`Bloom::windowed`] |
+//! | to forget old items | [`Bloom::windowed`] |
 //! | the least memory for items that are all known in advance | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
 //! | threads that read while one writes | [`Bloom::reader`] |

@@ -7,7 +7,7 @@
 //! Space-Efficient Bloom Filters" (JEA 2009), §3. This one formula covers both blocks and shards.
 //!
 //! Everything here is computed with IEEE basic operations and the pure-Rust `libm`, never with the platform's libm:
-//! geometry is derived from these numbers, and a replica on another C library must derive the same geometry.
+//! geometry is derived from these numbers, and a replica with a different C library must derive the same geometry.
 
 /// How the probes of an item are spread: over the cells of one range, with the same number of probes in each slice of
 /// the range.
@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(estimate_items(whole(1.0, 64.0, 3), 1.0), f64::INFINITY);
     }
 
-    /// Compares with filters that are simulated as lists of cells, from nearly empty to nearly full.
+    /// Simulates filters as lists of cells, from nearly empty to nearly full. Their estimates deviate as far as the
+    /// function computes.
     #[test]
     fn estimates_deviate_as_far_as_simulated_ones() {
         const FILTERS: usize = 2000;

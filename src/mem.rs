@@ -4,7 +4,7 @@
 //! * Fallible: a request for too much memory is an error and never an abort.
 //! * Aligned to 64 bytes here rather than by the allocator. The server's allocator guarantees only 16, and `std` clears
 //!   over-aligned blocks itself, which would touch every page.
-//! * Untouched: nothing is written into a new block, so that a new filter costs no page. Writing the first word doubled
+//! * Untouched: nothing is written into a new block, so a new filter touches no page. Writing the first word doubled
 //!   the time of BF.RESERVE for 100,000 items: it caused a page fault, and the allocator had to clear the page when it
 //!   reused the block.
 //!
@@ -49,11 +49,12 @@ const LEN_BITS: u32 = u32::BITS + u16::BITS;
 /// Words, regardless of how they are owned.
 pub(crate) type Cells = [AtomicU64];
 
-/// Whether large blocks ask for huge pages.
+/// Whether huge pages are requested for large blocks.
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether blocks ask for huge pages from now on. With huge pages, probes of a large filter miss the TLB less
-/// often. But while a child process saves, the first write to a page copies 2 MiB instead of 4 KiB.
+/// Sets whether huge pages are requested for large blocks that are allocated from now on. With huge pages, probes of a
+/// large filter miss the TLB less often. But while a child process saves, the first write to a page copies 2 MiB
+/// instead of 4 KiB.
 #[cfg(feature = "module")]
 pub(crate) fn use_huge_pages(wanted: bool) {
     HUGE_PAGES.store(wanted, Relaxed);
@@ -206,8 +207,8 @@ impl Words {
         });
     }
 
-    /// Calls `merge` for each word that `bytes` cover if they begin at byte `offset`. `merge` receives the word, a mask
-    /// of its covered bits, and the values of these bits.
+    /// Calls `merge` for each word that `bytes` cover, in whole or in part, if they begin at byte `offset`. `merge`
+    /// receives the word, a mask of its covered bits, and the values of these bits.
     #[inline(always)]
     fn merge_bytes(words: &Cells, offset: u64, bytes: &[u8], merge: impl Fn(&AtomicU64, u64, u64)) {
         // First the bytes up to the next word, then the rest word by word.
@@ -232,8 +233,8 @@ impl Words {
         &words[first / 8..(first + len).div_ceil(8)]
     }
 
-    /// Number of ones in these words. Processes 8 billion bytes per second with the `popcnt` instruction, which isn't
-    /// part of the x86-64 baseline, and at a third of that speed without it.
+    /// Number of ones in these words. With the `popcnt` instruction, this processes 8 billion bytes per second; without
+    /// it, a third as many. The instruction isn't part of the x86-64 baseline.
     pub(crate) fn ones(words: &Cells) -> u64 {
         #[inline(always)]
         fn count(words: &Cells) -> u64 {
@@ -351,7 +352,8 @@ impl Drop for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         let Some(layout) = Words::layout(self.len(), self.is_padded) else { return };
-        // SAFETY: `with_room` left this many words before `start`, in a block from alloc_zeroed with this layout.
+        // SAFETY: `with_room` allocated the block with this layout by alloc_zeroed, and the block begins `padding`
+        // words before `start`.
         unsafe { std::alloc::dealloc(self.start.sub(self.padding.into()).cast().as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
@@ -386,12 +388,13 @@ const HAS_EXTRA: u16 = 1 << 15;
 /// each doubling, at least 8 bytes apart.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
-    // A multiple of a power of two, without dividing.
+    // Rounds up to a multiple of `step`, a power of two, without dividing.
     let below = if step < 8 { 7 } else { step - 1 };
     (bytes + below) & !below
 }
 
-// SAFETY: the last owner may drop the head in any thread, and all share it. The words are atomics.
+// SAFETY: the last owner may drop the head in any thread, so the head must be Send. All owners share the head, so it
+// must be Sync. The words are atomics.
 unsafe impl<B: Send + Sync, H: Send + Sync, X: Send + Sync> Send for Shared<B, H, X> {}
 // SAFETY: as above.
 unsafe impl<B: Send + Sync, H: Send + Sync, X: Send + Sync> Sync for Shared<B, H, X> {}
@@ -461,7 +464,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         Ok(shared)
     }
 
-    /// Allocates a block that contains `few` words, which are 0, or else the `Words` in `many`.
+    /// Allocates a block that contains either `few` zero words or the `Words` in `many`.
     fn with_block(
         few: u16,
         many: Option<Words>,
@@ -506,14 +509,14 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         self.block().owners.load(Relaxed) as usize
     }
 
-    /// The address of the block. It is the same for all owners, and nothing else has it while they exist.
+    /// The address of the block. It is the same for all owners, and no other block has it while they exist.
     pub(crate) fn address(&self) -> usize {
         self.block.addr().get()
     }
 
     #[inline(always)]
     fn block(&self) -> &Block<B, H> {
-        // SAFETY: `with_block` has written it, and it lives as long as an owner.
+        // SAFETY: `with_block` has written the block, which isn't freed while it has an owner.
         unsafe { self.block.as_ref() }
     }
 
@@ -532,7 +535,8 @@ impl<B: Copy, H, X> Shared<B, H, X> {
     /// The extra part of the head, if there is one.
     #[inline(always)]
     pub(crate) fn extra(&self) -> Option<&X> {
-        // SAFETY: `with_block` has written it in front of the block, and it lives as long as an owner.
+        // SAFETY: `with_block` has written the extra part in front of the block. Neither is freed while the block has
+        // an owner.
         (self.block().few & HAS_EXTRA != 0).then(|| unsafe { self.block.cast::<X>().sub(1).as_ref() })
     }
 
@@ -561,9 +565,10 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
 impl<B, H, X> Drop for Shared<B, H, X> {
     fn drop(&mut self) {
-        // SAFETY: the block lives, because this is an owner. The last owner has it to itself: what the others did
-        // happened before, by Release and Acquire. `few` is the same as when the block was written, so it says what is
-        // in front of the head and after it, and the layout is the one that was allocated.
+        // SAFETY: the block is still allocated, because this is an owner. The last owner has exclusive access:
+        // everything that the other owners did happens before this, by Release and Acquire. `few` hasn't changed since
+        // the block was written, so it says what is in front of the head and after it, and the layout is the one that
+        // was allocated.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();
             // Nobody else can become an owner, so the only owner needs no locked instruction to give up the words.
@@ -571,7 +576,7 @@ impl<B, H, X> Drop for Shared<B, H, X> {
                 if owners.fetch_sub(1, Release) != 1 {
                     return;
                 }
-                // Not a fence, which ThreadSanitizer doesn't support.
+                // A load instead of a fence, because ThreadSanitizer doesn't support fences.
                 owners.load(Acquire);
             }
             let few = *few;
@@ -651,7 +656,7 @@ mod tests {
         assert!(Shared::<[u8; 2], u64>::zeroed(0, [0; 2], 0, None).is_err());
     }
 
-    /// Words share a block with their head, unless two blocks need less memory. They do if the shared block would just
+    /// Words share a block with their head, unless two blocks need less memory: sometimes the shared block would just
     /// exceed one of the allocator's size classes.
     #[test]
     #[cfg(not(all(loom, test)))]

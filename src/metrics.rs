@@ -1,7 +1,7 @@
 //! Metrics for the operator: gauges of what exists, and counts of what has happened. The module shows them in INFO.
 //!
-//! Each metric is one or two relaxed atomics, and is read independently of the others. Most change when memory is
-//! allocated or freed and when something is refused. `ACROSS` changes once in each command that writes. No command
+//! Each metric is one or two relaxed atomics, and is read independently of the others. Most metrics change when memory
+//! is allocated or freed, or when something is refused. `ACROSS` changes once in each command that writes. No command
 //! changes a metric for each item.
 
 use std::cell::Cell;
@@ -55,10 +55,10 @@ pub(crate) static FILTERS: Filters = Filters {
 /// Sums over all Bloom filters in keys, and over those that are deleted but not freed yet.
 #[cfg(feature = "module")]
 pub(crate) struct Across {
-    /// Layers and links.
+    /// Number of layers and links.
     pub(crate) arrays: Sum,
     pub(crate) items: Sum,
-    /// Items that the filters are sized for.
+    /// Number of items that the filters are sized for.
     pub(crate) capacity: Sum,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Across {
 #[cfg(feature = "module")]
 pub(crate) static ACROSS: Across = Across { arrays: Sum::new(), items: Sum::new(), capacity: Sum::new() };
 
-/// Payloads of RESTORE, RDB files, LOADCHUNK, BF.IMPORT and BF.LOAD that were refused.
+/// Number of times that data was refused in RESTORE, an RDB file, LOADCHUNK, BF.IMPORT, BF.LOAD or BF.MERGE.
 #[cfg(feature = "module")]
 pub(crate) static PAYLOADS_REFUSED: Counter = Counter::new();
 

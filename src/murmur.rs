@@ -1,4 +1,4 @@
-//! Austin Appleby's Murmur hashes, which other systems' filters use to find their bits: MurmurHash2, MurmurHash64A and
+//! Austin Appleby's Murmur hashes, which other systems' filters use to place items: MurmurHash2, MurmurHash64A and
 //! MurmurHash3 x64-128. Native filters don't use these hashes: without a secret key, anyone can construct items that
 //! collide.
 
@@ -109,7 +109,7 @@ fn avalanche(mut k: u64) -> u64 {
     k ^ k >> 33
 }
 
-/// Up to 8 bytes, little-endian.
+/// The little-endian value of up to 8 bytes.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

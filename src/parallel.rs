@@ -45,8 +45,8 @@ impl Stop {
     }
 }
 
-/// For work that can't be divided: runs an empty task, after which other jobs may get their turn. Returns false if the
-/// work is no longer needed.
+/// Whether the work is still needed. For work that can't be divided: runs an empty task, after which other jobs may
+/// run.
 pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
     let is_run = AtomicU64::new(0);
     parallel(1, &|_| is_run.store(1, Relaxed));
@@ -83,7 +83,7 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
 }
 
 /// Calls `take` with consecutive ranges that cover the indices below `len`, until one call fails. Each range is a task
-/// as short as those of [`all_of`], after which other jobs have their turn.
+/// of its own, as short as those of [`all_of`], so that other jobs can run in between.
 ///
 /// # Errors
 /// The first error of `take`.

@@ -30,9 +30,9 @@ pub mod limits {
     pub const MAX_SLOTS_ASKED: u64 = 1 << 20;
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
-    /// Number of generations of a window. Each is a layer that a test visits.
+    /// Possible numbers of generations of a window. Each generation is a layer that a test visits.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
-    /// Number of generations in a window of fingerprints. All of them share one table.
+    /// Possible numbers of generations of a window of fingerprints. All generations share one table.
     pub const GENERATIONS_IN_TABLE: std::ops::RangeInclusive<u32> = 2..=1000;
     /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
     /// overflow.
@@ -46,13 +46,13 @@ pub mod limits {
     /// Maximum number of links of another system's filter. RedisBloom creates at most 1074, see [`MAX_FOREIGN_WORK`].
     /// Commands that describe a filter visit all links: with a million, BF.DEBUG took 0.6 s.
     pub const MAX_FOREIGN_LINKS: usize = MAX_LAYERS;
-    /// Maximum number of probes of an item in all links together. In crafted links, a test can need all these probes,
+    /// Maximum number of probes of an item in all links together. With crafted links, a test can need all these probes,
     /// which takes 10 ms. RedisBloom cannot create more: it halves the error rate with each link, so the rate reaches 0
     /// after 1074 links, with 578,348 probes.
     pub const MAX_FOREIGN_WORK: u64 = 9 << 16;
-    /// Maximum of other event counts, such as deletes and moves. No server lives long enough to reach it.
+    /// Maximum for counts of other events, such as deletes and moves. No server runs long enough to reach it.
     pub const MAX_COUNT: u64 = 1 << 62;
-    /// Maximum bytes of cells of one filter: 2^46, half of what a 64-bit process can address.
+    /// Maximum size of one filter's cells in bytes: 2^46, half of what a 64-bit process can address.
     pub const MAX_BYTES: u64 = 1 << 46;
 }
 
@@ -60,8 +60,8 @@ pub mod limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LayoutChoice {
-    /// BLOCKED above 512 KiB, if it needs at most 15% more memory (in a chain 10%), else CLASSIC. Commands choose
-    /// FINGERPRINT for options that only it supports.
+    /// BLOCKED for a layer of more than 512 KiB, if it needs at most 15% more memory than CLASSIC (10% in a chain);
+    /// otherwise CLASSIC. Commands choose FINGERPRINT for options that only it supports.
     #[default]
     Auto = 0,
     /// Anywhere in the shard: needs less memory than BLOCKED.
@@ -101,10 +101,10 @@ pub(crate) const STATIC_ALONE: &str = "LAYOUT FUSE and RIBBON are built from all
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cell {
-    /// One bit: add and test.
+    /// One bit: supports add and test.
     #[default]
     Bit = 1,
-    /// A saturating counter of 4 bits: add, test, delete and count to 15.
+    /// A saturating counter of 4 bits: also supports delete, and counts to 15.
     Counter4 = 4,
     /// A saturating counter of 8 bits: counts to 255.
     Counter8 = 8,
@@ -125,7 +125,7 @@ impl Cell {
         u64::BITS.trailing_zeros() - self.bits().trailing_zeros()
     }
 
-    /// Whether items can be deleted.
+    /// Whether the cell is a counter, so that items can be deleted.
     pub const fn counts(self) -> bool {
         !matches!(self, Cell::Bit)
     }
@@ -157,7 +157,7 @@ spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTAT
 pub struct Steps(u16);
 
 impl Steps {
-    /// All at once.
+    /// One step: items leave all at once.
     pub const ONE: Steps = Steps(1);
 
     /// This number of steps. `None` if it is 0, or if a window can't have enough generations for it.
@@ -166,8 +166,8 @@ impl Steps {
         u16::try_from(steps).ok().filter(|steps| (1..=most).contains(&u32::from(*steps))).map(Steps)
     }
 
-    /// The number of steps that this time to live allows. Rotations are whole milliseconds apart, so with more steps,
-    /// rounding up would keep items too long.
+    /// The number of steps that this time to live allows. The time between rotations is a whole number of milliseconds,
+    /// so with more steps, rounding up would keep items too long.
     pub fn within(self, ttl_ms: u64) -> Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
     }
@@ -190,7 +190,7 @@ impl Steps {
 }
 
 impl Default for Steps {
-    /// 31: items leave within a 31st of the time to live after its end.
+    /// 31: an item leaves late by at most a 31st of the time to live.
     fn default() -> Steps {
         Steps(31)
     }
@@ -256,7 +256,7 @@ pub struct Spec {
     pub error_rate: f64,
     /// Key of the hash function.
     pub seed: Seed,
-    /// Independent arrays per layer, a power of two in `1..=1024`.
+    /// Number of independent arrays per layer, a power of two in `1..=1024`.
     pub shards: u32,
     /// Hash function.
     pub hash: HashKind,
@@ -355,7 +355,7 @@ impl Spec {
         self.layout.is_static() && matches!(self.family, Family::Scaling { .. })
     }
 
-    /// Checks every bound of [`limits`], and that the parameters don't exclude each other.
+    /// Checks that every parameter is within its [`limits`], and that the parameters don't exclude each other.
     ///
     /// # Errors
     /// The first parameter that is out of bounds, or two parameters that exclude each other.

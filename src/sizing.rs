@@ -25,8 +25,8 @@ use std::cell::RefCell;
 /// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 const AUTO_PENALTY: f64 = 1.15;
 
-/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this many times the memory of CLASSIC. Late layers
-/// have low error rates, for which blocks cost most, and use most of the chain's memory.
+/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this many times the memory of CLASSIC. The last
+/// layers of a chain use most of its memory, and have low error rates, for which blocks cost most.
 const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 
 /// AUTO chooses CLASSIC for layers up to this size, which fit into the second-level cache of a server's core. In the
@@ -34,8 +34,8 @@ const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 const CACHED_BYTES: u64 = 512 << 10;
 
 /// A layer of a chain has at least 1/8 of the capacity of all layers before it, whatever the expansion. So the number
-/// of layers grows with the logarithm of the items: with expansion 1, a filter of capacity 1 has 112 layers at a
-/// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 or more.
+/// of layers grows with the logarithm of the number of items: with expansion 1, a filter of capacity 1 has 112 layers
+/// at a million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 or more.
 const LEAST_PART: u64 = 8;
 
 /// An upper bound on the relative error of the first guess of a size, and of the error rate that is computed from it.
@@ -45,9 +45,9 @@ const ROUNDING: f64 = 1e-9;
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 thread_local! {
-    /// A hash table of 8 KiB with the shapes that this thread solved last. An entry has the requirements, the allowed
-    /// penalty, and the shape. Solving takes half a microsecond or more, a fifth of the time of creating a small
-    /// filter.
+    /// A hash table of 8 KiB with the shapes that this thread computed last. An entry consists of the requirements, the
+    /// allowed penalty, and the shape. Computing a shape takes half a microsecond or more, a fifth of the time of
+    /// creating a small filter.
     static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
 }
 
@@ -93,7 +93,7 @@ impl LayerSpec {
     }
 
     /// Like [`shape`](LayerSpec::shape), but with this penalty instead of [`AUTO_PENALTY`]. Remembers shapes: most
-    /// filters have the same parameters as a recent one, and a filter that can't grow requests the same layer with
+    /// filters have the same parameters as a recent one, and a full chain that can't grow requests the same layer with
     /// every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
         let place = ((self.capacity ^ self.error_rate.to_bits()).wrapping_mul(GOLDEN) >> 58) as usize;
@@ -147,8 +147,8 @@ impl LayerSpec {
     /// The smallest shape over all sensible numbers of probes. Each shard consists of whole words (CLASSIC), of whole
     /// blocks (BLOCKED), or of slices of whole words (PARTITIONED). The ideal number of probes is log2(1/p), and the
     /// best whole number is one of its neighbours. Blocks need fewer probes. So numbers are tried from the ideal one
-    /// downwards, until one needs no less memory. For slices, all numbers are tried, because rounding decides if slices
-    /// have only a few words.
+    /// downwards, until one needs no less memory. For slices, all numbers are tried: if slices have only a few words,
+    /// rounding decides which number is best.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
         let ln_rate = libm::log(self.error_rate);
@@ -205,7 +205,7 @@ impl LayerSpec {
         })
     }
 
-    /// The shape of a static filter with these numbers of cells and of fingerprint bits, which are `None` if no number
+    /// The shape of a static filter. `sizes` are its numbers of cells and of fingerprint bits, or `None` if no number
     /// of bits reaches the error rate.
     fn smallest_built(&self, layout: Layout, sizes: Option<(u64, u32)>) -> Result<Shape, Error> {
         let (cells, probes) = sizes.ok_or(Error::Unreachable { error_rate: self.error_rate })?;
@@ -301,8 +301,8 @@ fn inverse_square(index: usize) -> f64 {
 
 impl Spec {
     /// The spec of a filter of at most `bits` bits in which an item has `probes` probes. Its error rate is 2^−probes,
-    /// for which this is the best number of probes. Its capacity is the largest that keeps this error rate. This is the
-    /// inverse of sizing by capacity and error rate.
+    /// the rate for which that number of probes is best. Its capacity is the largest that keeps the error rate. This
+    /// function is the inverse of sizing by capacity and error rate.
     ///
     /// # Errors
     /// [`Error::ErrorRate`] for 0 or more than 39 probes, [`Error::Capacity`] if not even one item fits.
@@ -382,7 +382,7 @@ mod tests {
     const LAYOUTS: [LayoutChoice; 3] =
         [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
 
-    /// Layers of all sizes, rates, cells and numbers of shards.
+    /// Requirements for layers of all sizes, rates, cells and numbers of shards.
     fn questions() -> impl Iterator<Item = LayerSpec> {
         let capacities = [1, 2, 7, 10, 99, 100, 1000, 12_345, 1_000_000, 77_777_777, 1 << 33];
         let rates = [0.9, 0.5, 0.1, 0.03, 0.01, 0.006, 0.001, 1e-4, 1e-7, 1e-12, 1e-20];
@@ -413,8 +413,8 @@ mod tests {
         u64::from(unit / shape.cell.bits() * shape.shards)
     }
 
-    /// No smaller size keeps the promise with this number of probes, with more, or with one fewer. For slices, none
-    /// does with any number.
+    /// No smaller size keeps the promise with the shape's number of probes, with more, or with one fewer. For slices,
+    /// no smaller size keeps it with any number of probes.
     #[test]
     fn one_word_or_block_less_would_break_the_promise() {
         let mut asked = 0;

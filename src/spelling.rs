@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// A word that doesn't name a choice.
+/// The error for a word that doesn't name a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownChoice {
     /// The words that name a choice.

@@ -143,8 +143,8 @@ def section(results: dict) -> str:
         lines.append([topic["title"], f"{what}, {topic['unit']}", *cells(row)])
     below = sum(not row["met"] for _, row in found.values())
     return (
-        f"{results['server']}, {results['machine']}, {results['rounds']} rounds. Of {len(found)} rows {below} are below "
-        "their target.\n\n" + table(["", "", "the other's", "Bloomery's", "ratio", "target", ""], lines)
+        f"{results['server']}, {results['machine']}, {results['rounds']} rounds. Of the {len(found)} rows, {below} are "
+        "below their target.\n\n" + table(["", "", "the other's", "Bloomery's", "ratio", "target", ""], lines)
     )
 
 

@@ -87,8 +87,7 @@ pub(crate) fn parse_positive_ms(text: &str) -> Result<u64, String> {
     parse_ms(text)?.checked_sub(1).map(|ms| ms + 1).ok_or_else(|| "expected a time of at least 1 ms".into())
 }
 
-/// Whether this is a whole number from 0 to 9e15. Beyond 2^53, which is a little more, a double no longer holds every
-/// whole number.
+/// Whether this is a whole number from 0 to 9e15. Above 2^53 (about 9.007e15), a double can't hold every whole number.
 pub fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && (0.0..=9e15).contains(&number)
 }

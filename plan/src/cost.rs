@@ -16,13 +16,13 @@ pub(crate) const CUCKOO_LOADS: [(u8, f64); 2] = [(2, 0.84), (4, 0.95)];
 pub struct Cost {
     pub(crate) kind: String,
     pub(crate) command: String,
-    /// Items that all layers together are sized for.
+    /// Number of items that all layers together are sized for.
     pub(crate) capacity: u64,
-    /// Items that fit into this memory.
+    /// Number of items that fit. A cuckoo filter may be full before it contains `capacity` items.
     pub(crate) room: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) bits_per_item: f64,
-    /// At capacity.
+    /// Error rate at capacity.
     pub(crate) error_rate: f64,
     pub(crate) cells: u64,
     pub(crate) bits_per_cell: u32,
@@ -36,8 +36,8 @@ pub struct Cost {
     pub(crate) when_full: &'static str,
 }
 
-/// The plan also names LAYOUT FINGERPRINT if it needs at most this fraction of the memory of AUTO's choice. This layout
-/// reads one more cache line, and supports fewer operations.
+/// The plan also names LAYOUT FINGERPRINT if it needs at most this fraction of the memory of AUTO's choice. FINGERPRINT
+/// reads one more cache line than BLOCKED, and supports fewer operations.
 const SMALLER: f64 = 0.9;
 
 /// Computes what a new filter costs.
@@ -152,8 +152,8 @@ pub(crate) fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
     }
 }
 
-/// Load that buckets of this size reach. Buckets of one slot reach half; buckets of more than four slots reach at least
-/// what four do.
+/// Load at which adds start to fail, for buckets of this size: 50% with one slot. With more than four slots, the load
+/// is at least as high as with four.
 pub(crate) fn load(bucket_size: u8) -> f64 {
     match bucket_size {
         1 => 0.5,
@@ -188,8 +188,8 @@ pub(crate) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) 
     candidates.into_iter().find(has_room).unwrap_or_else(|| spec(2 * slots(&tight)))
 }
 
-/// The number of items of this filter, and a Bloom filter with its error rate, from which other kinds get their
-/// parameters.
+/// Returns the number of items of this filter, and a Bloom filter with the same error rate. The other kinds get their
+/// parameters from that Bloom filter.
 pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
     match wanted {
         Wanted::Bloom(spec) => {

@@ -12,7 +12,7 @@ pub struct Growth {
     pub(crate) capacity: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) bits_per_item: f64,
-    /// Over all layers, at capacity.
+    /// Error rate over all layers, at capacity.
     pub(crate) error_rate: f64,
     /// Memory of a fixed filter of this capacity.
     pub(crate) fixed_bytes: u64,
@@ -29,8 +29,7 @@ pub(crate) fn growth(wanted: &Wanted, times: u64) -> Vec<Growth> {
     let (mut capacities, mut steps) = (Vec::new(), Vec::new());
     let (mut capacity, mut memory_bytes, mut none_lies) = (0u64, 0u64, 1.0f64);
     let target = spec.capacity.saturating_mul(times);
-    // At most 64 steps: with expansion 1, every layer has the same capacity, so more steps would add little
-    // information.
+    // At most 64 steps: with expansion 1, each layer adds little capacity, so more steps would add little information.
     while capacity < target && steps.len() < 64 {
         let Ok(shape) = spec.next_shape(&capacities) else { break };
         capacities.push(shape.capacity);

@@ -212,7 +212,7 @@ impl Reserve {
     /// needed.
     ///
     /// # Errors
-    /// As [`Reserve::wanted`].
+    /// The errors of [`Reserve::wanted`].
     pub fn wanted_static(&self, layout: StaticLayout) -> Result<Spec, Refused> {
         let capacity = self.capacity.unwrap_or(STATIC_CAPACITY);
         let spec = Reserve { capacity: Some(capacity), nonscaling: true, ..self.clone() };

@@ -1,4 +1,5 @@
-//! Computes what RedisBloom's filters cost for the same items, by the library's rules for RedisBloom's chains.
+//! Computes what RedisBloom's filters would cost for the items and the error rate of a plan, by the `bloomery` crate's
+//! rules for RedisBloom's chains.
 
 use crate::cost::Cost;
 use bloomery::filter::foreign::{ChainSpec, LinkSpec};
@@ -33,12 +34,12 @@ pub(crate) fn growth(spec: &Spec) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Bytes of RedisBloom's fixed filter; `None` if it can't create one.
+/// Bytes of RedisBloom's fixed filter; `None` if RedisBloom can't create one.
 pub(crate) fn fixed_bytes(items: u64, error_rate: f64) -> Option<u64> {
     chain(items, error_rate, None)?.links().next().map(|link| link.bytes)
 }
 
-/// What RedisBloom's filters cost; empty if it can't create any for this number of items.
+/// Computes what RedisBloom's filters cost. Empty if RedisBloom can't create any for this number of items.
 pub(crate) fn kinds(items: u64, error_rate: f64) -> Vec<Cost> {
     let kinds = [("fixed", None, " NONSCALING"), ("scaling", Some(2), "")];
     kinds

@@ -112,7 +112,7 @@ fn kind_row(kind: &Cost) -> Vec<String> {
     ]
 }
 
-/// The kind as the start of a sentence, such as `A counting filter …` for `counting 8`.
+/// The kind as the start of a title, such as `A counting filter …` for `counting 8`.
 fn in_words(kind: &str) -> String {
     match kind.split_once(' ') {
         Some(("counting", bits)) => format!("A counting filter with {bits} bits per counter"),

@@ -97,8 +97,8 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     }
     if changed {
         call.replicate(match mode {
-            // During a rebuild, an ADDNX is replicated unchanged, because the shadow may lack an item that the live
-            // filter has.
+            // During a rebuild, an ADDNX is replicated unchanged: if only the shadow lacks the item, an ADD would also
+            // change a replica's live filter.
             Mode::AddIfAbsent if !is_rebuilt => Effect::Items(Command::Add, &[FIRST_ITEM]),
             _ => Effect::Verbatim,
         });
@@ -154,7 +154,8 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     add_arguments(call, &mut key, first_item, is_new)
 }
 
-/// Adds the arguments from `first` on, in order. If the filter is new, its creation is replicated together with them.
+/// Adds the arguments starting at index `first`, in order. If the filter is new, its creation is replicated together
+/// with them.
 fn add_arguments<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -187,15 +188,15 @@ struct Adds {
 }
 
 impl Adds {
-    /// An empty record for the arguments from `first` on.
+    /// An empty record for the arguments starting at index `first`.
     fn new<'a, C: Call<'a>>(call: &C, first: usize) -> Adds {
         let mut answers = Answers::default();
         answers.answers.reserve(call.argc().saturating_sub(first));
         Adds { answers, changed: SmallVec::new(), first, next: first }
     }
 
-    /// Notes the outcome of the next item. If a fixed-size filter is full, the command ends there, with the error as
-    /// its last answer (as in RedisBloom). After any other refusal, the command continues with the next item.
+    /// Notes the outcome of the next item. If a fixed-size filter is full, the command ends at this item, with the
+    /// error as its last answer (as in RedisBloom). After any other refusal, the command continues with the next item.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -227,7 +228,7 @@ impl Adds {
         }
     }
 
-    /// Replicates the items that changed something. If the filter is new, replicates its creation together with them.
+    /// Replicates the items that changed the filter. If it is new, replicates its creation together with them.
     fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<&Bloom>) {
         if self.changed.is_empty() {
             return;
@@ -453,8 +454,8 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
 ) {
     for_each_group(&mut &mut *filter, Work::Write, items, |filter, group| {
         let layers = filter.layers().len();
-        // A whole group is looked up at once, so that its cache misses overlap. A chain that has grown from 100 to 5
-        // million items has sixteen layers.
+        // A whole group is looked up at once, so that its cache misses overlap. They can be many: a chain that has
+        // grown from 100 to 5 million items has sixteen layers.
         let known = filter.known(group);
         group.iter().enumerate().try_for_each(|(index, item)| {
             note(if known.has(index) {
@@ -492,7 +493,7 @@ fn add_to_foreign<'a, C: Call<'a>>(
 }
 
 /// Adds items to a filter that is being rebuilt, like [`add_each`]. For each item, combines the outcomes in the two
-/// filters into one, and passes that to `note`.
+/// filters into one, and passes the result to `note`.
 #[cold]
 fn add_to_both<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -521,8 +522,8 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
                 lost = follow(call, live.as_ref(), shadow).err();
             }
             if let (Ok(done), None) = (&mut outcome, &lost) {
-                // Each item gets a `Growing` of its own. No refusal has to be remembered, because the first one ends
-                // the rebuild.
+                // Each item gets a `Growing` of its own. No refusal has to be remembered, because the first refusal
+                // ends the rebuild.
                 let mut growing = Growing::of_shadow(shadow, live.as_ref());
                 match add_or_skip(call, shadow, item, mode, &mut growing) {
                     Ok(Added { changed, .. }) => done.changed |= changed,
@@ -570,7 +571,7 @@ fn add_or_skip<'a, C: Call<'a>>(
 pub(super) struct Backfill {
     /// Indexes of the arguments that changed the shadow.
     pub(super) changed: SmallVec<[usize; 64]>,
-    /// Number of items that were added.
+    /// Number of items that the shadow accepted.
     pub(super) done: usize,
     /// Why the next item was refused.
     pub(super) refused: Option<CommandError>,
@@ -605,8 +606,8 @@ pub(super) struct BulkBackfill<'a> {
     pub(super) refused: Option<CommandError>,
 }
 
-/// Adds the items of a blob to the shadow only, up to the first item that the shadow refuses. `part` is the first part
-/// of the blob.
+/// Adds the items of a blob to the shadow only, until the shadow refuses an item or the server should serve other
+/// clients. `part` is the first part of the blob.
 pub(super) fn backfill_bulk<'a, C: Call<'a>>(
     call: &C,
     rebuild: &mut Rebuild,

@@ -136,14 +136,14 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 /// Reading a byte of a blob takes as long as combining this many bytes of cells. Combining a MiB of bits takes 0.3 ms.
-/// Reading a MiB takes 1.0 ms from a file, and 1.4 to 2.6 ms from a reply of DUMP.
+/// Reading a MiB takes 1.0 ms for a file, and 1.4 to 2.6 ms for a DUMP payload.
 const READ: u64 = 4;
 
 /// Reading the shortest blob takes as long as reading this many bytes of a long blob: 2 µs.
 const LEAST_READ: u64 = 2048;
 
-/// `BF.MERGE destination BLOB data [data…]`: merges filters that aren't in keys. They are files or replies of DUMP,
-/// perhaps from another server.
+/// `BF.MERGE destination BLOB data [data…]`: merges filters that are given as files or DUMP payloads, perhaps from
+/// another server, instead of in keys.
 fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, CommandError> {
     let refusal = |why: Refused| why.told(|source| format!("blob {}", source.saturating_add(1)));
     let (existing, now_ms) = (key.bloom()?, clock(call));
@@ -216,7 +216,7 @@ fn cuckoo_source(number: usize) -> CommandError {
     CommandError::CuckooSource { blob: number.saturating_add(1) }
 }
 
-/// The time. `None` on a server that follows another server's decisions.
+/// The current time, or `None` on a server that follows another server's decisions.
 fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     (!call.obeys()).then(|| call.now_ms())
 }
@@ -346,7 +346,7 @@ fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Res
     Ok(Reply::Ok)
 }
 
-/// `BF.INTERSECT destination source source…`: replaces the destination, as SINTERSTORE does.
+/// `BF.INTERSECT destination source source…`: replaces the destination with the intersection, as SINTERSTORE does.
 pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);

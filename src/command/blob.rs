@@ -1,5 +1,5 @@
-//! Many items in one string. The server spends 65 to 115 ns on every argument and 20 ns on every reply. A string of a
-//! thousand items costs the server little more than a single item.
+//! Blobs: many items in one string. The server spends 65 to 115 ns on every argument and 20 ns on every reply. A string
+//! of a thousand items costs the server little more than a single item.
 
 use super::call::{Call, Rest, Within};
 use super::error::CommandError;
@@ -67,8 +67,8 @@ impl Unread {
         self.place.argument
     }
 
-    /// Whether the blob is longer than a part. Reading and hashing its bytes can then take long, even if it has only a
-    /// few items: 4 ms per MiB with the slowest codec.
+    /// Whether the blob is longer than a part. If so, reading and hashing its bytes can take long, even if it has only
+    /// a few items: 4 ms per MiB with the slowest codec.
     pub(super) fn is_long(&self) -> bool {
         self.len > Parts::BYTES
     }
@@ -132,7 +132,7 @@ impl<'a> Blob<'a> {
         self.len
     }
 
-    /// The items from the `part`th part on.
+    /// The items of part number `part`, counted from 0, and of all later parts.
     pub(super) fn items_from(&self, part: usize) -> Items<'a, '_> {
         let start = match &self.form {
             Form::Fixed { width } => part.saturating_mul(Blob::PART).saturating_mul(width.get()),

@@ -123,7 +123,7 @@ pub enum Word {
     Number(u64),
     /// In hexadecimal digits.
     Hex(u128),
-    /// With the smallest number of decimal digits that give the same number again.
+    /// In the shortest decimal form that reads back as the same number.
     Real(f64),
 }
 
@@ -210,7 +210,7 @@ pub struct Admitted {
 
 impl Admitted {
     /// Memory for a filter of `total` bytes in an empty key, or in a key whose filter it replaces within one run of the
-    /// command. Other keys may be evicted for it; the server does that between commands.
+    /// command. The server may evict other keys for this memory, which it does between commands.
     pub(super) fn in_new_key<'a>(call: &impl Call<'a>, total: u64, bytes: u64) -> Result<Self, CommandError> {
         Self::asked(call, bytes, || call.admit(total, bytes))
     }
@@ -320,8 +320,8 @@ pub trait Call<'a> {
     /// Unix time in milliseconds.
     fn now_ms(&self) -> u64;
 
-    /// Whether the command comes from a primary or an AOF. If so, it was decided elsewhere, and neither the clock nor
-    /// limits apply.
+    /// Whether the command comes from a primary or an AOF. If so, the command was accepted when it was first run, so
+    /// neither the clock nor limits apply.
     fn obeys(&self) -> bool;
 
     /// Checks whether the configured limits and the free memory allow a filter to grow by `more` bytes to `total`
@@ -348,7 +348,7 @@ pub trait Call<'a> {
     /// change or delete the filter.
     fn changed(&self, event: &'static CStr);
 
-    /// Frees parts of a filter on another thread, so that nobody waits for it.
+    /// Frees parts of a filter on another thread, so that no client waits for this.
     fn discard(&self, garbage: Garbage);
 
     /// Number of threads that [`parallel`](Call::parallel) may use, including this one.
@@ -376,9 +376,9 @@ pub trait Call<'a> {
     fn may_be_long(&self) {}
 
     /// Whether the command has blocked the server for long enough, and should [go on later](Call::go_on_later) after
-    /// `done` items. Commands ask every few items. Those with many items also ask before the first one, to measure how
-    /// long the arguments before the items take. Every piece repeats these arguments, so its items may take at least as
-    /// long.
+    /// `done` items. Commands ask every few items. Commands with many items also ask before the first one, to measure
+    /// how long the arguments before the items take. Every piece repeats these arguments, so its items may take at
+    /// least as long.
     fn should_pause(&self, _done: usize) -> bool {
         false
     }

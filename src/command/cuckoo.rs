@@ -115,7 +115,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         if is_new {
             send_first_items(call, filter, &[ITEM]);
         } else {
-            // This is also right for ADDNX, because on every replica, too, the item is absent before it is added.
+            // An ADDNX has the same effect on every replica, because the item is absent there too.
             call.replicate(Effect::Verbatim);
         }
         call.changed(c"cf.add");
@@ -143,7 +143,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
     })
 }
 
-/// Adds the arguments from `first` on, in order, until the command should continue later.
+/// Adds the arguments starting at index `first`, in order, until the command should pause.
 fn add_arguments<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,
@@ -152,8 +152,8 @@ fn add_arguments<'a, C: Call<'a>>(
 ) -> SmallVec<[Answer; 64]> {
     let items = call.argc().saturating_sub(first);
     if items > 1 && filter.longest_walk() > SHORT_WALK {
-        // A search for room can take 40 ms, even for the first item of a command or of a piece. The command then pauses
-        // after that item.
+        // A search for room can take 40 ms, even for the first item of a command or of a piece. After such a search,
+        // the command pauses.
         call.may_be_long();
     }
     let mut answers = SmallVec::from_elem(Answer::Refused, items);
@@ -199,9 +199,9 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates the items that were added. The command's items are its arguments from `first` on. If the filter is new,
-/// replicates its creation together with the items. If a command without options has added all its items to an existing
-/// filter, the command itself is replicated, so no other has to be built.
+/// Replicates the items that were added. The command's items are its arguments starting at index `first`. If the filter
+/// is new, replicates its creation together with the items. If a command without options has added all its items to an
+/// existing filter, the command itself is replicated, so that no other command has to be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     let added = answers.iter().copied().filter(is_added).count();
@@ -236,7 +236,8 @@ fn group_of(filter: &Cuckoo) -> usize {
     }
 }
 
-/// Adds one item, growing the filter within its limits.
+/// Adds one item, or skips it if only absent items are to be added and it is present. Grows the filter within its
+/// limits. Returns whether the item was added.
 #[inline(always)]
 fn add_item<'a, C: Call<'a>>(
     call: &C,
@@ -291,7 +292,7 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(asked(&key).map_or(0, |filter| filter.count(filter.hash(call.arg(ITEM)))).into())
 }
 
-/// `CF.DEL key item`. If the filter is then [sparse](Cuckoo::is_sparse), compacts it.
+/// `CF.DEL key item`. If the filter is [sparse](Cuckoo::is_sparse) afterwards, compacts it.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
@@ -302,8 +303,8 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             filter.compact_while(false, go_on)
         };
         match compact_whole(call, filter, remove) {
-            // A delete never fails for lack of memory. If there isn't enough for a copy, it compacts the filter itself
-            // here.
+            // A delete never fails for lack of memory. Without enough memory for a copy, it compacts the filter itself,
+            // on this thread.
             Err(CommandError::Apart(_)) => call.discard(remove(filter, &mut |_| true).into()),
             Ok(Some(later)) => return Ok(later),
             compacted => _ = compacted?,
@@ -344,15 +345,16 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 }
 
 /// Whether a compaction runs to its end, as in RedisBloom. This server's primary or replica might run RedisBloom, and
-/// both must have the same sub-filters afterwards.
+/// both servers must have the same sub-filters afterwards.
 fn compacts_whole(filter: &Cuckoo) -> bool {
     filter.spec().origin == Origin::RedisBloom
 }
 
-/// Number of steps of a background compaction after which other jobs can get their turn. They take about a millisecond.
+/// Number of steps of a background compaction after which other jobs can get their turn. These steps take about a
+/// millisecond.
 const STEPS_OF_A_TASK: u64 = 1 << 14;
 
-/// Says whether a compaction continues after a number of steps.
+/// A function that returns whether a compaction continues. It gets the number of steps so far.
 type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
 /// A filter that was compacted in the background.
@@ -363,9 +365,9 @@ struct Compacted {
     made: Cuckoo,
 }
 
-/// Compacts a filter completely. If that would block the server for long, a worker compacts a copy, because a reader
-/// could miss an item that is being moved. In that case, this returns the reply, and nothing changes until the command
-/// runs again.
+/// Compacts a filter completely. If that would block the server for long, a worker compacts a copy, because in the
+/// filter itself a reader could miss an item that is being moved. In that case, returns a reply, and the filter doesn't
+/// change until the command runs again.
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,

@@ -1,7 +1,7 @@
 //! Every refusal that a client can see, and its text. Some variants contain a text, or part of one, that is worded
 //! where the command is refused.
 //!
-//! If RedisBloom refuses the same thing, we use exactly the same text, with or without `ERR` as it does, because
+//! If RedisBloom refuses the same thing, we use exactly its text, which may or may not begin with `ERR`, because
 //! clients match on these strings. Our own texts say what was wrong and what to do.
 
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub enum CommandError {
     NotNative,
     /// The key holds a native filter, and the command needs another system's.
     NotForeign,
-    /// A filter of RedisBloom can't be exported, because RedisBloom has no format that consists of one string.
+    /// A RedisBloom filter can't be exported, because RedisBloom has no format that consists of one string.
     ExportedInPieces,
     /// The reply of BF.EXPORT would be too long.
     LongExport {
@@ -41,7 +41,8 @@ pub enum CommandError {
     ErrorRateTooSmall,
     /// The capacity isn't an integer.
     BadCapacity,
-    /// The capacity is an integer out of range. The error text names RedisBloom's bound; ours is the memory.
+    /// The capacity is an integer out of range. The error text names RedisBloom's upper bound; ours is the available
+    /// memory.
     CapacityRange,
     /// The capacity is too large for the sizing computations.
     CapacityTooLarge,
@@ -123,16 +124,17 @@ pub enum CommandError {
         /// The limit.
         most: u64,
     },
-    /// With this command, the items of commands that wait for worker threads would exceed the maximum number of bytes.
+    /// With this command, the arguments of commands that wait for worker threads would exceed the maximum number of
+    /// bytes.
     MuchWaiting {
-        /// Total size in bytes of the items that are already waiting.
+        /// Total size in bytes of the arguments that are already waiting.
         bytes: u64,
         /// The limit.
         most: u64,
     },
     /// A filter of fixed size has no room for the item.
     Full,
-    /// Growing failed while adding an item.
+    /// The filter could not grow to make room for an item.
     CannotGrow(Box<CommandError>),
     /// The filter needs more memory than there is, or more than it may have.
     Memory {
@@ -155,7 +157,8 @@ pub enum CommandError {
     Rebuilding,
     /// The filter isn't being rebuilt. If the last rebuild ended by itself, this says why.
     NotRebuilding(Option<String>),
-    /// A replica, or a server that loads an AOF, has ended a rebuild that its primary continues, for this reason.
+    /// This server, which obeys a primary or an AOF, has ended a rebuild that continues on the server that sent the
+    /// command. Contains the reason.
     ShadowLost(String),
     /// The server is above its memory limit.
     OutOfMemory,
@@ -171,14 +174,14 @@ pub enum CommandError {
     NoLink,
     /// A source that is given as bytes isn't a filter.
     BadSource {
-        /// Its number, from 1.
+        /// Number of the source, from 1.
         blob: usize,
-        /// Why.
+        /// The reason.
         why: DecodeError,
     },
     /// A source that is given as bytes is a cuckoo filter.
     CuckooSource {
-        /// Its number, from 1.
+        /// Number of the source, from 1.
         blob: usize,
     },
     /// A source that can't be combined with the other filters, and how it differs.
@@ -212,9 +215,9 @@ pub enum CommandError {
     TooManyPairs,
     /// A counting filter that is named twice.
     CountedTwice,
-    /// Any other refusal of the core.
+    /// Any other error from the filter code.
     Core(Error),
-    /// The operating system gave no randomness for a seed.
+    /// The operating system provided no randomness for a seed.
     NoRandomness,
     /// The server refused a piece of a command, in these words.
     Server(String),
@@ -229,7 +232,8 @@ impl CommandError {
         matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink)
     }
 
-    /// The same refusal, with items numbered from the beginning of the command: `before` items came before these.
+    /// The same refusal, with items numbered from the beginning of the command. `before` is the number of items in
+    /// earlier pieces.
     #[must_use]
     pub fn after(self, before: usize) -> CommandError {
         match self {

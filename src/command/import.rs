@@ -80,7 +80,8 @@ impl Format {
 enum Source {
     /// In an argument.
     Argument(usize),
-    /// In the key at argument 3. With these arguments, followed by the data itself, BF.IMPORT creates the same filter.
+    /// In the key at argument 3. The contained arguments, followed by the data itself, are those of a BF.IMPORT that
+    /// creates the same filter.
     Key(Words),
 }
 

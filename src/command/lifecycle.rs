@@ -35,7 +35,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 }
 
 /// Creates a filter whose capacity is in argument 3. If its only other parameters are an error rate and an expansion,
-/// replicas get these and the seed in one word. The replicated command then has four arguments instead of eight.
+/// replicas get these and the seed in one word, so the replicated command has four arguments instead of eight.
 fn reserve_as<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,

@@ -2,12 +2,13 @@
 //! until its last chunk has arrived. It occupies memory in proportion to the bytes that have arrived, and is dropped if
 //! that memory is needed for something else.
 //!
-//! Replicas and the AOF get each piece when it arrives, so the last piece costs no more than the others. They then have
-//! the same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. On servers where
-//! that isn't possible, replicas and the AOF get the whole filter after its last piece; see [`Sent`].
+//! Replicas and the AOF get each piece when it arrives, so the last piece costs no more than the others. A replica or
+//! AOF that begins with a snapshot also needs the earlier pieces, so RDB files contain the loads in addition to the
+//! keys. On servers where that isn't possible, replicas and the AOF get the whole filter after its last piece; see
+//! [`Sent`].
 //!
-//! A large filter that this server has completely, and replicas and the AOF don't have at all, is also
-//! [sent](Loads::send) as a load. It isn't in a key here until its last piece is sent.
+//! A large filter that this server has in full, but replicas and the AOF don't have at all, is also [sent](Loads::send)
+//! as a load. On this server, it isn't in a key until its last piece is sent.
 
 use super::error::CommandError;
 use super::table::{Command, Namespace};
@@ -78,7 +79,7 @@ impl Outgoing {
         is_last
     }
 
-    /// Writes the pieces that were sent. The server that reads it gets the rest later.
+    /// Writes the pieces sent so far into a snapshot. A server that reads the snapshot gets the remaining pieces later.
     fn save(&self, sent: u64, sink: &mut impl Sink) {
         let encoder = Encoder::native(&self.filter);
         sink.string(encoder.head());
@@ -113,7 +114,7 @@ pub struct Ended {
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
-/// The arguments after the key that end a load: what BF.SCANDUMP replies at the end of a filter.
+/// The arguments after the key in a command that ends a load. They are BF.SCANDUMP's reply at the end of a filter.
 pub const END: [&[u8]; 2] = [b"0", b""];
 
 /// The command that loads the pieces of a filter.
@@ -284,8 +285,8 @@ impl Pieces {
         }
     }
 
-    /// The position of a chunk in RedisBloom's format, which may be long; `None` for our format, whose chunks are
-    /// [short](LONGEST).
+    /// The position of a chunk in RedisBloom's format. Such a chunk may be long, so another thread may place it. `None`
+    /// for our format, whose chunks are [short](LONGEST).
     fn destination(&mut self, iterator: i64, chunk: &[u8]) -> Result<Option<Destination>, DecodeError> {
         match &mut self.body {
             Body::Native(_) => Ok(None),
@@ -359,8 +360,8 @@ impl Loads {
     /// Begins a load, and ends an earlier load of the same key. Returns what replicas and the AOF get of the load from
     /// now on.
     ///
-    /// They get no pieces in RedisBloom's format, because on servers that follow this one, the head alone would create
-    /// a key.
+    /// Replicas and the AOF get no pieces in RedisBloom's format, because on servers that obey this one, the head alone
+    /// would create a key.
     pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> (Sent, Ended) {
         let are_sent = self.are_saved && !pieces.are_redisblooms();
         let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
@@ -565,9 +566,10 @@ impl Loads {
         })
     }
 
-    /// Writes the loads in our format. [Missed](Sent::Missed) loads are included: if this server is a replica, the
-    /// servers that get the snapshot get the remaining pieces from the primary. A flag with each load says whether this
-    /// server sends its remaining pieces. The server needs the flag when it reads its own file.
+    /// Writes the loads in our format. [Missed](Sent::Missed) loads are included: if this server is a replica, a server
+    /// that begins with this snapshot still gets the remaining pieces, which come from the primary. Each load has a
+    /// flag that says whether this server sends the remaining pieces. This server needs the flag when it reads its own
+    /// snapshot.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count().saturating_add(self.sent().count()) as u64);
         let begin = |sink: &mut dyn Sink, (database, key): &(i32, Vec<u8>)| {

@@ -68,8 +68,8 @@ use write::Mode;
 /// Runs a command.
 ///
 /// # Errors
-/// If the command is refused. The keys are then unchanged, except for rotations that were due, and for items that were
-/// added before the refused one; see [`CommandError::Stopped`].
+/// If the command is refused. A refused command leaves its keys unchanged, except for rotations that were due and items
+/// that were added before the refused one; see [`CommandError::Stopped`].
 #[inline(always)]
 pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, CommandError> {
     match command {

@@ -1,5 +1,5 @@
-//! Splits commands into pieces. A command with many items has the same effect as several commands with some of the
-//! items each.
+//! Splits commands into pieces. A command with many items has the same effect as several commands that each have some
+//! of the items.
 //!
 //! A command that has blocked the server for long enough [goes on later](super::Call::go_on_later). This file decides
 //! which items the next piece has, and combines the replies of the pieces into the command's reply.
@@ -43,11 +43,11 @@ pub struct Pieces {
 
 impl Pieces {
     /// Maximum number of arguments, and of bytes, in a piece. Copying this number of bytes takes 50 µs, and reading the
-    /// lengths in them 500 µs. The maximum number of arguments is never below the number of arguments before the items,
-    /// because every piece repeats those.
+    /// lengths of the items in them takes 500 µs. Every piece repeats the arguments before the items, so the maximum
+    /// number of arguments is never smaller than the number of those.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
-    /// A command whose first piece is done. `end` is the command's number of arguments, or if all items are in one
+    /// A command whose first piece is done. `end` is the command's number of arguments or, if all items are in one
     /// argument, that argument's length in bytes.
     pub fn new(rest: Rest, end: usize) -> Pieces {
         let Rest { first, done, of, within } = rest;
@@ -103,7 +103,7 @@ impl Pieces {
         self.add(Ok(reply))
     }
 
-    /// Adds the outcome of a piece, and notes which items it left for the next.
+    /// Adds the outcome of a piece, and records which items it left for the next piece.
     pub fn absorb(
         &mut self,
         (piece, items): (Range<usize>, usize),
@@ -145,7 +145,7 @@ impl Pieces {
         }
     }
 
-    /// Converts a refusal of the next piece, or of an item in it, into a refusal by the whole command.
+    /// Converts a piece's error into the whole command's error, which also counts the items of the earlier pieces.
     fn stopped(&self, why: CommandError) -> CommandError {
         let (done, why) = match why {
             CommandError::Stopped { done, why, .. } => (done, why),

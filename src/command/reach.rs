@@ -1,4 +1,5 @@
-//! How far a filter can grow within its memory limits. valkey-bloom's VALIDATESCALETO and MAXSCALEDCAPACITY need this.
+//! Computes how far a filter can grow within its memory limits, for valkey-bloom's VALIDATESCALETO and
+//! MAXSCALEDCAPACITY.
 
 use super::call::Call;
 use super::error::CommandError;
@@ -17,7 +18,7 @@ enum End {
     Limit,
 }
 
-/// The capacity that a filter reaches by these steps, and why its growth ends there.
+/// The capacity that a filter reaches with these steps, and why its growth ends there.
 fn reach<'a, C: Call<'a>>(
     call: &C,
     (mut capacity, bytes): (u64, u64),
@@ -53,7 +54,7 @@ pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Res
     let nothing = (0, 0);
     match new {
         New::Bloomery(spec) | New::Reserved(spec) | New::Sent(spec) => {
-            // The error rates of our layers have a lower bound, so only their size ends growth.
+            // The error rates of our layers have a lower bound, so only the size of the layers can end growth.
             match reach(call, nothing, wanted, layers_after(*spec, Vec::new())).1 {
                 End::Wanted => Ok(()),
                 End::Memory | End::Limit => Err(MEMORY),

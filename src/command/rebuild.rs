@@ -43,8 +43,8 @@ pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     }
 }
 
-/// Refuses subcommands that need memory if the server is above its limit. The command's flags cannot do this,
-/// because COMMIT and ABORT free memory.
+/// Refuses a subcommand that needs memory if the server is above its memory limit. A flag of the command can't do this,
+/// because it would also apply to COMMIT and ABORT, which free memory.
 fn refuse_without_memory<'a, C: Call<'a>>(call: &C) -> Result<(), CommandError> {
     if !call.obeys() && call.is_out_of_memory() { Err(CommandError::OutOfMemory) } else { Ok(()) }
 }
@@ -85,7 +85,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-/// Converts the arguments of a BF.RESERVE (error rate, capacity, options) to those of a BEGIN.
+/// Converts the arguments of a BF.RESERVE (error rate, capacity, options) to those of a BF.REBUILD BEGIN.
 fn in_words(creation: SmallVec<[Word; 16]>) -> Vec<Vec<u8>> {
     let mut words = vec![b"BEGIN".to_vec()];
     let names = [&b"ERROR"[..], b"CAPACITY"].into_iter().map(Some).chain(std::iter::repeat(None));
@@ -109,7 +109,7 @@ fn open_rebuild<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
     if rebuild_in(&key).is_none() { Err(not_rebuilding(&key)) } else { Ok(key) }
 }
 
-/// Backfills the shadow.
+/// ADD: adds the items to the shadow only.
 fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let count = call.argc().saturating_sub(FIRST_ITEM);
     limit_items(call, count)?;
@@ -117,7 +117,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Some(Target::Both(rebuild)) = key.target()? else { return Err(CommandError::Internal) };
     let Backfill { changed, done, refused } = backfill(call, rebuild, FIRST_ITEM);
     if !changed.is_empty() {
-        // Includes the word ADD, which comes before the items.
+        // Includes the index of the word ADD, which comes before the items.
         let words: Vec<usize> = std::iter::once(FIRST_ITEM.saturating_sub(1)).chain(changed).collect();
         let verbatim = words.len() > count;
         call.replicate(if verbatim { Effect::Verbatim } else { Effect::Items(Command::Rebuild, &words) });
@@ -129,7 +129,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// Backfills the shadow from a blob.
+/// ADDBULK: adds the items of a blob to the shadow only.
 fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut blobs = Parts::parse(call, FIRST_ITEM)?;
     // The first part, which may be the whole blob, is checked before anything changes.

@@ -31,10 +31,11 @@ pub enum Reply {
     Piece(u64, Option<Vec<u8>>),
     /// One answer per item.
     Answers(Answers),
-    /// One answer per item, for CF.INSERT. In RESP2, `:1` if it was added, or `:-1` if it had no room; in RESP3, a
-    /// boolean.
+    /// One answer per item, for CF.INSERT. In RESP2, `:1` if the item was added, or `:-1` if there was no room for it;
+    /// in RESP3, a boolean.
     Inserted(SmallVec<[Answer; 64]>),
-    /// One answer per item, for CF.INSERTNX: `:1` if it was added, `:0` if it was present, `:-1` if it had no room.
+    /// One answer per item, for CF.INSERTNX: `:1` if the item was added, `:0` if it was present, `:-1` if there was no
+    /// room for it.
     InsertedIfAbsent(SmallVec<[Answer; 64]>),
     /// A reply that is sent later, after work in the background; see for example
     /// [`Call::offload`](super::Call::offload).
@@ -105,7 +106,7 @@ impl Numbers {
         self.names.iter().copied().zip(self.values.iter().map(|value| u64::try_from(*value).ok()))
     }
 
-    /// The fields as those of a [`Reply::Map`].
+    /// Converts the fields to those of a [`Reply::Map`].
     pub fn fields(&self) -> Vec<(&'static str, Reply)> {
         self.iter().map(|(name, value)| (name.to_str().unwrap_or_default(), value.into())).collect()
     }

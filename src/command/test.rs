@@ -20,7 +20,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The index of the first item among the arguments.
 const FIRST_ITEM: usize = 2;
 
-/// Number of the generation that is current for a read. In a window with a period, it depends on the time.
+/// Number of the generation that is current for a read; 0 if the filter isn't a window. In a window with a period, it
+/// depends on the time.
 #[inline(always)]
 pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u64 {
     match filter.window() {
@@ -87,7 +88,7 @@ impl<F: Probed + Sync> Tester for Native<'_, F> {
     }
 }
 
-/// Each system hashes in its own way, so nothing is prefetched.
+/// Tests one item after another. Each system hashes in its own way, so nothing is prefetched.
 impl Tester for Foreign {
     fn test_each<'i>(
         &self,
@@ -151,9 +152,9 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// Tests the items of a blob on several threads. Each part is divided into this number of `tasks`. Once `stop` is
-    /// set, each thread tests at most one more group, because waiting for whole tasks would take too long. The answers
-    /// are then discarded.
+    /// Tests the items of a blob on several threads. `tasks` is the number of tasks per part. Once `stop` is set, each
+    /// thread tests at most one more group, because waiting for whole tasks would take too long. The caller then
+    /// discards the answers.
     fn of(
         blob: &Blob<'_>,
         filter: &impl Tester,
@@ -196,8 +197,8 @@ impl Bitmap {
         bytes
     }
 
-    /// Passes the number of yes answers and the number of no answers to `count`. Replies with the answers, or with the
-    /// number of yes answers if `counted`.
+    /// Passes the number of "yes" answers and the number of "no" answers to `count`. Replies with the answers or, if
+    /// `counted`, with the number of "yes" answers.
     fn reply(&self, counted: bool, count: impl FnOnce(u64, u64)) -> Reply {
         let yes = self.ones();
         count(yes, (self.len as u64).saturating_sub(yes));
@@ -321,7 +322,7 @@ mod tests {
         }
     }
 
-    /// No group is tested after the one during which the client disconnects, no matter in which part that is.
+    /// No group is tested after the one during which the client disconnects, whichever part that group is in.
     #[test]
     fn tests_stop_after_the_group_during_which_the_client_went() {
         let bytes = vec![0; 3 * Blob::PART];

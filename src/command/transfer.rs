@@ -150,7 +150,7 @@ fn loaded(namespace: Namespace) -> &'static CStr {
 /// Refuses a piece while the server is above its memory limit, unless the server evicts keys and the loads are small.
 /// `len` is the length of the piece and of its key's name. LOADCHUNK isn't flagged `deny-oom`, because it can also end
 /// a load, which frees memory. So the server itself doesn't refuse pieces. A server that evicts keys exceeds its limit
-/// now and then. Small loads then continue like other writes, and large ones are dropped.
+/// now and then. While it does, small loads continue like other writes, and large ones are dropped.
 ///
 /// # Errors
 /// [`CommandError::OutOfMemory`].
@@ -278,7 +278,7 @@ pub(super) fn put<'a, C: Call<'a>>(
 /// empty.
 ///
 /// # Errors
-/// Why that is impossible. The load then has to be [ended](super::Loads::stop_sending).
+/// Why that is impossible. The caller must then [stop sending](super::Loads::stop_sending) the filter.
 pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {

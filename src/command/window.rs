@@ -14,9 +14,9 @@ use crate::params::limits;
 /// `BF.ROTATE key SCHEDULE since rotations`.
 ///
 /// Without AT or SCHEDULE, it opens the generation after the current one, and shifts the schedule. In a window with a
-/// period, the clock determines which generation is current. With AT, it opens exactly the generation with this number;
-/// MANUAL says that the rotation was manual. With SCHEDULE, it sets the schedule, because the primary's clock was set
-/// back.
+/// period, the clock determines which generation is current. With AT, it opens exactly the generation with the given
+/// number; MANUAL says that the rotation was manual. With SCHEDULE, it sets the schedule, because the primary's clock
+/// was set back.
 pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let standing = standing(call, &key)?;

@@ -1,5 +1,5 @@
-//! What commands that write have in common: limits, creating, catching up with the clock, growing, and ending a
-//! rebuild whose shadow cannot follow.
+//! The common steps of commands that write: limiting the number of items, creating filters, catching up with the clock,
+//! making filters grow, and ending a rebuild whose shadow cannot follow.
 
 use super::call::{Call, Effect, Key, Rest};
 use super::error::{CommandError, WithoutPrefix};
@@ -28,8 +28,8 @@ pub(super) enum Mode {
     AddIfAbsent,
 }
 
-/// Refuses a command with more items than one command may have. In a transaction or a script, nobody else is served
-/// while it runs.
+/// Refuses a command with more items than one command may have. The limit matters in a transaction or a script, where
+/// the server serves no other client while the command runs.
 #[inline(always)]
 pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(), CommandError> {
     if items as u64 > MIN_ITEMS_LIMIT.unsigned_abs() { limit_many(call, items as u64) } else { Ok(()) }
@@ -43,13 +43,14 @@ fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError>
     }
 }
 
-/// The number of items that one command may have, if there is a limit.
+/// Maximum number of items in one command, if there is a limit.
 pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     let most = call.settings().max_items_per_command;
     (most > 0 && !call.obeys()).then_some(most)
 }
 
-/// Number of Bloom filter items between two readings of the clock. A reading takes 25 ns, and the items up to 600 µs.
+/// Number of Bloom filter items between two readings of the clock. A reading takes 25 ns, and processing the items
+/// takes up to 600 µs.
 pub(super) const BLOOM_STEP: usize = if cfg!(small_steps) { 1 } else { 32 };
 
 /// Number of items between two readings of the clock if adding an item touches this many cache lines.
@@ -78,8 +79,8 @@ pub(super) fn time_probes<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) {
 /// Number of bytes of items between two readings of the clock. Hashing them takes up to 250 µs with the slowest codec.
 pub(super) const STEP_BYTES: usize = 1 << 16;
 
-/// Iterates over the items of a command, which are the arguments from `first` on, until the command should continue
-/// later.
+/// Iterates over the items of a command, which are the arguments starting at index `first`, until the command should
+/// pause.
 #[inline(always)]
 pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = &'a [u8]> {
     let (mut next, mut left, mut bytes) = (first, 0usize, 0usize);
@@ -101,8 +102,8 @@ pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> imp
     })
 }
 
-/// Whether a command whose items are the arguments from `first` on should end after `done` of them. If so, also makes
-/// the command continue later.
+/// Whether a command should end after `done` of its items, which are the arguments starting at index `first`. If so,
+/// also makes the command continue later.
 ///
 /// Not inlined: it is called only once per group of items, but if it were inlined, its values would occupy registers
 /// while the items are processed.
@@ -149,7 +150,7 @@ pub(super) fn make<'a, C: Call<'a>>(
 /// asked how much memory the machine has, which takes 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
-/// Checks whether a new filter of `more` bytes may be created in a key that will then have `total` bytes. A replica
+/// Checks whether a new filter of `more` bytes may be created in a key that will have `total` bytes with it. A replica
 /// doesn't check, because it has to create what its primary has created.
 pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
     if more >= LONG_TO_CREATE {
@@ -184,8 +185,8 @@ pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Bloom, items:
     call.replicate(Effect::Created(Command::Insert, &|| options::bloom::sent(&filter.spec()), items));
 }
 
-/// Creates a Bloom filter of RedisBloom, as this server's primary has done. The creation is replicated because this
-/// server may have replicas and an append-only file of its own.
+/// Creates a RedisBloom chain, as this server's primary has done. The creation is replicated because this server may
+/// have replicas and an append-only file of its own.
 pub(super) fn create_chain<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -198,7 +199,7 @@ pub(super) fn create_chain<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Creates a Bloom filter of valkey-bloom.
+/// Creates a valkey-bloom chain.
 fn create_valkey_chain<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -301,8 +302,8 @@ pub(super) fn open_generation<'a, C: Call<'a>>(
     })
 }
 
-/// Changes the native filter in a key, then its shadow, and frees what they drop. If the filter refuses, nothing
-/// has changed. If the shadow cannot follow, the rebuild ends.
+/// Applies `work` to the native filter in a key and then to its shadow, and frees what they drop. If the filter
+/// refuses, nothing changes. If the shadow cannot follow, the rebuild ends.
 pub(super) fn on_each<'a, C: Call<'a>, G: Into<Garbage>>(
     call: &C,
     key: &mut C::Key,
@@ -331,18 +332,19 @@ pub(super) fn on_each<'a, C: Call<'a>, G: Into<Garbage>>(
 
 // ---- growing -------------------------------------------------------------------------------------------------------
 
-/// What depends on the kind of filter when it grows in the server: limits, and the wording of refusals.
+/// The rules for growing a filter in the server, which depend on the kind of filter: limits, and the wording of
+/// refusals.
 pub(super) trait GrowInServer: Grow {
     /// Whether the configuration allows the filter to grow.
     ///
     /// # Errors
-    /// Why it doesn't.
+    /// The reason, if it doesn't.
     fn may_grow(&self, settings: &Settings) -> Result<(), CommandError>;
 
     /// The error that the client gets for a refusal to grow.
     fn refusal(why: CommandError) -> CommandError;
 
-    /// Adds an item to a filter that may not make room, if there is still room for it.
+    /// Adds an item to a filter that isn't allowed to make room, if there is still room for the item.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -397,10 +399,11 @@ impl GrowInServer for Cuckoo {
 /// What one command knows about the growth of one filter.
 #[derive(Default)]
 pub(super) struct Growing {
-    /// Bytes of the other filter in the same key.
+    /// Bytes of the live filter, if the growing filter is its shadow; otherwise 0.
     beside: u64,
-    /// Why the filter may not grow. The answer stays the same until the command ends, and asking for it costs more
-    /// than adding an item. A command may have millions of items that find the filter full.
+    /// Why the filter may not grow, once this is known. It is remembered because it doesn't change until the command
+    /// ends, and finding it out costs more than adding an item. A command may have millions of items for which the
+    /// filter is full.
     refused: Option<CommandError>,
 }
 
@@ -442,7 +445,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
         // New cells have room. But a window makes room by dropping a generation, which may have occupied none of the
-        // cells that the item needs. The window then drops more generations. Once it is empty, there is room.
+        // cells that the item needs. In that case, the window drops more generations. Once the window is empty, there
+        // is room.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),
@@ -477,8 +481,8 @@ pub(super) fn rebuild_in(key: &impl Key) -> Option<&Rebuild> {
 /// Ends a rebuild whose shadow cannot follow. Replicates the end before the effect of the command that the shadow
 /// could not follow, notifies subscribers, logs it, and remembers the reason for clients that ask later.
 ///
-/// A primary whose shadow couldn't follow would have sent an ABORT first. So if this server follows a primary, it now
-/// differs from the primary, because it doesn't have the memory that the primary has.
+/// A primary whose shadow couldn't follow would have sent an ABORT first. So if this server obeys a primary, the two
+/// now differ: this server lacks memory that the primary has.
 #[cold]
 pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &CommandError) {
     let why = WithoutPrefix(why).to_string();

@@ -9,7 +9,8 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 
 impl LiveRef<'_> {
-    /// Whether both filters give the same answer for every item. Windows are compared as of these generations.
+    /// Whether both filters give the same answer for every item. If they are windows, the answers depend on their
+    /// current generations, whose numbers are in `generations`.
     pub(crate) fn equal_at(
         self,
         other: LiveRef<'_>,
@@ -24,7 +25,7 @@ impl LiveRef<'_> {
     }
 }
 
-/// A planned union of the sources with the destination.
+/// The plan for merging sources into a destination.
 #[derive(Default)]
 pub struct Union<'s> {
     /// The newest generation and the schedule of the union, if it is a window.
@@ -45,7 +46,7 @@ impl<'s> Union<'s> {
     /// `now_ms` is the server's clock in Unix milliseconds. It is `None` on a server that follows another server's
     /// decisions, such as a replica. The result then depends only on the sources and the destination.
     ///
-    /// This doesn't look at any cells. [`join`](Union::join) does, and it must be called next.
+    /// Planning doesn't look at any cells. [`join`](Union::join), which must be called next, does.
     ///
     /// # Errors
     /// The index of the first incompatible source, and the reason. [`Incompatible::ClockBehind`] is only returned if
@@ -91,8 +92,8 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
-    /// Finds the places of the sources' layers in the chain of `base`, which is the destination or, if there is none,
-    /// the first source.
+    /// Decides where the sources' layers go in the chain of `base`, which is the destination or, if there is none, the
+    /// first source.
     ///
     /// # Errors
     /// [`Incompatible::TooManyLayers`] with the index of the source that exceeds the limit;
@@ -146,8 +147,8 @@ impl<'s> Union<'s> {
         Ok(made)
     }
 
-    /// The union with `base`, which stays as it is. The result and `base` may share cells that the union doesn't
-    /// change. Also returns whether the union differs from `base`.
+    /// The union with `base`, which isn't changed. The result and `base` may share cells that the union doesn't change.
+    /// Also returns whether the union differs from `base`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Full`] if there is no room for the fingerprints.

@@ -7,8 +7,9 @@ use crate::hash::{Hashed, Hasher, Item};
 use crate::params::{Family, LayoutChoice, Overflow, Spec};
 use crate::sizing::LayerSpec;
 
-/// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items without a
-/// lock. It never refuses an item; beyond its capacity, the false-positive rate rises.
+/// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items at the
+/// same time, and the caller needs no lock. It never refuses an item; beyond its capacity, the false-positive rate
+/// rises.
 ///
 /// With [`Spec::shards`] above 1, threads keep their counts in different cache lines, so that two threads add items 2.0
 /// times as fast as one (docs/PERFORMANCE.md).
@@ -45,7 +46,7 @@ impl AtomicBloom {
         AtomicBloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
     }
 
-    /// An empty filter with 4-bit counters, from which items can be deleted, with a random seed.
+    /// An empty filter with 4-bit counters and a random seed. Items can be deleted from it.
     ///
     /// # Errors
     /// The same as [`Bloom::counting`].

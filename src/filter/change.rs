@@ -13,8 +13,9 @@ pub struct Added {
 /// What a delete did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The item tested positive. Deleting an item that tests negative changes nothing.
+    /// The item tested positive before the delete.
     pub present: bool,
-    /// The filter changed. It doesn't if all of the item's counters are saturated.
+    /// The filter changed. A delete changes nothing if the item tests negative, or if all of its counters are
+    /// saturated.
     pub changed: bool,
 }

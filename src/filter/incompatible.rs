@@ -3,18 +3,18 @@
 /// Why two filters cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
-    /// They differ in the property that the text names. It determines an item's cells, an item's generation in a
-    /// window, or how another system's filter grows.
+    /// The filters differ in the property that the text names. The property determines an item's cells, an item's
+    /// generation in a window, or how another system's filter grows.
     Differs(&'static str),
     /// The source is a window with items that the destination would already have dropped, because the clock was ahead
     /// when the destination or another source was last written to.
     ClockBehind,
-    /// An intersection of filters with more than one layer. An item could be in different layers of the two filters and
-    /// would be lost.
+    /// The filters are to be intersected, and at least one of them has several layers. An item could be in different
+    /// layers of the two filters, and would be lost.
     Layers,
-    /// At least one of them is static or has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which
-    /// an item can be in any of four cells. The only possible combination is the union of two fingerprint filters of
-    /// fixed size.
+    /// At least one of the filters is static or has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in
+    /// which an item can be in any of four cells. The only possible combination is the union of two fingerprint filters
+    /// of fixed size.
     Fingerprints,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,

@@ -1,4 +1,4 @@
-//! A Bloom filter that answers tests, native or another system's.
+//! A Bloom filter that answers tests. It is either native or another system's.
 
 use super::bloom::{Bloom, Window};
 use super::foreign::Foreign;
@@ -127,7 +127,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Number of items that it is sized for.
+    /// Number of items that the filter is sized for.
     pub fn capacity(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.capacity(),
@@ -143,7 +143,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// The totals over its layers or links.
+    /// Totals over the filter's layers or links.
     #[cfg(feature = "module")]
     #[inline]
     pub(crate) fn contents(self) -> Contents {
@@ -173,7 +173,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Maximum number of cache lines that an add of an item touches in the newest layer or link.
+    /// Maximum number of cache lines that adding an item touches in the newest layer or link.
     pub fn lines(self) -> usize {
         match self {
             LiveRef::Bloom(filter) => filter.newest_layer().lines(),
@@ -232,8 +232,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// The address of its first array of cells. It is the same for all filters that [share](LiveRef::share) the array,
-    /// and for no other filter.
+    /// The address of the filter's first array of cells. It is the same for all filters that [share](LiveRef::share)
+    /// the array, and for no other filter.
     #[cfg(feature = "module")]
     pub(crate) fn address(self) -> usize {
         match self {
@@ -242,8 +242,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether any of its arrays of cells has more than `sharing` owners. Each filter that [shares](LiveRef::share) an
-    /// array is one of its owners.
+    /// Whether any of the filter's arrays of cells has more than `sharing` owners. Each filter that
+    /// [shares](LiveRef::share) an array is one of its owners.
     #[cfg(feature = "module")]
     pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
         match self {

@@ -93,7 +93,7 @@ impl Target<'_> {
         }
     }
 
-    /// Maximum number of cache lines that an add of an item touches.
+    /// Maximum number of cache lines that adding an item touches.
     pub(crate) fn lines(&self) -> usize {
         match self {
             Target::One(LiveMut::Bloom(filter)) => LiveRef::Bloom(filter).lines(),
@@ -282,8 +282,8 @@ impl Filter {
 }
 
 impl<'a> FilterRef<'a> {
-    /// Its arrays of cells: layers, links or sub-filters. During a rebuild, the live filter's arrays come first, then
-    /// the shadow's.
+    /// The filter's arrays of cells: layers, links or sub-filters. During a rebuild, the live filter's arrays come
+    /// first, then the shadow's.
     pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Cells> {
         let (layers, links, tables, shadow) = match self {
             FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
@@ -300,7 +300,8 @@ impl<'a> FilterRef<'a> {
         words(layers).chain(links).chain(tables).chain(words(shadow))
     }
 
-    /// A number that changes if the key is given another filter of the same shape.
+    /// The number by which a dump notices that its key was given another filter of the same shape. During a rebuild, it
+    /// is the shadow's number.
     pub(crate) fn dump_number(self) -> u16 {
         match self {
             FilterRef::Bloom(filter) => filter.dump_number(),

@@ -1,10 +1,10 @@
 //! A filter that is rebuilt while it is in use. The *live* filter answers every test. Its *shadow* is the filter being
 //! built, which replaces the live one when it is complete.
 //!
-//! Adds go to both, so the shadow contains every item added since the rebuild began, as well as the items that are
-//! backfilled. Deletes go only to the live filter. An item that isn't in the shadow yet could test positive there by
-//! chance, and deleting it would clear cells that other items need. A rebuild never loses an item, but it may keep
-//! items that were deleted in the meantime.
+//! Adds go to both filters, so the shadow contains every item added since the rebuild began, as well as the items that
+//! are backfilled. Deletes go only to the live filter. An item that isn't in the shadow yet could test positive in the
+//! shadow by chance, and deleting it there would clear cells that other items need. A rebuild never loses an item, but
+//! it may keep items that were deleted in the meantime.
 
 use super::bloom::{Bloom, Window};
 use super::live::{Live, LiveRef};
@@ -63,13 +63,13 @@ impl Rebuild {
         (self.live, self.shadow)
     }
 
-    /// The window whose generations change during the rebuild: the live filter if it is a window, otherwise the shadow.
-    /// If both are windows, they share one schedule.
+    /// The live filter's window or, if the live filter isn't a window, the shadow's. If both filters are windows, they
+    /// have the same schedule and newest generation.
     pub fn window(&self) -> Option<&Window> {
         self.live().window().or(self.shadow.window())
     }
 
-    /// Number of deletes that have changed the live filter since the rebuild began.
+    /// Number of deletes that have changed the live filter since the rebuild began or both filters were last emptied.
     pub fn deletes_missed(&self) -> u64 {
         self.deletes_missed
     }
@@ -91,8 +91,9 @@ impl Rebuild {
 
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        // The sizes of this struct and of the `Filter` that points to it, minus those of the two filters' structs,
-        // which the filters' own numbers include. A `Filter` and a `Live` are as large as a `Bloom`.
+        // This struct and the `Filter` that points to it, minus the structs of the two filters, which their own
+        // `allocated` includes. `Filter`, `Live` and `Bloom` have the same size, so the sum is one `Rebuild` minus one
+        // `Bloom`.
         let own = size_of::<Rebuild>() - size_of::<Bloom>();
         own + self.live.allocated() + self.shadow.allocated()
     }

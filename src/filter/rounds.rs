@@ -1,8 +1,8 @@
 //! Rounds of mixing, which all static filters have in common: the hashes of the items are mixed repeatedly until a
 //! filter can be built from them.
 //!
-//! After each round, the hashes are sorted. Equal hashes are then next to each other, and consecutive hashes belong to
-//! neighbouring cells, which are in the caches.
+//! After each round, the hashes are sorted. Equal hashes are then next to each other. Consecutive hashes belong to
+//! neighbouring cells, so most of the cells that a build visits are in the caches.
 
 use crate::error::Error;
 use crate::hash::fast_range;
@@ -17,7 +17,7 @@ const BUCKET: usize = 1024;
 /// Maximum number of hashes in a bucket that is sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Maximum number of buckets. Distributing the hashes writes to as many cache lines in turn.
+/// Maximum number of buckets. While the hashes are distributed, one cache line of each bucket is being written to.
 const MOST_BUCKETS: usize = 1 << 13;
 
 /// Number of items, cells or rows that are processed between two turns of other jobs. This takes a millisecond if each
@@ -66,9 +66,9 @@ pub(super) fn mixed(hash: u64, rounds: u64) -> u64 {
     (0..rounds).fold(hash, |hash, _| mix(hash))
 }
 
-/// Mixes these hashes and calls `attempt` with the distinct ones in ascending order, until it returns something other
-/// than `None`. Before each call, the hashes are mixed once more. `attempt` also receives the number of rounds so far,
-/// or 0 if there are no hashes. Returns what `attempt` built and the number of distinct hashes.
+/// Calls `attempt` until it returns something other than `None`. Before each call, mixes all hashes once more.
+/// `attempt` receives the distinct mixed hashes in ascending order, and the number of rounds so far, or 0 if there are
+/// no hashes. Returns what `attempt` built and the number of distinct hashes.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]; any error that `attempt` returns; [`Error::Unbuilt`] if `parallel` no longer runs tasks or
@@ -141,8 +141,8 @@ fn sort_part(hashes: &mut [u64], known: u32) {
     let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
     let mut ends = [0; 256];
     hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
-    // Falls back to the library's sort if an item was repeated many times, or if there are so many hashes that buckets
-    // exceed `MOST_NEAR`.
+    // Falls back to the standard library's sort if an item was repeated many times, or if there are so many hashes that
+    // buckets exceed `MOST_NEAR`.
     if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
         return hashes.sort_unstable();
     }

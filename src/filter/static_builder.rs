@@ -6,13 +6,13 @@ use crate::hash::Item;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::{LayoutChoice, Spec};
 
-/// Collects the items of a static filter and builds it. A static filter is the smallest filter for a set that doesn't
-/// change.
+/// Collects the items of a static filter and builds the filter. A static filter is the smallest filter for a set that
+/// doesn't change.
 ///
 /// Until the filter is built, an item needs 8 bytes in a list that doubles when it is full. Building needs another 24
 /// bytes per item, or 30 for [`LayoutChoice::Ribbon`]. Repeated items count once. Repetitions are dropped when they
-/// make up more than half of the list, so a distinct item never needs more than 32 bytes in the list, no matter how
-/// often it is added.
+/// make up more than about half of the list. So in a list of more than 1 MiB, a distinct item needs no more than about
+/// 32 bytes, no matter how often it is added.
 ///
 /// ```
 /// use bloomery::StaticBuilder;
@@ -60,7 +60,7 @@ impl StaticBuilder {
                 "filters of this layout accept adds; StaticBuilder is for static ones",
             ));
         }
-        // Errors are reported before any items are added.
+        // Fails now if the parameters are impossible, not after all items have been added.
         spec.next_shape(&[])?;
         let list = Bloom::new_admitted(spec.list(), 0, |_| Ok(()))?;
         Ok(StaticBuilder { list, items: 0, look_at: FIRST_LOOK })

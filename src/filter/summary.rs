@@ -18,7 +18,7 @@ use crate::sizing::Layout;
 pub struct Summary {
     /// `fixed`, `counting`, `scaling`, `window`, `static` or `cuckoo`.
     pub kind: &'static str,
-    /// The system that created it: `bloomery`, `redisbloom`, `go-zero`, …
+    /// The system that created the filter: `bloomery`, `redisbloom`, `go-zero`, …
     pub origin: &'static str,
     /// The requested layout.
     pub layout: Option<LayoutChoice>,
@@ -36,7 +36,7 @@ pub struct Summary {
     pub error_rate: Option<f64>,
     /// The error rate at the current fill.
     pub error_rate_now: f64,
-    /// Number of items that it is sized for. For a cuckoo filter, its number of slots.
+    /// Number of items that the filter is sized for. For a cuckoo filter, its number of slots.
     pub capacity: u64,
     /// Number of items added that were absent at the time, minus those deleted. For a cuckoo filter, its number of
     /// fingerprints.
@@ -51,7 +51,8 @@ pub struct Summary {
     pub fill: f64,
     /// Bytes of the cells.
     pub bytes: u64,
-    /// Bytes of memory, including all overhead but not a shadow or usage counters, so equal filters have equal sizes.
+    /// Bytes of memory, including all overhead, but not a shadow, usage counters, or the results of searches for room.
+    /// So equal filters have equal sizes.
     pub allocated: u64,
     /// Factor by which the capacity grows from one layer, link or sub-filter to the next.
     pub expansion: Option<u32>,
@@ -70,7 +71,7 @@ pub struct Summary {
     /// An identity that distinguishes the filter from others, even after it is renamed, copied or loaded. It is derived
     /// from the seed, so filters with the same seed have the same identity. `None` for filters from other systems.
     pub identity: Option<u64>,
-    /// The rebuild that is running.
+    /// The rebuild, if one is running.
     pub rebuild: Option<RebuildSummary>,
 }
 
@@ -90,15 +91,15 @@ pub struct WindowSummary {
 /// A layer of a chain, a generation of a window, or a link of another system's filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSummary {
-    /// Age in a window. 0 is the current generation.
+    /// Age of a window's generation: 0 for the current one. `None` for a layer of a chain and for a link.
     pub age: Option<u64>,
-    /// How its probes are placed; `None` for a link.
+    /// How an item's probes are placed; `None` for a link.
     pub layout: Option<Layout>,
-    /// Number of items that it is sized for.
+    /// Number of items that the layer is sized for.
     pub capacity: u64,
-    /// Number of items in it.
+    /// Number of items in the layer.
     pub items: u64,
-    /// The error rate that it is sized for.
+    /// The error rate that the layer is sized for.
     pub error_rate: f64,
     /// The error rate at the current fill.
     pub error_rate_now: f64,
@@ -106,48 +107,49 @@ pub struct LayerSummary {
     pub cells: u64,
     /// Probes per item.
     pub probes: u32,
-    /// Fraction of the cells that its items have set.
+    /// Fraction of the cells that the layer's items have set.
     pub fill: f64,
 }
 
-/// A rebuild that is running.
+/// A running rebuild.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RebuildSummary {
     /// Kind of the shadow.
     pub kind: &'static str,
     /// Number of items that the shadow is sized for.
     pub capacity: u64,
-    /// Its promised error rate.
+    /// The shadow's promised error rate.
     pub error_rate: f64,
-    /// Its error rate at the current fill.
+    /// The shadow's error rate at its current fill.
     pub error_rate_now: f64,
-    /// Number of items in it.
+    /// Number of items in the shadow.
     pub items: u64,
-    /// Number of distinct items in it, estimated from the fill.
+    /// Number of distinct items in the shadow, estimated from its fill.
     pub estimate: u64,
-    /// Number of layers in it.
+    /// Number of layers in the shadow.
     pub layers: u64,
-    /// Fraction of its cells that are not 0.
+    /// Fraction of the shadow's cells that are not 0.
     pub fill: f64,
-    /// Bytes of its cells.
+    /// Bytes of the shadow's cells.
     pub bytes: u64,
-    /// Bytes of its memory, including all overhead.
+    /// Bytes of the shadow's memory, including all overhead.
     pub allocated: u64,
-    /// Number of deletes that it missed.
+    /// Number of deletes that the shadow missed.
     pub deletes_missed: u64,
-    /// An identity that distinguishes it from other filters, like [`Summary::identity`].
+    /// The shadow's identity, like [`Summary::identity`].
     pub identity: u64,
 }
 
 impl Filter {
-    /// Its summary at Unix time `now_ms` in milliseconds. The time determines which generations of a window are alive.
+    /// The filter's summary at Unix time `now_ms` in milliseconds. The time determines which generations of a window
+    /// are alive.
     pub fn summary(&self, now_ms: u64) -> Summary {
         FilterRef::from(self).summary(now_ms)
     }
 }
 
 impl FilterRef<'_> {
-    /// Its summary at Unix time `now_ms` in milliseconds.
+    /// The filter's summary at Unix time `now_ms` in milliseconds.
     pub fn summary(self, now_ms: u64) -> Summary {
         match self {
             FilterRef::Bloom(filter) => bloom(filter, now_ms),

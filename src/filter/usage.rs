@@ -1,6 +1,6 @@
 //! Counts how a filter is used, and how often a "yes" was false. Each server counts from the moment it has the filter
-//! in memory. The counters are neither saved nor replicated. Tests aren't replicated either, so each server knows only
-//! about its own. Clients that check answers must report to the server that gave the answers.
+//! in memory. The counters are neither saved nor replicated. Tests aren't replicated either, so each server counts only
+//! the tests that it has answered. Clients that check answers must report to the server that gave the answers.
 //!
 //! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. Combining
 //! what both know gives the observed error rate: the share of false positives among all tests of absent items.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The usage counters of one filter.
 ///
-/// Only the server's command thread writes them, so counting costs one load and one store. Tests on other threads are
+/// Only the server's main thread writes them, so counting costs one load and one store. Tests on other threads are
 /// counted separately; see [`Usage::off_main_thread`].
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
@@ -24,7 +24,7 @@ pub(crate) struct Usage {
     shared: OnceLock<Arc<SharedUsage>>,
 }
 
-/// The counters of a filter that hasn't been used. It is static because reading counters must not allocate.
+/// The counters of a filter that hasn't been used. This is a static, because reading counters must not allocate.
 pub(super) static NONE: Usage = Usage {
     yes: AtomicU64::new(0),
     no: AtomicU64::new(0),
@@ -33,21 +33,21 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceLock::new(),
 };
 
-/// The counts from other threads, the reports from clients, the number of early rotations, and why the last rebuild
-/// ended.
+/// The counts from threads other than the main thread, the reports from clients, the number of early rotations, and the
+/// reason why the last rebuild ended.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
-    /// How often a full window has rotated early to make room.
+    /// How often a window has made room early, by beginning a generation or by dropping one.
     early_rotations: AtomicU64,
     /// Why the last rebuild ended, if it ended on its own. This is stored with the filter, so nothing has to be cleaned
     /// up when keys are deleted.
     rebuild_ended: Mutex<Option<Box<str>>>,
 }
 
-/// The number of answers that a filter gave, by answer.
+/// Numbers of "yes" and "no" answers that a filter gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tests {
     /// "May be in the filter".
@@ -82,17 +82,17 @@ impl Usage {
         count(&self.deletes, items);
     }
 
-    /// Counts an early rotation, which made room.
+    /// Adds 1 to the number of times that the window has made room.
     pub(crate) fn rotated_early(&self) {
         self.shared.get_or_init(Arc::default).early_rotations.fetch_add(1, Relaxed);
     }
 
-    /// Number of rotations that made room.
+    /// How often the window has made room.
     pub(crate) fn early_rotations(&self) -> u64 {
         self.shared.get().map_or(0, |more| more.early_rotations.load(Relaxed))
     }
 
-    /// The counters for a thread that reads the filter while the server's command thread works.
+    /// The counters for threads that read the filter while the main thread works.
     pub(crate) fn off_main_thread(&self) -> Arc<SharedUsage> {
         Arc::clone(self.shared.get_or_init(Arc::default))
     }
@@ -154,7 +154,7 @@ impl Usage {
         self.shared.get()?.rebuild_ended().as_deref().map(str::to_owned)
     }
 
-    /// Bytes of memory in addition to the filter's own.
+    /// Bytes of memory in addition to this struct.
     pub(crate) fn allocated(&self) -> usize {
         self.shared.get().map_or(0, |more| {
             let feedback = more.feedback();
@@ -285,8 +285,8 @@ impl Feedback {
     }
 }
 
-/// Appends a mark, replacing one in the same step. Drops marks that no span needs any more: of the marks that are too
-/// old, only the newest is kept.
+/// Appends a mark. If the last mark is in the same step, replaces it. Drops marks that no span needs any more: of the
+/// marks that are too old, only the newest is kept.
 fn keep(marks: &mut VecDeque<Mark>, step: i64, mark: Mark) {
     if marks.back().is_some_and(|last| last.at_ms.div_euclid(step) == mark.at_ms.div_euclid(step)) {
         marks.pop_back();

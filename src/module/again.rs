@@ -1,9 +1,10 @@
 //! Handles a second load of the module by the same server.
 //!
-//! Containers and operators start servers with `--loadmodule` and a configuration file that has the same line because
-//! CONFIG REWRITE has written it. If the second load failed, the server would abort, and would abort again at each
-//! restart. So the second load succeeds, as a *stand-in*: a module without commands, data types or options, which the
-//! first load unloads as soon as the server has started. CONFIG REWRITE then finds only one module, and keeps one line.
+//! Containers and operators start servers with `--loadmodule` and with a configuration file that also loads the module,
+//! because CONFIG REWRITE has written that line. If the second load failed, the server would abort, and would abort
+//! again at each restart. So the second load succeeds, as a *stand-in*: a module without commands, data types or
+//! options, which the first load unloads as soon as the server has started. CONFIG REWRITE then finds only one module,
+//! and keeps one line.
 //!
 //! A second load of the same file finds the statics of the first, because the system maps a file once. A copy of the
 //! file has statics of its own. It recognises the first load by a field of INFO, and reaches it through a function that
@@ -32,7 +33,7 @@ enum Stage {
     Running,
 }
 
-/// Only the main thread takes the lock.
+/// The current stage. Only the main thread takes the lock.
 static STAGE: Mutex<Stage> = Mutex::new(Stage::NotLoaded);
 
 fn stage() -> MutexGuard<'static, Stage> {

@@ -31,7 +31,7 @@ const PROBED_FROM: usize = 1 << 20;
 /// Uses the server's allocator from now on.
 ///
 /// # Errors
-/// If memory was allocated before, see [`Latch::bind`]. The module must not load then.
+/// If memory was allocated before, see [`Latch::bind`]. In this case, the module must not load.
 pub(crate) fn bind() -> Result<(), &'static str> {
     SOURCE.bind()
 }

@@ -4,16 +4,16 @@
 //! background. No client sees any of the result until `resume` runs the command again on the main thread. This second
 //! run stores the result in its key in one step.
 //!
-//! Until then, the keys of the command are *held*. A write to them would be lost, or would be applied in a different
-//! order on replicas, which execute the whole command at the end. So commands that write to a held key wait as well. If
-//! such a command can't wait, the main thread finishes the background work first.
+//! Until its second run, the keys of the command are *held*. A write to them would be lost, or would be applied in a
+//! different order on replicas, which execute the whole command at the end. So commands that write to a held key wait
+//! as well. If such a command can't wait, the main thread finishes the background work first.
 //!
 //! The server itself also changes keys, without asking us: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So
 //! a key is held by name, and a filter that is being read is held whichever key it is in. In its second run, the
 //! command must find the same filters in its keys.
 //!
 //! A large filter that replicas and the AOF can't compute themselves is [sent](super::loads::send) to them before it is
-//! put into its key. Until then, the command also stays in the queue.
+//! put into its key. While the filter is being sent, the command stays in the queue as well.
 //!
 //! The queue keeps commands in the order in which they arrived. A waiting command can run when no earlier command holds
 //! one of its keys.
@@ -43,13 +43,13 @@ pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 /// Number of bytes of a string that are read in one step. A step takes 0.15 ms.
 const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
 
-/// Only the main thread takes the lock.
+/// The queue. Only the main thread takes the lock.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
 
 /// Number of entries in the queue. Every write command checks it.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether keys have been released that commands might be waiting for.
+/// Whether keys for which commands might be waiting have been released.
 static FREED: AtomicBool = AtomicBool::new(false);
 
 struct Queue {
@@ -65,7 +65,7 @@ pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) command: Command,
     pub(super) database: i32,
-    /// The indexes of the arguments that name the keys it holds.
+    /// The indexes of the arguments that name the keys that the command holds.
     pub(super) keys: Range<usize>,
     stage: Stage,
     is_gone: bool,
@@ -388,8 +388,8 @@ impl Reading {
     /// whether this was the last step.
     ///
     /// If the key received another string in the meantime, the result would mix the two. While both strings exist, they
-    /// are at different addresses. If the old string was deleted first, the new one can have the same address. It is
-    /// then recognised by bits that were set and no longer are: adds to a bitmap only set bits.
+    /// are at different addresses. If the old string was deleted first, the new one can have the same address. In that
+    /// case, the new string is recognised by bits that were set and no longer are: adds to a bitmap only set bits.
     fn next(&mut self, now: &[u8]) -> Result<bool, CommandError> {
         let Some((address, len)) = self.place else {
             self.place = Some((now.as_ptr().addr(), now.len()));
@@ -439,28 +439,29 @@ impl Entry {
         }
     }
 
-    /// Whether its result is being sent.
+    /// Whether the command's result is being sent.
     pub(super) fn is_sending(&self) -> bool {
         matches!(self.stage, Stage::Sending { .. })
     }
 
-    /// The names of the keys that it holds.
+    /// The names of the keys that the command holds.
     fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.clone().map(|index| self.request.argument(index))
     }
 
-    /// The addresses of the filters that it holds.
+    /// The addresses of the filters that the command holds.
     fn filters(&self) -> impl Iterator<Item = usize> {
         let inputs = self.job().map_or(&[][..], |job| &job.inputs);
         inputs.iter().map(|input| input.as_ref().address())
     }
 
-    /// Whether its work reads the filter.
+    /// Whether the command's work reads the filter.
     fn reads(&self, filter: LiveRef<'_>) -> bool {
         self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
-    /// Whether its reading, its job or its sending has ended. True for an entry that only waits for keys.
+    /// Whether the command's job or its sending has ended. Reading and sending also end if the client has disconnected.
+    /// True for a command that only waits for keys.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
@@ -470,7 +471,7 @@ impl Entry {
         }
     }
 
-    /// Sends part of its result. Sending ends early if the key contains something else by then.
+    /// Sends part of the command's result. Sending ends early if something else is in the key by then.
     fn send_more(&mut self, ctx: Context<'_>, turn: Duration) {
         let Stage::Sending { is_over } = &mut self.stage else { return };
         let (name, detached) = (self.request.arguments().get(1), Detached::new(ctx, self.database));
@@ -484,7 +485,7 @@ impl Entry {
         };
     }
 
-    /// Reads the next slice of the string that its work needs. After the last slice, the work begins.
+    /// Reads the next slice of the string that the command's work needs. After the last slice, the work begins.
     fn read_slice(&mut self, ctx: Context<'_>) {
         let Stage::Reading(reading) = &mut self.stage else { return };
         let (name, detached) = (self.request.arguments().get(reading.key), Detached::new(ctx, self.database));
@@ -511,7 +512,7 @@ impl Entry {
         self.stage = Stage::Working(job);
     }
 
-    /// Finishes its work now.
+    /// Finishes the command's work now: does it on this thread, or waits for a worker that has already started it.
     pub(super) fn finish(&mut self, ctx: Context<'_>) {
         while matches!(self.stage, Stage::Reading(_)) {
             self.read_slice(ctx);

@@ -294,8 +294,8 @@ impl Context<'_> {
 }
 
 /// A `+OK` reply from a server command; null if the command replied something else. The server needs 100 ns to compose
-/// a simple string, a tenth of the time of BF.RESERVE, but only 20 ns to send an existing reply. Written once, when the
-/// module is loaded.
+/// a simple string, a tenth of the time that a BF.RESERVE takes, but only 20 ns to send an existing reply. Written
+/// once, when the module is loaded.
 static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
 
 /// Replies. Nothing may fail after the first of these calls: a half-written reply would desynchronise the client.
@@ -441,7 +441,7 @@ impl<'a> Text<'a> {
         self.raw.as_ptr()
     }
 
-    /// The bytes.
+    /// The string's bytes.
     #[inline]
     pub(super) fn bytes(self) -> &'a [u8] {
         let mut len = 0;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 /// How long a command blocks the server before it continues later.
 const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 1 });
 
-/// Minimum time that a piece runs, in multiples of the time that its head takes, which is the part before its first
-/// item. This applies even if it is longer than a slice.
+/// A piece runs at least this many times as long as its head, which is the part before its first item, even if that is
+/// longer than a slice.
 const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
 /// Number of items after which a command continues later even if its slice isn't over, because sending their answers
@@ -55,7 +55,7 @@ pub(super) struct ServerCall<'a> {
     resumed: Option<&'a Resumed>,
     /// What has happened to the key, for [`announce`](ServerCall::announce).
     events: RefCell<SmallVec<[&'static CStr; 4]>>,
-    /// Why this server now differs from its primary.
+    /// Why this server now differs from its primary, if it does.
     differs: Cell<Option<CommandError>>,
 }
 
@@ -318,7 +318,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
             return false;
         }
         // Each piece has the same head. A BF.INSERT of 100,000 items with as many words of options took 6 s in pieces
-        // of 32 items, and 43 ms whole.
+        // of 32 items, and 43 ms in one piece.
         let is_long =
             (done >= MOST_ITEMS || elapsed >= SLICE) && elapsed >= head.get().saturating_mul(SLICE_PER_HEAD);
         let client_may_wait = || {

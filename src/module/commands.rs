@@ -15,7 +15,7 @@ use std::ptr;
 type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// One callback per command, so that each command is compiled separately.
+/// Pairs each command with a callback of its own, so that each command is compiled separately.
 macro_rules! entries {
     ($($command:ident)*) => { [$((Command::$command, entry::<{ row_of(Command::$command) }>)),*] };
 }
@@ -37,9 +37,9 @@ const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
-/// Whether the server has to ask the command for its keys, because its key specs aren't enough: a spec can't tell keys
-/// from [blobs](has_blobs), and cluster routing ignores a module's specs that search for a word, which only ACL and
-/// COMMAND GETKEYS use.
+/// Whether the server has to ask the command for its keys, because the command's key specs aren't enough. A spec can't
+/// tell keys from [blobs](has_blobs). Also, cluster routing ignores a module's specs that search for a word; only ACLs
+/// and COMMAND GETKEYS use them.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
@@ -80,7 +80,7 @@ const fn divides(index: usize) -> bool {
 }
 
 /// Ends a call of a command that [can run in pieces](divides). If the call is a piece, hands over its outcome.
-/// Otherwise, either continues the command later, if items are left, or replies.
+/// Otherwise, either continues the command, if items are left, or replies.
 fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     let ctx = call.ctx;
     match (call.rest(), outcome) {
@@ -369,8 +369,8 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     let key =
         Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
     let mut arguments = vec![arena.argument(&key, 0)];
-    // Every argument that is a key refers to the second spec, even if a later spec finds it. Only COMMAND DOCS uses the
-    // spec's number, and shows it.
+    // Every argument that is a key refers to the second spec, even if a later spec finds it. That is harmless, because
+    // the spec's number only appears in COMMAND DOCS.
     arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {
@@ -406,7 +406,7 @@ fn flags(key: KeyUse) -> c_int {
     flags as c_int
 }
 
-/// Makes the server ask the command itself for its keys.
+/// The flag that makes the server ask the command itself for its keys.
 const INCOMPLETE: u64 = raw::REDISMODULE_CMD_KEY_INCOMPLETE as u64;
 
 fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {

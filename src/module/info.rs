@@ -85,7 +85,7 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
     ),
 ];
 
-/// Number of filters in keys and of filters still to be freed, except cuckoo filters.
+/// Number of filters, except cuckoo filters, that are in keys or are still to be freed.
 fn bloom_filters() -> u64 {
     let kinds = [&FILTERS.fixed, &FILTERS.scaling, &FILTERS.counting, &FILTERS.window, &FILTERS.foreign];
     kinds.iter().map(|kind| kind.get()).sum()

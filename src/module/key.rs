@@ -89,8 +89,8 @@ impl OpenKey<'_> {
         value.map_or_else(Contents::default, data_type::contents)
     }
 
-    /// Whether an add changes only the number of items, unless the filter grows. True only for a native Bloom filter
-    /// that isn't being rebuilt and isn't a window, in which an add may drop other items.
+    /// Whether an add changes only one of the totals, the number of items, unless the filter grows. True only for a
+    /// native Bloom filter that isn't being rebuilt and isn't a window, in which an add may drop other items.
     ///
     /// # Safety
     /// `value` is the value of a key that is open.
@@ -161,8 +161,8 @@ impl Key for OpenKey<'_> {
         let result = data_type::change(value, change);
         let data_type = data_type::handle_for(value);
         // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when
-        // the new one is set. Setting a value also deletes the time to live, so the old one is read before and set
-        // again afterwards.
+        // the new one is set. Setting a value also deletes the key's time to live, so it is read before and set again
+        // afterwards.
         unsafe {
             if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
                 let expires = server!(RedisModule_GetAbsExpire(raw));

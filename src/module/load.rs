@@ -35,7 +35,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the server passes a valid context. This binds the API and allocates nothing of ours.
+    // SAFETY: the server passes a valid context. This binds the API and allocates nothing through our allocator, which
+    // isn't bound yet.
     unsafe { raw::Export_RedisModule_InitAPI(ctx) };
     if let Err(why) = alloc::bind() {
         log::warning(&format!("not loaded: {why}"));
@@ -115,7 +116,7 @@ fn is_taken(name: &str) -> bool {
     unsafe { server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 }
 }
 
-/// The name under which to load. `None` to load without commands, data types and options.
+/// The name under which to load. `None` means that the module loads without commands, data types and options.
 fn free_name(prefix: String, on_clash: OnClash) -> Result<Option<String>, String> {
     if !is_taken(&prefix) {
         return Ok(Some(prefix));

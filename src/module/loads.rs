@@ -3,12 +3,12 @@
 //!
 //! When too much memory is used, the server evicts keys or refuses writes. A load's memory counts, but a load isn't in
 //! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, the
-//! loads of clients are dropped, unless they are small. Eviction frees what the current command needs. By the next
-//! command, the memory of the loads has been freed.
+//! loads of clients are dropped, unless they are small. Eviction frees what the current command needs, and before the
+//! next command, the memory of the loads is free as well.
 //!
 //! A replica has the loads of its primary. It ends none of them by itself, because the two servers might report
-//! different key events. The primary tells it which ones to end. A server that isn't a replica treats every load as if
-//! a client had begun it, including loads from a file or from an earlier primary.
+//! different key events. The primary tells the replica which ones to end. A server that isn't a replica treats every
+//! load as if a client had begun it, including loads from a file or from an earlier primary.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type::stream::Stream;
@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Only the main thread takes the lock.
+/// The loads. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
 /// Whether the module has subscribed to key events.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Whether filters can be sent in pieces. They can if the server reports forks: a snapshot may lack the pieces that
-/// were sent before it, so sending must then begin again.
+/// Whether filters can be sent in pieces. They can if the server reports forks: after a fork, sending must begin again,
+/// because the snapshot may lack the pieces that were sent before it.
 static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of a filter that are sent in one step. With an append-only file, a step takes 3 ms.
@@ -42,14 +42,14 @@ const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 /// Maximum time that the main thread waits for dropped loads to be freed.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Runs `work` on the loads. `work` must not touch keys: the server would then call back into this file while the lock
-/// is held.
+/// Runs `work` on the loads. `work` must not touch keys, because the server would call back into this file while the
+/// lock is held.
 fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Like [`with`], for work that might begin a load. When the first load begins, subscribes to key events. It doesn't do
-/// so earlier, because the callback costs every write about 100 ns.
+/// Like [`with`], for work that might begin a load. Subscribes to key events when the first load begins, and not
+/// earlier, because the callback costs every write about 100 ns.
 pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R) -> R {
     let result = with(work);
     if metrics::LOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {
@@ -189,8 +189,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
-/// The first version of the type methods (Redis 7.2) with which a type can choose to save nothing in addition to its
-/// keys.
+/// The first version of the type methods that lets a type save nothing besides its keys if there is nothing to save
+/// (Redis 7.2).
 const SAVING_SOMETIMES: c_int = 5;
 
 /// Called when the server has forked. The child writes either an RDB file, which contains the loads, or something that
@@ -336,8 +336,7 @@ fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
 }
 
 /// Called when a key has changed or is gone. If the key was evicted, memory is short, and the loads of clients are
-/// dropped. Otherwise, a load of a key with the same name is obsolete, and ends here and on the servers that have its
-/// pieces.
+/// dropped. Otherwise, a load for this key is obsolete, and ends here and on the servers that have its pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,

@@ -5,7 +5,7 @@ use crate::command::{Command, TABLE};
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
-/// The module's name and the prefix of its commands, unless a load argument PREFIX gives another.
+/// The module's name and the prefix of its commands, unless a load argument gives another prefix.
 pub(super) const DEFAULT_PREFIX: &str = "bf";
 
 /// The commands' names, in the order of the table.

@@ -45,7 +45,8 @@ fn workers() -> usize {
     settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 
-/// Maximum bytes of items that can wait, as configured. This is a copy, because INFO must not take a lock.
+/// Maximum number of bytes of arguments that can wait, as configured. This is a copy, because INFO must not take a
+/// lock.
 static MOST_BYTES: AtomicU64 = AtomicU64::new(Settings::DEFAULT.offload_max_bytes);
 
 pub(super) fn most_bytes() -> u64 {
@@ -113,7 +114,7 @@ struct Waiting {
     ticket: Ticket,
     /// The filters that the job reads. These references keep the cells alive after the filters have left their keys.
     inputs: Arc<[Live]>,
-    /// The largest of these filters, each as its number of bytes and its index in `inputs`.
+    /// The largest of the `inputs`, each as its number of bytes and its index.
     largest: Vec<(u64, usize)>,
 }
 

@@ -1,14 +1,14 @@
 //! Commands with many items, which run in pieces. Between pieces, the server serves other clients.
 //!
-//! If the first piece of a command has blocked the server for long enough, the client waits for the rest. Then one
-//! piece runs in each turn of the server's event loop. Several such commands take turns. To run a piece, the server
+//! If the first piece of a command has blocked the server for long enough, the client waits for the rest. From then on,
+//! one piece runs in each turn of the server's event loop. Several such commands take turns. To run a piece, the server
 //! calls the command with some of the items, so it applies the same rules as to a client's command: which keys the node
 //! serves, and how effects are replicated. The piece doesn't reply. It hands over its outcome, and its answers are
 //! appended to the client's reply.
 //!
 //! A command that finds its key [held](super::apart) by background work waits in the same way, before processing any
-//! item. Its first piece then receives all arguments, and decides itself when to end. Background work can also begin
-//! between two pieces. The next piece then waits for it.
+//! item. In that case, its first piece receives all arguments, and decides itself when to end. Background work can also
+//! begin between two pieces; the next piece waits for it.
 //!
 //! While a client waits, the server keeps its arguments.
 

@@ -17,7 +17,8 @@ type Garbage = Box<dyn Send>;
 /// The channel to the thread. `None` if the thread couldn't be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
 
-/// Like [`free`], but then waits until the memory is free, for `patience` at most. For a caller that needs the memory.
+/// Does the same as [`free`], then waits until the memory is free, for at most `patience`. For a caller that needs the
+/// memory.
 pub(crate) fn free_soon(garbage: impl Send + 'static, bytes: u64, patience: Duration) {
     let (last, freed) = channel::<()>();
     free((garbage, last), bytes);

@@ -170,8 +170,8 @@ fn run_ready(ctx: Context<'_>) {
         if let Some(entry) = is_ready.then(|| apart::remove(number)).flatten() {
             freed = true;
             run_again(ctx, entry, number);
-            // A command that runs in pieces gets a turn between two commands of the queue. If these hold its key one
-            // after the other, it couldn't run otherwise.
+            // A command that runs in pieces gets a turn between two commands of the queue. Otherwise, it could never
+            // run while commands in the queue hold its key one after another.
             pieces::run_next(ctx);
         }
         if started.elapsed() > TURN {

@@ -153,7 +153,8 @@ fn workers_leave_when_the_last_job_is_withdrawn() {
     });
 }
 
-/// More jobs than may be paused, which is one in a model: the last one begins when another has ended.
+/// There are more jobs than may be paused, because a model allows only one paused job. The last job begins when another
+/// has ended.
 #[test]
 fn more_jobs_than_may_be_paused() {
     explore(|| {

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// The state of one fork-join. It is in an `Arc`, because a helper may read `next` long after the caller has returned.
-/// The helper must not use the task then.
+/// The helper must not use the task after that return.
 pub(super) struct Scope {
     task: *const (dyn Fn(usize) + Sync),
     tasks: usize,
@@ -19,7 +19,7 @@ pub(super) struct Scope {
     next: AtomicUsize,
     /// The number of tasks that have ended.
     ended: AtomicUsize,
-    /// Whether its caller is a job, which gives other jobs a turn.
+    /// Whether the caller is a job, which gives other jobs their turns.
     is_of_job: bool,
     /// The first panic of a task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,

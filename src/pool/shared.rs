@@ -45,7 +45,7 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// The fork-joins in progress, and some that have ended.
+    /// The fork-joins that may have tasks left to claim.
     scopes: Vec<Arc<Scope>>,
     /// Jobs that haven't begun.
     pub(super) queue: VecDeque<(Ticket, Job)>,
@@ -125,7 +125,7 @@ impl Shared {
     pub(super) fn post(self: &Arc<Shared>, scope: &Arc<Scope>, tasks: usize) {
         let mut state = self.lock();
         self.start(&mut state);
-        // Removes ended scopes. Callers leave them here instead of taking the lock again.
+        // Removes scopes whose tasks have all been claimed. Callers leave them here instead of taking the lock again.
         state.scopes.retain(|scope| scope.is_open());
         if state.wanted == 0 || state.scopes.try_reserve(1).is_err() {
             return;
@@ -265,7 +265,7 @@ impl<'p> Seat<'p> {
         Seat { shared, turn: None }
     }
 
-    /// Like [`Pool::fork_join`](super::Pool::fork_join), for the job that runs here. Between tasks, other jobs have
+    /// Like [`Pool::fork_join`](super::Pool::fork_join), for the job that runs here. Between tasks, other jobs get
     /// their turn. So that they needn't wait for long, a task should last a millisecond at most.
     pub fn fork_join(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let pause = || self.pause();

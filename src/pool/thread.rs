@@ -14,7 +14,7 @@ pub(super) fn is_finished(thread: &JoinHandle<()>) -> bool {
     thread.is_finished()
 }
 
-/// Loom can't tell whether a thread has ended.
+/// Always false, because loom can't tell whether a thread has ended.
 #[cfg(all(loom, test))]
 pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
     false
@@ -44,7 +44,7 @@ fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     started
 }
 
-/// Runs `start` with no signals blocked: Miri and systems other than Unix don't have them.
+/// Only runs `start`, because Miri and systems other than Unix have no signals to block.
 #[cfg(any(not(unix), miri))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     start()

@@ -74,8 +74,8 @@ impl Table {
         Table { cells: (bits / u128::from(self.width())) as u64, ..self }
     }
 
-    /// Bits per cell: the fingerprint, a bit for which of its two windows it is in, a bit for its place in the window,
-    /// and the payload.
+    /// Bits per cell: the fingerprint, a bit that says which of the item's two windows the cell is in, a bit for the
+    /// place in that window, and the payload.
     #[inline(always)]
     pub fn width(self) -> u32 {
         self.fingerprint + 2 + self.payload
@@ -92,7 +92,7 @@ impl Table {
         if self.generations == 0 { 0 } else { self.cells.div_ceil(SECTOR) }
     }
 
-    /// Number of all words.
+    /// Total number of words.
     pub fn words(self) -> u64 {
         let of_generations = if self.generations == 0 { 0 } else { u64::from(self.generations) + 1 };
         self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)

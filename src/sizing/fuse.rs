@@ -35,9 +35,9 @@ pub struct Fuse {
 }
 
 impl Fuse {
-    /// The sizes for this number of distinct items. They follow the paper, with two changes: factors are 0.005 smaller,
-    /// because the cells are rounded up to a whole segment, and the segment size is computed from the bit length of the
-    /// number of items.
+    /// The sizes for this number of distinct items. They follow the paper, with two changes. The factors are 0.005
+    /// smaller, because the cells are rounded up to a whole segment. And the segment size is computed from the bit
+    /// length of the number of items.
     pub fn for_items(items: u64, width: u32) -> Fuse {
         let items = items.max(2);
         // ln(n) / ln(3.33) + 2.25, in 256ths. Rounding the logarithm down loses up to a bit of n, so nearly half a bit
@@ -86,7 +86,7 @@ impl Fuse {
         (Fuse { starts: word >> 16, log2_segment: (word >> 8) as u32 & 0xFF, width }, word & 0xFF)
     }
 
-    /// An empty filter with this many cells. How they are divided into segments doesn't matter.
+    /// The sizes of an empty filter with this many cells. How they are divided into segments doesn't matter.
     pub(crate) fn empty(cells: u64, width: u32) -> Fuse {
         let starts = (cells >> LEAST_LOG2_SEGMENT).saturating_sub(ARITY - 1);
         Fuse { starts, log2_segment: LEAST_LOG2_SEGMENT, width }

@@ -25,9 +25,9 @@ pub const BUILD_BYTES: u64 = 30;
 /// there are, the more likely it is that too many of them are close together somewhere.
 const MORE_FOR_DOUBLE: u64 = 227;
 
-/// Subtracted from the additional rows, in the same unit, because small filters don't need more rows than items. Of 600
-/// builds with 100,000 items, 39 needed another round of mixing, and of 300 builds with a million items, 35 did. None
-/// needed more than three additional rounds.
+/// Subtracted from the additional rows, also in 65,536ths of the number of items, because small filters don't need more
+/// rows than items. Of 600 builds with 100,000 items, 39 needed another round of mixing, and of 300 builds with a
+/// million items, 35 did. None needed more than three additional rounds.
 const LESS: u64 = 1558;
 
 /// The sizes of a ribbon filter: a table of bits in rows and columns. The first `wide` blocks have one more column than
@@ -35,7 +35,7 @@ const LESS: u64 = 1558;
 /// describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ribbon {
-    /// Number of all blocks.
+    /// Total number of blocks.
     pub blocks: u64,
     /// Number of blocks with all columns. The other blocks lack the last column.
     pub wide: u64,

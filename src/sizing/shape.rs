@@ -168,8 +168,8 @@ impl Shape {
         Spread { ranges: ranges as f64, slices, cells: cells as f64, probes }
     }
 
-    /// A number of which the number of cells must be a multiple: each shard consists of whole words (CLASSIC), of whole
-    /// blocks (BLOCKED), or of slices of whole words (PARTITIONED).
+    /// The number of cells must be a multiple of this: each shard consists of whole words (CLASSIC), of whole blocks
+    /// (BLOCKED), or of slices of whole words (PARTITIONED).
     pub(super) fn stride(&self) -> u64 {
         let words = match self.layout {
             Layout::Blocked => u64::from(BLOCK_BITS / u64::BITS),

@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-/// Maximum size of a waiting part in bytes: one page. A page of zeros can be dropped instead of waiting, because an
+/// Maximum size of a waiting part in bytes: one page. A page of zeros can be dropped instead of kept, because an
 /// untouched page of the words is 0 and needs no memory.
 const BLOCK: usize = 4096;
 
@@ -361,7 +361,7 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    /// Sends parts of any length at any offset: repeated, overlapping, with changed bytes, and all zeros. Whatever the
+    /// Sends parts of any length at any offset. Parts repeat, overlap, change bytes, or are all zeros. Whatever the
     /// order, the array contains the most recent bytes. Its memory stays in proportion to the bytes that have arrived,
     /// and the words are allocated only when `would_allocate` has announced it.
     #[test]

@@ -5,7 +5,7 @@ use super::encode::Encoder;
 use super::error::DecodeError;
 use crate::filter::{Bloom, Cuckoo, Filter};
 
-/// Implements the methods for one type.
+/// Implements the conversions for one type.
 macro_rules! as_bytes {
     ($type:ident, $of_kind:expr) => {
         impl $type {

@@ -48,7 +48,7 @@ enum Format {
     RedisBloom,
 }
 
-/// An array of cells, and the number of its bytes to write.
+/// An array of cells, and how many of its bytes are written.
 #[derive(Clone, Copy)]
 struct Array<'a> {
     words: &'a Cells,

@@ -24,7 +24,7 @@ pub enum DecodeError {
     OwnChunk,
     /// A chunk in our format that is longer than any chunk that we write.
     LongChunk,
-    /// A chunk with which the load would need too much memory, because its chunks are short and scattered.
+    /// A chunk with which the load would need too much memory, because the load's chunks are short and scattered.
     Scattered,
     /// The chunk isn't the one that comes next.
     Order {
@@ -88,7 +88,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Why a filter could not be built from validated parameters.
+/// Converts the reason why a filter could not be built from validated parameters.
 impl From<Error> for DecodeError {
     fn from(error: Error) -> DecodeError {
         match error {

@@ -6,7 +6,7 @@ use super::error::DecodeError;
 /// Maximum number of bytes that one packed byte can expand to: three packed bytes can stand for a run of 264 bytes.
 pub(super) const MOST_UNPACKED: u64 = 264 / 3;
 
-/// Unpacks a string. A packed string consists of runs of plain bytes and of references to earlier output.
+/// Unpacks a string. A packed string consists of runs of plain bytes, and of references to earlier output.
 ///
 /// # Errors
 /// [`DecodeError::Length`] if the result isn't `length` bytes long; [`DecodeError::OutOfMemory`].

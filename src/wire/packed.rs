@@ -1,8 +1,8 @@
 //! A small filter in one string, as in RDB files and DUMP payloads.
 //!
 //! A server may save a million default filters. A head and a chunk would be more than twice as long as the cells of
-//! such a filter, because they are designed for dumps in pieces. Here nothing is repeated, and one checksum covers
-//! everything.
+//! such a filter, because they are designed for dumps in pieces. A packed string repeats nothing, and one checksum
+//! covers everything.
 //!
 //! ```text
 //!  0  u8      kind, see `codec::Kind`
@@ -10,7 +10,7 @@
 //!  2  number  length of the header
 //!     header
 //!     cells
-//!     u32     CRC-32C of all before it
+//!     u32     CRC-32C of everything before it
 //! ```
 
 use super::arrival::Filled;
@@ -107,7 +107,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     head.build(arrays)
 }
 
-/// Sets the bits that cells in the form [`Form::Positions`] stand for, and returns their number.
+/// Sets the bits whose positions are in `positions`, which has the form [`Form::Positions`]. Returns their number.
 fn place_ones(body: &mut [u8], mut positions: &[u8]) -> Option<u64> {
     let (mut next, mut ones) = (0u64, 0u64);
     while !positions.is_empty() {

@@ -1,5 +1,5 @@
-//! Streams of typed fields, as in RDB files. The values of our data type, RedisBloom's and valkey-bloom's are loaded
-//! from such streams and saved to them.
+//! Streams of typed fields, as in RDB files. The values of our data type, and of RedisBloom's and valkey-bloom's, are
+//! loaded from such streams and saved to them.
 
 use crate::mem::{Cells, Words};
 

@@ -1,4 +1,4 @@
-//! Reads a whole filter from one string: a file, or a reply of DUMP.
+//! Reads a whole filter from one string: a file, or a DUMP payload.
 //!
 //! ```text
 //! u8       7, a module's value
@@ -9,7 +9,7 @@
 //!            the string
 //! u8       0, the end
 //! u16      version of the RDB format, little-endian
-//! u64      CRC-64 of all before it, little-endian
+//! u64      CRC-64 of everything before it, little-endian
 //! ```
 //!
 //! The version isn't checked. A module's value is the same in all RDB versions, so filters can come from a server of
@@ -63,8 +63,8 @@ pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
 pub struct Declared {
     /// Number of cell bytes. For a small filter in a payload, this is the maximum for such filters.
     pub cells: u64,
-    /// Whether it is a cuckoo filter. For a small filter in a payload, this is always false, because the kind is known
-    /// only after the whole filter has been read.
+    /// Whether the filter is a cuckoo filter. For a small filter in a payload, this is always false, because the kind
+    /// is known only after the whole filter has been read.
     pub is_cuckoo: bool,
 }
 
@@ -135,7 +135,7 @@ impl<'b> Fields<'b> {
 }
 
 impl Source for Fields<'_> {
-    /// Our type contains only strings.
+    /// Always `None`, because our type contains only strings.
     fn unsigned(&mut self) -> Option<u64> {
         None
     }

@@ -2,7 +2,7 @@
 
 
 class Effects:
-    """The commands that a server with `appendonly yes` and `appendfsync always` has written since the last call.
+    """The commands that a server with `appendonly yes` and `appendfsync always` has written since the last `new`.
 
         effects = Effects(server)
         client.execute_command("BF.ADD", "seen", "ada")

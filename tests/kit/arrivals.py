@@ -70,7 +70,7 @@ class Arrival:
         return b"".join(len(item).to_bytes(4, "little") + item for item in items)
 
     def answers_at_once(self, client, key: str) -> bytes:
-        """Returns the same as `answers`. For a Bloom filter, it uses BF.BULKTEST, at a tenth of the cost."""
+        """Returns what `answers` returns. For a Bloom filter, BF.BULKTEST provides it at a tenth of the cost."""
         if self.family == "CF":
             return self.answers(client, key)
         bitmap = client.execute_command("BF.BULKTEST", key, "PREFIXED", self.blob)
@@ -145,7 +145,8 @@ def fixtures():
 
 
 def bits_and_blooms() -> dict[str, bytes]:
-    """The file as programs usually write it, and as they write it after calling `bitset.LittleEndian()`."""
+    """The file in the form that programs usually write, and in the form that they write after calling
+    `bitset.LittleEndian()`."""
     blob = (FIXTURES / "bits-and-blooms" / "filter.bin").read_bytes()
     swapped = b"".join(blob[at : at + 8][::-1] for at in range(16, len(blob), 8))
     return {"big-endian": blob, "little-endian": blob[:16] + swapped}
@@ -158,7 +159,8 @@ CUT = bytes.fromhex(CUT[:-2] + "00")
 
 
 def old_redisbloom():
-    """Filters from old versions. Today's RedisBloom refuses them, or loads them but doesn't find their members."""
+    """Filters from old versions of RedisBloom. Today's version refuses them, or loads them but doesn't find their
+    members."""
     yield Arrival("redisbloom/2.0.1", b"MBbloom--", restores(CUT), ["user:42"], numbered("x", 0, 300), None)
     members = numbered("old", 0, 90)
     model = Bitmap(redisbloom_2017, 1024, 7, map(str.encode, members))

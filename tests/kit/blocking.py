@@ -44,7 +44,7 @@ class Blocking:
 
 
 def _bare(argument):
-    """Unwraps an argument for a coroutine: it gets the asyncio object itself, not its `Blocking` wrapper."""
+    """Unwraps an argument, so that a coroutine gets the asyncio object itself, not its `Blocking` wrapper."""
     if isinstance(argument, Blocking):
         return argument.target
     if isinstance(argument, dict):

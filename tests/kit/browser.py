@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kit.servers import free_port, wait_for
 
-# Without several of these, the browser would try to contact its vendor, even on machines without a network.
+# Several of these stop the browser from trying to contact its vendor, which it does even without a network.
 ARGUMENTS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --hide-scrollbars""".split()
 MISSING = "chromium and chromedriver are missing: apt-get install chromium chromium-driver"

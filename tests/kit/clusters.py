@@ -8,8 +8,7 @@
         replica = cluster.replica_of(cluster.owner(slot))
         cluster.promote(replica)
 
-The nodes are `Server`s: everything that applies to a `Server` applies to them. `primary` means any node that currently
-has that role.
+Each node is a `Server`. A `primary` is any node that currently has that role.
 """
 
 import contextlib
@@ -121,8 +120,8 @@ class Cluster:
         return primaries[(primaries.index(self.owner(slot)) + 1) % len(primaries)]
 
     def wait_until_ok(self) -> None:
-        """Waits until every slot is served, every replica is in sync, and all nodes agree on roles and slots.
-        Otherwise a primary that doesn't know its replica yet might not let it take over."""
+        """Waits until every slot is served, every replica is in sync, and all nodes agree on roles and slots. A primary
+        that doesn't know its replica yet might not let the replica take over."""
 
         def is_ok(node: Server) -> bool:
             try:
@@ -198,7 +197,7 @@ class Cluster:
         set_slot(source, slot, "MIGRATING", self._ids[target])
 
     def finish_move(self, slot: int, source: Server, target: Server) -> None:
-        """Assigns the slot, first on the target: if the rest fails, the source still redirects clients there."""
+        """Assigns the slot, first on the target: if a later step fails, the source redirects clients to the target."""
         others = [node for node in self.primaries() if node not in (source, target)]
         for node in (target, source, *others):
             set_slot(node, slot, "NODE", self._ids[target])
@@ -308,7 +307,7 @@ def last_migration(node: Server) -> dict:
 
 def set_slot(node: Server, slot: int, *words) -> None:
     """Runs CLUSTER SETSLOT. A Valkey node first runs it on its replicas, and returns an error if they need more than
-    two seconds. In that case the function tries again."""
+    two seconds. In that case, the command is sent again."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
@@ -333,8 +332,8 @@ def tag_in(slots) -> str:
 
 
 def looks(client, keys) -> dict[str, tuple]:
-    """For each key, its digest, which covers everything that its answers depend on, and the replies of INFO and DEBUG.
-    None of these includes the time that is left until a window rotates."""
+    """For each key, its digest, which covers everything that its answers depend on, and the replies to the INFO and
+    DEBUG commands of both families. None of these includes the time that is left until a window rotates."""
     found = {}
     for some in batches(keys, 200):
         digests = client.execute_command("DEBUG", "DIGEST-VALUE", *some)

@@ -24,10 +24,11 @@ class Command:
 
 
 COMMANDS = [
-    # Commands that need memory are refused when memory is short (denyoom). Commands that can take a long time aren't
-    # `fast`: those that work on many items, on all layers, on a whole filter or on a piece; an add to a cuckoo filter,
-    # which might move other items; and a delete from one, which might compact it. If keys follow keywords, their
-    # positions depend on the arguments (movablekeys).
+    # The server refuses commands with `denyoom` when memory is short. The module itself refuses LOADCHUNK and
+    # BF.REBUILD, because they also have forms that need no memory. Commands that can take a long time aren't `fast`:
+    # those that work on many items, on all layers, on a whole filter or on a piece; an add to a cuckoo filter, which
+    # might move other items; and a delete from one, which might compact it. If keywords determine which arguments are
+    # keys, the command has `movablekeys`.
     Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
     Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),

@@ -119,7 +119,7 @@ def narrowed(value: Value, encoding: int) -> Value:
     fields = [items, count, *([options] if encoding >= 3 else []), *([growth] if encoding >= 4 else [])]
     for at in range(0, len(rest), 8):
         capacity, error_rate, probes, density, bits, n2, bitmap, added = rest[at : at + 8]
-        # Encoding 0 lacks the number of bits, which follows from the link's capacity and density.
+        # Encoding 0 lacks `bits` and `n2`: the number of bits follows from the link's capacity and density.
         place = [bits, n2] if encoding else []
         fields += [capacity, error_rate, probes, density if encoding else bits / capacity, *place, bitmap, added]
     return Value(value.type, encoding, fields)
@@ -211,7 +211,7 @@ def head_fields(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Changes fields that don't determine the geometry. Most of these payloads load."""
+    """Changes fields that don't determine the geometry. Most payloads with such changes can be loaded."""
     names = [
         name
         for name, *_ in payload.fields()

@@ -49,7 +49,7 @@ class Command:
 
 @dataclass
 class Unit:
-    """A command or a transaction: a crash keeps it completely or not at all."""
+    """A command or a transaction. After a crash, the server has all of it or none of it, unless it ran in pieces."""
 
     commands: list[Command]
 
@@ -113,8 +113,8 @@ class Writer:
             client.connection_pool.release(connection)
 
     def next_units(self) -> list[Unit]:
-        """The next units. Their commands all have different keys, because a command depends on what was acknowledged
-        for its key."""
+        """The units to send next. Their commands all have different keys, because a command depends on what was
+        acknowledged for its key."""
         tracks = self.chance.sample(self.tracks, self.chance.randint(1, len(self.tracks)))
         units = []
         while tracks:
@@ -222,7 +222,7 @@ class Track(abc.ABC):
 
     @abc.abstractmethod
     def change(self) -> Command:
-        """A command for an existing key."""
+        """A command that changes an existing key."""
 
     @abc.abstractmethod
     def look(self, client):
@@ -308,7 +308,7 @@ class Foreign(Members):
 
 
 class Counting(Track):
-    """A counting filter: adds and deletes, and the remaining count of each item."""
+    """A counting filter, which gets adds and deletes. Knows the count that each item must have."""
 
     def empty(self):
         self.counts: Counter[bytes] = Counter()
@@ -448,7 +448,7 @@ class ClockedWindow(Track):
         return int(at) // self.every
 
     def end(self, added: float) -> int:
-        """The first generation that no longer has an item added at this time."""
+        """The number of the first generation in which an item that was added at the time `added` is gone."""
         return self.generation(added) + self.generations
 
 

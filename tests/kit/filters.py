@@ -1,8 +1,8 @@
 """Filters of every kind, in every state that a filter can have, and snapshots: everything that a client can see of a
 filter.
 
-Two filters with the same snapshot are the same filter. The tests of persistence, replication and hostile bytes all
-compare snapshots, taken before and after, or on two servers.
+Two filters with the same snapshot count as equal. The tests of persistence, replication and hostile bytes all compare
+snapshots, taken before and after, or on two servers.
 """
 
 import dataclasses
@@ -166,8 +166,8 @@ class Grower:
         self.delete(members(20) + ["back"] * 2)
 
     def compacted(self) -> None:
-        """Deletes all but a quarter of the items that made the filter grow. Some deletes compact the filter; the last
-        compaction is by CF.COMPACT."""
+        """Deletes all but a quarter of the items that made the filter grow. Some of the deletes compact the filter, and
+        CF.COMPACT compacts it at the end."""
         self.grown()
         self.delete(item for number, item in enumerate(self.added) if number % 4)
         self.client.execute_command("CF.COMPACT", self.key)
@@ -195,7 +195,7 @@ def batches(items, size):
 
 
 def make_all(client, kinds=KINDS) -> list[str]:
-    """Makes a key for every kind in each of its states. Returns the keys."""
+    """Makes a filter of every kind in each of the kind's states. Returns the keys."""
     keys = []
     for kind in kinds:
         for state in kind.states:
@@ -206,7 +206,7 @@ def make_all(client, kinds=KINDS) -> list[str]:
     return keys
 
 
-# Items that some filters have, and items that no filter has. All must get the same answers later.
+# Items that some filters have, and items that no filter has. Two equal filters answer each of them alike.
 PROBES = [
     *members(600),
     *(item for number in range(8) for item in members(30, f"grown:{number}") + members(30, f"rotated:{number}")),

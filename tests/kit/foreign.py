@@ -3,7 +3,7 @@
 - RDB values: reads and writes the fields of a module's value in DUMP payloads and RDB files.
 - Positions: where each system sets its bits. The hashes are those of wire_format.py.
 - Models: chains of links that grow as RedisBloom's and valkey-bloom's do, and the files of the systems whose filters
-  don't grow. A model stands in for an original system from which nothing was recorded.
+  don't grow. A model stands in for the original where nothing was recorded from it.
 """
 
 import dataclasses
@@ -104,7 +104,7 @@ def decompressed(data: bytes) -> bytes:
 
 
 def values_of(rdb: bytes) -> dict[bytes, bytes]:
-    """The module values in an RDB file, each from its type byte to its end mark. The file must have no other values.
+    """The module values in an RDB file, each from its type byte to its end mark. The file must contain no others.
     """
     at, values = len("REDIS0000"), {}
     while rdb[at] != 0xFF:

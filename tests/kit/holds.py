@@ -1,10 +1,10 @@
 """Measures how long a command holds a server's main thread without a break, while no other client is served.
 
 Another client sends PING all the time. The longest hold is the longest time between two replies to it, in CPU time of
-the main thread or in wall-clock time, whichever is less, so a busy machine and the workers don't count. The system
-updates the CPU time of a running thread every few milliseconds (4 with CONFIG_HZ=250), so a hold can seem longer by
-that much. If the measuring client itself has to wait for the CPU, it sees two holds as one. So a hold that seems too
-long should be measured again: the smallest of several measurements is closest to the truth."""
+the main thread or in wall-clock time, whichever is less. So time that the workers or other programs use doesn't count.
+The system updates the CPU time of a running thread every few milliseconds (4 with CONFIG_HZ=250), so a hold can seem
+longer by that much. If the measuring client itself has to wait for the CPU, it sees two holds as one. So a hold that
+seems too long should be measured again: the smallest of several measurements is closest to the truth."""
 
 import dataclasses
 import os

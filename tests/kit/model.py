@@ -5,8 +5,9 @@ the crate and knows nothing about bits:
 
 - A Bloom filter is the set of its items. That is exact because there are no false positives: error rates are 1e-9 or
   less, and filters are never saturated. Values that depend on cells (sizes, fills, dumps) are masked.
-- A cuckoo filter consists of fingerprints in buckets, by the rules of src/filter/cuckoo, with an independent XXH3.
-  False positives, counts, growth, compaction and the bytes of a dump are exact. In CF.INFO, only the size is masked.
+- A cuckoo filter consists of fingerprints in buckets, by the rules of src/filter/cuckoo, with another implementation
+  of XXH3. False positives, counts, growth, compaction and the bytes of a dump are exact. In CF.INFO, only the size is
+  masked.
 
 In replies, `<n>` matches a whole number, `<f>` any number, and `<...>` anything.
 """
@@ -116,8 +117,8 @@ def matches(expected: bytes, actual: bytes) -> bool:
 
 
 def through_lua(reply, resp3: bool):
-    """What the client gets if a script returns this reply of a command. The script uses RESP2 unless it switched to
-    RESP3."""
+    """What the client gets if a script returns this reply, which it got from a command. The script uses RESP2 unless it
+    has switched to RESP3."""
     if isinstance(reply, bool) and not resp3:
         return int(reply)
     if isinstance(reply, Placed):
@@ -414,7 +415,7 @@ class Table:
 
 
 class Cuckoo:
-    """Sub-filters, the oldest first."""
+    """A cuckoo filter: its sub-filters, the oldest first."""
 
     HEADER = struct.Struct("<Q2QQQBBHHHII")
     ENVELOPE = struct.Struct("<4sBBHIQ")
@@ -424,7 +425,7 @@ class Cuckoo:
         self.spec = spec
         self.tables: list[Table] = []
         self.deletes = self.moves = 0
-        # The number that the server gives a dump of more than one chunk, otherwise 0. None if the number isn't known.
+        # The number that the server gives a dump of several chunks; 0 for a dump of one chunk. None if it isn't known.
         self.dump_number: int | None = None
         self.grow()
 
@@ -437,7 +438,7 @@ class Cuckoo:
         self.dump_number = None if len(self.tables) > 1 else 0
 
     def hash(self, item: bytes) -> tuple[int, int]:
-        """Hash and fingerprint."""
+        """The item's hash and fingerprint."""
         if self.spec.hash == "SIPHASH":
             low, _ = siphash128(self.spec.seed & MASK, self.spec.seed >> 64, item)
         else:
@@ -679,7 +680,7 @@ class Model:
         try:
             return getattr(self, NAMES.get(name, name.replace(".", "_").lower()))(*argv[1:])
         except Refused as refused:
-            # A refusal without a text means the arity error, from a check that the module itself makes.
+            # A refusal without a text stands for an arity error that the module itself has found.
             error = Error(refused.args[0]) if refused.args else self.arity_error(argv)
             self.events[error] += 1
             return error
@@ -1158,7 +1159,7 @@ class Model:
             raise Refused("Second argument must be numeric")
         if iterator in (0, 1):
             return [1 if iterator == 0 else NUMBER, BYTES]
-        return [0, b""]  # the model's filters are so small that they end before the other iterators of the tests
+        return [0, b""]  # the model's filters are so small that they end before any other iterator in the tests
 
     def bf_loadchunk(self, key, iterator, data):
         iterator = integer(iterator)

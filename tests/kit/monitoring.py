@@ -176,7 +176,7 @@ class Prometheus(Process):
             "rule_files": [str(path) for path in rules],
             "scrape_configs": [{"job_name": "bloomery", "static_configs": [{"targets": targets}]}],
         }
-        (directory / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is YAML
+        (directory / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is valid YAML
         command = [
             PROMTOOL.parent / "prometheus",
             f"--config.file={directory / 'prometheus.yml'}",
@@ -186,7 +186,7 @@ class Prometheus(Process):
         super().__init__(port, command, directory=directory)
 
     def query(self, expression: str) -> list[tuple[dict, float]]:
-        """Label sets and values, as of now. Raises if Prometheus refuses the expression."""
+        """The label sets and values that the expression has now. Fails if Prometheus refuses it."""
         status, _, body = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
         assert status == 200, f"{expression}: {body}"
         data = json.loads(body)["data"]

@@ -20,7 +20,7 @@ from kit.wire_format import (
 
 MOST = 2048  # maximum size of the cells, in bytes
 LEAST_RATE = 1e-20
-# The fields of a packed header, in the order of their bits in its mask.
+# The fields of a packed header, in the order of their bits in the mask.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
     "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening",
     "moves")  # fmt: skip

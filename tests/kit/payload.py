@@ -1,4 +1,4 @@
-"""Parses and writes DUMP payloads, so that a test can change anything and repair the rest.
+"""Parses and writes DUMP payloads, so that a test can change any part and correct the checksums.
 
 A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
 version and checksum. Tests tell the server not to verify that checksum. The pieces are those of the wire format: one
@@ -40,7 +40,7 @@ LAYER_FIELDS = [
     ("layout", "I", 36),
 ]
 LAYER_SIZE = 40
-CUCKOO = 4  # the kind; lower kinds are Bloom filters
+CUCKOO = 4  # the kind's number; lower numbers are kinds of Bloom filters
 CUCKOO_FIELDS = [
     ("capacity", "Q", 0), ("seed low", "Q", 8), ("seed high", "Q", 16), ("deletes", "Q", 24), ("moves", "Q", 32),
     ("hash", "B", 40), ("bucket size", "B", 41), ("max iterations", "H", 42), ("expansion", "H", 44),
@@ -58,7 +58,7 @@ LINK_FIELDS = [
     ("error rate", "d", 40), ("bits per item", "d", 48), ("probes", "I", 56), ("log2", "I", 60),
 ]  # fmt: skip
 LINK_SIZE = 64
-REBUILD = 6  # a filter being rebuilt: these fields, then the headers of the live filter and of its shadow
+REBUILD = 6  # a filter being rebuilt: the fields below, then the headers of the live filter and of its shadow
 REBUILD_FIELDS = [
     ("deletes missed", "Q", 0),
     ("live length", "I", 8),
@@ -99,7 +99,7 @@ class Payload:
         """Every field in the head: name, format, offset."""
         head = self.pieces[0]
         fields = ENVELOPE_FIELDS + [(name, code, ENVELOPE + at) for name, code, at in self.header_fields()]
-        # If a test changed the head's kind, the head may be too short for all fields.
+        # If a test has changed the head's kind, the head may be too short for some of the fields.
         return [(name, code, at) for name, code, at in fields if at + struct.calcsize("<" + code) <= len(head)]
 
     def header_fields(self) -> list[tuple[str, str, int]]:
@@ -120,7 +120,7 @@ class Payload:
         return struct.unpack_from("<" + code, self.pieces[0], at)[0]
 
     def seal(self) -> None:
-        """Corrects all checksums, and the stamps by which the chunks name their head."""
+        """Corrects all checksums, and the stamps that say which head the chunks belong to."""
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header

@@ -11,7 +11,7 @@ from kit.servers import ROOT
 PROGRAM = Path(os.environ.get("BLOOMERY_PROGRAM") or ROOT / "target" / "debug" / "bloomery")
 MISSING = f"{PROGRAM} is missing; run cargo build -p bloomery-cli"
 
-HANG_SECONDS = 240  # after which it is considered hung; other tests may keep the machine busy
+HANG_SECONDS = 240  # after which the program is considered hung; long, because the machine may be busy with other tests
 
 DONE, NO, USAGE, SERVER, INTERRUPTED = 0, 1, 2, 3, 130
 

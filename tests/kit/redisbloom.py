@@ -26,8 +26,8 @@ UNKNOWN = ["NONSC", "EXP", "x", "", "CAPACITY", "4", "SEEDS", "non scaling", "\x
 
 
 class Traffic:
-    """Random commands with few keys and few items, so that filters fill up, refuse items, grow, lose items and shrink.
-    """
+    """Random commands with only a few keys and items, so that filters fill up, refuse items, grow, lose items and
+    shrink."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)

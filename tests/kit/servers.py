@@ -9,7 +9,7 @@
         replica = server.replica()
 
 Every server allows the commands that tests need (DEBUG, MODULE), saves nothing unless told to, and panics rather than
-letting a replica diverge from its primary. All servers end with the tests, however the tests end.
+let a replica diverge from its primary. All servers end with the tests, however the tests end.
 """
 
 import atexit
@@ -124,8 +124,8 @@ class Server:
             "save": "",
             "enable-debug-command": "yes",
             "enable-module-command": "yes",
-            # A replica that gets an error in the replication stream already differs from its primary, so fail here and
-            # not later.
+            # A replica that gets an error in the replication stream already differs from its primary, so it must stop
+            # at once.
             "propagation-error-behavior": "panic",
             "repl-diskless-sync-delay": 0,
             # Without this, a server would test the machine's memory for seconds after a crash, and the stack trace
@@ -348,7 +348,7 @@ def io_threads(spec, count: int) -> dict:
 
 
 def saves_loads(spec) -> bool:
-    """Whether RDB files contain waiting loads, and replicas and append-only files get each piece when it arrives."""
+    """Whether RDB files contain unfinished loads, and replicas and append-only files get each piece when it arrives."""
     return spec.product == "valkey" or spec.version >= (7, 2)
 
 
@@ -420,8 +420,9 @@ def _destroy_all() -> None:
 
 
 def _die_with_parent():
-    """Makes Linux kill the child if this process is killed, because `atexit` doesn't run then. Linux does so when the
-    parent's *thread* ends, so servers that are started by a test's own thread don't have this protection."""
+    """A `preexec_fn` that makes Linux kill the child if this process is killed, in which case `atexit` doesn't run.
+    Linux kills the child as soon as the parent's *thread* ends, so servers that a test starts from a thread of its own
+    don't get this protection."""
     if threading.current_thread() is not threading.main_thread():
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -73,8 +73,8 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
 
 @contextlib.contextmanager
 def clients(server: Server, works: list):
-    """Runs clients until the block ends. Each work is a function that gets a client and `go_on`, which returns false
-    when the function must stop. If a function raises an exception, `clients` raises it again at the end.
+    """Runs clients until the block ends. Each of `works` is a function that gets a client and `go_on`, which returns
+    false when the function must stop. If a function raises an exception, `clients` raises it again at the end.
     """
     failures, over = [], threading.Event()
 

@@ -289,7 +289,8 @@ class Layer:
         return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
 
     def generation(self, cell):
-        """The generation of a cell in use: the latest possible in its sector whose lowest bits the cell contains."""
+        """The generation of a cell in use: of the generations possible in the cell's sector, the latest whose lowest
+        bits are those in the cell."""
         cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
         latest = cleaned + slack
         return latest - (latest - self.content(cell)[3]) % 2**self.payload
@@ -356,7 +357,7 @@ class Layer:
 
     @property
     def wide(self):
-        """The number of a ribbon filter's blocks that have all columns."""
+        """For a ribbon filter: the number of blocks that have all columns."""
         blocks = self.cells // 64
         share = min(2 - self.error_rate * 2**self.probes, 1)
         return min(math.ceil((blocks - 2) * share) + 2, blocks)
@@ -733,7 +734,7 @@ class Hashing:
     """Hashes items, for the filters that use one of our own hashes."""
 
     def hash_item(self, item):
-        """128 bits as (low, high)."""
+        """The item's 128-bit hash as (low, high)."""
         if self.hash == SIPHASH:
             return siphash128(*self.seed, item)
         digest = xxhash.xxh3_128_intdigest(item, seed=self.seed[0])
@@ -775,8 +776,8 @@ class Filter(Hashing):
         return next(filter(None, (layer.count(low, high) for layer in self.layers)), 0)
 
     def age(self, item, current=None):
-        """In a window, the number of generations since the item's last add, as of generation `current`; None if it is
-        absent."""
+        """In a window, the number of generations since the item's last add, as of generation `current`; None if the
+        item is absent."""
         low, high = self.hash_item(item)
         current = self.newest if current is None else max(current, self.newest)
         if self.layers[0].generations:

@@ -291,8 +291,8 @@ class Workload:
         client.execute_command("BF.MERGE", key, "BLOB", *dumps)
 
     def begin_anew(self, client) -> None:
-        """Creates a steady Bloom filter again, since BF.INTERSECT may have replaced it, or a rebuild changed its kind.
-        """
+        """Creates one of the STEADY Bloom filters again, because BF.INTERSECT may have replaced it, or a rebuild may
+        have changed its kind."""
         key = self.random.choice([key for key, command in STEADY.items() if command.startswith("BF")])
         client.delete(key)
         command, *words = STEADY[key].split()

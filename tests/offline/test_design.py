@@ -18,7 +18,7 @@ NAME = re.compile(r"[\w.-]+/?")
 
 def drawn():
     """Every path in the drawing of the tree, with the text of its line. Folders end with a slash."""
-    above = []  # the folders that the line may be in, with how far each is indented
+    above = []  # the folders that the line may be in, each with its indentation
     for line in TREE.splitlines():
         names = re.split(r" {2,}", line.strip())[0].split(", ")
         indented = len(line) - len(line.lstrip())
@@ -72,7 +72,7 @@ def test_dependencies_are_those_that_scripts_layers_allows():
 
 
 def crates(manifest):
-    """The crates from elsewhere on which a manifest depends, including those for tests."""
+    """The external crates that a manifest depends on, including those for tests."""
     package = tomllib.loads((ROOT / manifest).read_text())
     tables = [package, *package.get("target", {}).values()]
     for table in tables:

@@ -1,5 +1,5 @@
-"""Absolute links into the repository, in files that are used outside it: the alerts, the dashboard, and the exporter's
-start page."""
+"""Absolute links into the repository lead to existing files and anchors. Files that are used outside the repository
+have such links, for example the alerts, the dashboard, and the exporter's start page."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from docs import Text  # noqa: E402
 
 REPOSITORY = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["repository"]
 
-# In source files, the address may be a separate value. Then nothing precedes the path.
+# In source files, the address may be a separate value, in which case nothing precedes the path.
 LINK = re.compile(r"([^\s\"'(<>]*)/blob/main/([\w./-]+)(?:#([\w-]+))?")
 
 

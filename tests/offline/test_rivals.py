@@ -58,7 +58,7 @@ def test_results_have_every_row():
 
 
 def test_work_shorter_than_a_tick_is_measured():
-    """The kernel updates the processor time of a running thread only every few ms."""
+    """Measures 1 ms of work, although the kernel updates the processor time of a running thread only every few ms."""
     replies_first = "import sys, time\nfor line in sys.stdin:\n    end = time.thread_time() + 0.001\n    print(flush=True)\n    while time.thread_time() < end: pass"
     with subprocess.Popen([sys.executable, "-c", replies_first], stdin=PIPE, stdout=PIPE, text=True, bufsize=1) as process:
         server, took = SimpleNamespace(process=process), []
@@ -75,7 +75,7 @@ def test_work_shorter_than_a_tick_is_measured():
 
 
 def side(name: str, replies: bytes) -> Side:
-    """A side whose server sends this to every command."""
+    """A side whose server answers every request with `replies`."""
     made = object.__new__(Side)
     made.name, made.server = name, None
     made.socket, server = socket.socketpair()
@@ -128,7 +128,8 @@ def test_answers_that_are_alike():
     assert same(ones, ones) and not same(ones, [[1] * 999 + [0]])
     few, many = [[0] * 30 + [1] * 970], [[0] * 300 + [1] * 700]
     assert about(0.03)(ones, few) and not about(0.03)(ones, many)
-    # Of ten items that are asked about a hundred times each, three may differ; of a thousand, not three hundred.
+    # Of ten items that are asked about a hundred times each, three may differ. Of a thousand that are asked about once
+    # each, three hundred may not.
     assert about(0.03, 10)(ones, many) and not about(0.03, 1000)(ones, many)
     assert form([b"a", [1, b""]], [b"b", [2, b"long"]])
     assert not form([1], [b"1"]) and not form([1], [1, 2]) and not form(1, [1])

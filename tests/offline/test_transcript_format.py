@@ -1,4 +1,4 @@
-"""The transcript runner itself: a runner that cannot fail would prove nothing. Needs no server."""
+"""Tests the transcript runner itself, because a runner that cannot fail would prove nothing. Needs no server."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Reads the golden filters in another language. The bytes alone must give the same answers."""
+"""Reads the golden filters with an implementation in another language, which must get the recorded answers from the
+bytes alone."""
 
 import json
 import re
@@ -337,7 +338,7 @@ def big_endian_words(data):
 
 def test_false_positives_are_those_of_go_zero():
     says = json.loads((FIXTURES / "go-zero" / "manifest.json").read_text())
-    # In a string, the first bit of a byte is its highest one.
+    # In the bitmap, which is a Redis string, the first bit of a byte is the highest one.
     data = bytes(int(f"{byte:08b}"[::-1], 2) for byte in (FIXTURES / "go-zero" / "bitmap.bin").read_bytes())
     filter_ = reader.read(foreign(reader.GO_ZERO, [(says["bits"], says["maps"], data)]))
     assert all(filter_.contains(b"order:%d" % number) for number in range(2000))
@@ -397,7 +398,8 @@ def test_the_worked_foreign_filter():
 
 
 def test_redisblooms_cuckoo_filters():
-    """By both of RedisBloom's rules, the fingerprint of `hello` is found in its two buckets of 512, and in no other."""
+    """By both of RedisBloom's rules, the fingerprint of `hello` is found in two buckets of the 512, and in no others.
+    """
     for hash_, fingerprint, pair in [(3, 159, (279, 156)), (4, 229, (459, 386))]:
         header = reader.CUCKOO_HEADER.pack(1024, 0, 0, 0, 0, hash_, 2, 20, 1, 0, 1, 0)
         for bucket in range(512):

@@ -91,7 +91,7 @@ def spec(request):
 
 @pytest.fixture(scope="session")
 def shared_server(spec):
-    """One server, shared by all tests that don't stop or reconfigure it. Tests use `server` instead."""
+    """One server, shared by all tests that don't stop or reconfigure it. Tests use the fixture `server` instead."""
     with Server(spec) as server:
         yield server
 

@@ -108,7 +108,7 @@ def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
 @pytest.mark.parametrize("kind", ["equal", "test"])
 def test_queued_work_costs_nobody_keys(one_worker, kind):
     """Deletes filters while commands that read them wait. When the memory kept for these filters exceeds the limit for
-    waiting commands, commands are given up, and no other key is evicted."""
+    waiting commands, the module gives up some of the commands, and no other key is evicted."""
     server = one_worker(maxmemory="400mb", **{"maxmemory-policy": "allkeys-lru"})
     with server.client() as client, Busy(server):
         pipe = client.pipeline(transaction=False)

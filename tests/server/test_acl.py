@@ -18,7 +18,7 @@ IMPORTS = [
     ["BF.IMPORT", "{0}:key", "REDISSON", "{1}:source", "{1}:config"],
     ["bf.import", "{0}:key", "redisson", "{1}:source", "{1}:config", "codec", "json"],
 ]
-ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # indices in a reply of COMMAND INFO
+ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # indices in a reply to COMMAND INFO
 
 
 def has_module_categories(spec) -> bool:

@@ -76,7 +76,7 @@ def file_of(client, key) -> bytes:
 @EVERY_SERVER
 @pytest.mark.parametrize("compression", ["yes", "no"])
 def test_blobs_are_merged_as_their_keys_are(new_server, compression):
-    """Merges files and DUMP payloads, sent as plain commands, in transactions and in scripts. The result is the same as
+    """Merges files and DUMP payloads with plain commands, in transactions, and in scripts. The result is the same as
     when the keys are merged. It is also the same on a replica with a different configuration, and when the primary has
     loaded its append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0, "rdbcompression": compression}

@@ -193,8 +193,8 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
 
 
 def test_short_tables_of_fingerprints_are_compared_apart(server):
-    """BF.EQUAL looks up each fingerprint in the other table. With tables of 1 MiB, this blocked the server for 42 ms.
-    """
+    """BF.EQUAL looks up each fingerprint in the other table. With tables of 1 MiB, this used to block the server for
+    42 ms."""
     with server.client() as client:
         client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
         client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
@@ -208,7 +208,7 @@ def test_short_tables_of_fingerprints_are_compared_apart(server):
 
 
 def test_a_test_with_thousands_of_probes_is_left_to_the_workers(server):
-    """With 10,000 probes per item, testing 16,383 items in a filter of 1 KiB blocked the server for 260 ms."""
+    """With 10,000 probes per item, testing 16,383 items in a filter of 1 KiB used to block the server for 260 ms."""
     with server.client() as client:
         bits = b"\xff" * 1024
         client.execute_command("BF.IMPORT", "many", "BLOOMV3", struct.pack(">QQQ", 8192, 10_000, 8192) + bits)
@@ -646,7 +646,7 @@ def test_many_names_beside_many_names(one_worker):
 
 
 def test_strings_are_read_one_after_the_other(new_server):
-    """However many clients import at the same time, the server's event-loop iterations don't take longer."""
+    """However many clients import at the same time, no iteration of the server's event loop takes longer."""
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client:
         client.set("bitmap", bytes(3 << 20))

@@ -197,7 +197,7 @@ SOME = 20_000
 def filled(server):
     """A server whose filter `seen` contains the numbers below SOME."""
     with server.client() as client:
-        # The seed is fixed because with random seeds, 1 of 20,000 absent items would test positive in 1 of 50 filters.
+        # The seed is fixed: with random seeds, some of 20,000 absent items would test positive in 1 of 50 filters.
         client.execute_command("BF.RESERVE", "seen", 0.000001, SOME, "SEED", 1)
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, fixed(range(SOME)))
     return server

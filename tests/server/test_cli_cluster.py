@@ -162,7 +162,7 @@ def test_a_filter_in_parts_is_built_without_a_server(cluster, of_cluster, tmp_pa
 
 @pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])
 def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
-    """The filter's slot moves while the filter is being filled. No item is missing. With an account, no item was added
+    """The filter's slot moves while the filter is being filled. No item is missing. With an account, no item is added
     twice."""
     lines = tmp_path / "items.txt"
     lines.write_text("".join(f"{number}\n" for number in range(300_000)))

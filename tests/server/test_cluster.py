@@ -249,7 +249,7 @@ def rules(name: str) -> list[str]:
 
 
 def test_the_rights_that_the_guide_gives_suffice(cluster, client):
-    """Replication, MIGRATE and atomic slot migration work under writes if their users have only the rights that
+    """Replication, MIGRATE and atomic slot migration work under writes even if their users have only the rights that
     docs/CLUSTER.md lists."""
     slot, keys = key_slot(b"users"), {"{users}a": "BF", "{users}b": "BF", "{users}c": "CF"}
     atomically = migrates_atomically(cluster.nodes[0])

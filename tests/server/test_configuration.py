@@ -104,7 +104,7 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
 
 @pytest.fixture
 def other(tmp_path):
-    """The path of RedisBloom if it is in the cache, or else of another module with its name, bf."""
+    """The path of RedisBloom if it is in the cache, otherwise of a small module that is also named bf."""
     if found := sorted((ROOT / ".cache").glob("**/redisbloom.so")):
         return found[0]
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")

@@ -1,5 +1,5 @@
-"""What servers meet in production: TLS, Sentinel, FAILOVER, WAITAOF, the ACL log, client limits, and servers without
-the module."""
+"""Situations from production: TLS, Sentinel, FAILOVER, WAITAOF, the ACL log, client limits, and servers without the
+module."""
 
 import contextlib
 import socket

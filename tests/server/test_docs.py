@@ -77,7 +77,7 @@ def test_every_page_says_what_the_server_is_told(server):
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
-# The keys that the error examples start from, as docs/commands/in-common.md says above its example.
+# The commands that create the keys for the error examples. docs/commands/in-common.md lists them.
 KEYS = [
     ["SET", "text", "hello"],
     ["BF.RESERVE", "plain", "0.01", "100"],

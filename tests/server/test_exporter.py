@@ -444,7 +444,7 @@ def test_a_cluster(spec):
             where = {dict(label)["key"]: dict(label)["node"] for label in samples["bloomery_filter_info"]}
             assert len(set(where.values())) == 3
 
-            # A filter that moves keeps its labels.
+            # When a filter moves, the `node` label of its bloomery_filter_info changes.
             slot = cluster_slot(primaries[0], keys[0])
             cluster.move_slot(slot, cluster.other_primary(slot))
 

@@ -1,4 +1,4 @@
-"""How a filter is used, and how often it is right, on real servers: the counts in BF.INFO FULL, BF.FEEDBACK, and the
+"""What real servers report about a filter's use and its errors: the counts in BF.INFO FULL, BF.FEEDBACK, and the
 latency events for slow commands. tests/commands/feedback.rs checks what each command counts."""
 
 import math

@@ -264,8 +264,8 @@ OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
 
 @EVERY_SERVER
 def test_every_kind_in_pieces(server, new_server):
-    """Copies filters in every state to another server. There is no key before the last piece, and after it, the filter
-    is the same."""
+    """Copies filters in every state to another server. The key appears with the last piece, and its filter is the same
+    as the original."""
     other = new_server()
     with server.client() as client, other.client() as there:
         keys = make_all(client)
@@ -358,7 +358,7 @@ def out_of_order(found: int, expected: int) -> str:
 
 
 def recut(transfer, lengths) -> list[tuple[int, bytes]]:
-    """Pieces of the same filter. The first chunks have these lengths, and all others have 1 MiB."""
+    """Cuts the filter into other pieces: the first chunks have these lengths, and the others are 1 MiB long."""
     body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
     cut, offset = [transfer.pieces[0][1]], 0
     while offset < len(body):
@@ -584,7 +584,7 @@ def test_another_client_creates_the_key(transfer, server, creation):
 @pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
 @EVERY_SERVER
 def test_commands_in_the_middle(transfer, command):
-    """The load continues, because there is no key yet that these commands could delete or save."""
+    """The load continues: there is no key yet that could be deleted, and the other commands don't affect loads."""
     transfer.load(0, 1)
     transfer.client.execute_command(*command.split())
     assert not transfer.client.exists("target")
@@ -624,7 +624,8 @@ def test_a_client_that_is_killed(transfer, server):
 
 
 def test_two_clients_load_the_same_key(transfer, server):
-    """Both clients send all pieces of one load. The client that sends a piece second gets an error."""
+    """While one client sends pieces, another sends the same chunks, which are refused because they aren't the next
+    ones. The other client can still send the last piece."""
     with server.client() as other:
         for part in transfer.pieces[:-1]:
             load_pieces(other, "target", transfer.prefix, [part])

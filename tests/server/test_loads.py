@@ -1,7 +1,7 @@
 """Filters that are being loaded in pieces: the memory they need, what ends a load, and when a load is dropped because
 memory is short. A load may use memory in proportion to the bytes that have arrived, but never at the expense of keys or
 of other clients' writes, because it isn't a key yet. It ends when its client says so, when it has made no progress for
-five minutes, or when something else appears in its key."""
+five minutes, or when something else appears under its key."""
 
 import contextlib
 import dataclasses
@@ -260,7 +260,7 @@ OVERWRITING = {
 @EVERY_SERVER
 @pytest.mark.parametrize("way", OVERWRITING)
 def test_a_key_of_the_same_name_ends_a_load(server, client, way):
-    """Whatever appears in the load's key ends the load. Other keys, and keys in other databases, don't."""
+    """Whatever appears under the load's key ends the load. Other keys, and keys in other databases, don't."""
     if server.spec.product == "valkey":
         pytest.skip("with a callback for the event, MOVE of Valkey 8.1 leaves the key in both databases")
     client.execute_command("BF.RESERVE", "source", 0.01, 1000)
@@ -367,7 +367,8 @@ def test_a_load_that_does_not_fit_is_refused_by_its_head(new_server, parts):
 
 @EVERY_SERVER
 def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server):
-    """A cache is always full. A load that needs no more memory than a command's arguments works even there."""
+    """A cache is always full. Loads that together need less than 1 MiB, about what a command's arguments may need, work
+    even there."""
     with new_server(config={"maxmemory-policy": "allkeys-lru"}).client() as client:
         client.execute_command("BF.RESERVE", "source", 0.01, 300_000)
         client.execute_command("BF.MADD", "source", *members(1000))
@@ -571,7 +572,7 @@ def test_who_reads_a_snapshot_keeps_what_its_file_has_of_the_loads(new_server, s
 
 
 def replicas_of(spec) -> list:
-    """The servers of the matrix that can be replicas of this one: those that read its RDB files."""
+    """The servers of the matrix that can be replicas of this one: those that can read its RDB files."""
     if spec.name == "redis-8.0":
         return [spec]
     return [other for other in matrix() if other.name != "redis-7.0" or spec.name == "redis-7.0"]
@@ -697,7 +698,7 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
         primary.wait_for_replicas()
         assert loads_of(replica) == 0
         primary.check()
-        # After a restart from the append-only file, the load isn't back either.
+        # The load doesn't come back after a restart from the append-only file either.
         primary.restart(kill=True)
         assert loads_of(primary) == 0
 

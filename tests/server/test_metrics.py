@@ -110,13 +110,13 @@ ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects
 
 
 def counted(client) -> list[int]:
-    """The totals for all Bloom filters that INFO has under valkey-bloom's names."""
+    """The totals for all Bloom filters, which INFO reports under valkey-bloom's names."""
     found = figures(client, "bf_bloom_core_metrics")
     return [found[f"bloom_{name}"] for name in ACROSS]
 
 
 def in_keys(client) -> list[int]:
-    """The totals that `counted` should return, as sums over BF.INFO of each key."""
+    """The totals that `counted` should return, added up from the BF.INFO of each key."""
     sums = [0, 0, 0, 0]
     for key in client.keys():
         if holds_a_filter(client, key):
@@ -132,8 +132,8 @@ def in_keys(client) -> list[int]:
 
 @EVERY_SERVER
 def test_what_filters_have_is_summed(client):
-    """The totals are right after every way to change a filter. For most of these commands, the totals don't change by
-    the number of items in the command."""
+    """The totals are right after every way to change a filter. Most of these commands don't change the number of items
+    by the number of items that were sent."""
     for command in [
         "BF.RESERVE tiny 0.01 2", *(f"BF.ADD tiny {number}" for number in range(20)), "BF.RESERVE any 0.01 2 ONFULL SATURATE",
         *(f"BF.ADDNX any {number}" for number in range(9)), "BF.ADD grows a", "BF.ADD grows a", "BF.MADD grows a b c", "BF.ADDNX grows d", "BF.INSERT new CAPACITY 10 ITEMS a b",

@@ -125,7 +125,7 @@ def other_filters(server: Server) -> list[str]:
 
 
 def assert_answers_as_recorded(server: Server, entry: dict) -> None:
-    """Checks that the answers are RedisBloom's: yes for all members, and for exactly the same absent items."""
+    """Checks that the answers are RedisBloom's: yes for all members, and for the same absent items and no others."""
     family = entry["type"]
     members = [f"{entry['prefix']}:{number}" for number in range(entry["first"], entry["last"] + 1)]
     first = entry["absent_first"]

@@ -1,8 +1,9 @@
 """Runs random sequences of commands, and compares every reply, byte for byte, with that of an exact model.
 
-Each sequence begins with an empty database. Its seed determines the configuration and the commands, which are right or
-wrong, and are sent alone, in transactions and through scripts. A sequence ends with commands that read everything about
-every key. Sequences use RESP2 and RESP3 in turn. BLOOMERY_SEQUENCES is the number of sequences to run on each server:
+Each sequence begins with an empty database. Its seed determines the configuration and the commands. Commands are
+correct or contain mistakes, and are sent alone, in transactions, and through scripts. A sequence ends with commands
+that read everything about every key. Sequences use RESP2 and RESP3 in turn. BLOOMERY_SEQUENCES is the number of
+sequences to run on each server:
 
     BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/test_model.py
 
@@ -100,7 +101,7 @@ REFUSED_CUCKOO_INSERTIONS = alternatives("""
 INFO_FIELDS = alternatives("capacity | SIZE | FILTERS | Items | EXPANSION | FULL | FULL | NOPE | SIZE SIZE | | |")
 CUCKOO_INFO_FIELDS = alternatives("FULL | full | SIZE | FULL FULL | | | |")
 ROTATIONS = alternatives("AT | AT 5 | at 5 MANUAL | x | AT 5 MANUAL more | | | | | |")
-# The model doesn't know the length of a Bloom filter's dump, so none of these lies between its start and its end.
+# The model doesn't know the length of a Bloom filter's dump, so no iterator points to the middle of a dump.
 ITERATORS = alternatives("1 | 1 | -1 | 100000000 | 9223372036854775807 | 9223372036854775808 | x")
 CUCKOO_ITERATORS = [*ITERATORS, *alternatives("2 | 9 | 17 | 33")]
 LOAD_ITERATORS = alternatives("0 | 1 | -1 | 100000000 | x")
@@ -127,7 +128,7 @@ THEMES = {"COUNTING": ["DEL", "MDEL", "MADD", "COUNT"], "WINDOW": ["ROTATE", "RO
 ONE_ITEM = {"ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"}
 MANY_ITEMS = {"MADD", "MEXISTS", "MTEST", "MDEL"}
 
-# What must have happened in a thousand sequences. Otherwise they test too little.
+# What must happen at least once in a thousand sequences. Otherwise, the sequences test too little.
 EVENTS = [
     *ARITY, "fixed full", "counting full", "window full", "scaling grown", "counter stuck", "cuckoo moved",
     "cuckoo full", "cuckoo grown", "cuckoo expanded to the limit", "cuckoo compacted itself",
@@ -168,7 +169,7 @@ class Sequence:
         self.families = self.random.choice([["BF"], ["CF"], ["BF", "CF"]])
         self.theme = self.random.choice([*THEMES, None, None]) if "BF" in self.families else None
         self.keys = self.random.sample(KEYS, self.random.randint(1, len(KEYS)))
-        # With few different items, each comes often, so counters rise. Many different items fill filters.
+        # With only a few different items, each is chosen often, so counters rise. Many different items fill filters.
         self.universe = self.random.sample(ITEMS, self.random.choice([2, 6, 15, len(ITEMS)]))
         self.commands = [["FLUSHDB"]]
         for key in self.keys:

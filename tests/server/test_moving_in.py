@@ -110,7 +110,7 @@ def test_members_are_found_and_strangers_get_what_they_got(moved):
 
 
 def test_what_redisbloom_says_of_its_filters(moved):
-    """INFO and DEBUG say the same as RedisBloom, except for the size, which depends on how memory is allocated."""
+    """INFO and DEBUG reply as RedisBloom does, except for the size, which depends on how memory is allocated."""
     _, client, before = moved
     for key, entry in MANIFEST.items():
         lines = before[key]["lines"]
@@ -215,8 +215,8 @@ def test_replicas(new_server, moved):
 
 @EVERY_SERVER
 def test_imports_are_replicated_with_their_data(new_server):
-    """An import from a key is written with the key's data, because the key may differ on a replica, or no longer exist.
-    """
+    """An import from a key is replicated with the key's data, because the key may be different on a replica, or no
+    longer exist."""
     names = ["go-zero", "bits-and-blooms/big-endian", "guava/1/LONG", "redisson/KRYO5", "valkey-bloom/scaled/BF.LOAD"]
     server = new_server(config=APPEND_ONLY)
     with server.client() as client:
@@ -361,7 +361,7 @@ def shortened(head: bytes, fixed: int) -> bytes:
 
 
 def with_an_address(parts, chance):
-    """Versions 2.2.0 to 2.2.10 wrote a pointer after the head of a cuckoo filter."""
+    """The head of a cuckoo filter as versions 2.2.0 to 2.2.10 wrote it: it ends with a pointer."""
     (_, head), *chunks = parts
     return [(1, head + chance.randbytes(8)), *chunks]
 
@@ -382,7 +382,7 @@ def test_pieces_of_redisbloom(moved, arranged):
             continue  # this filter needs its growth factor, 4
         parts = scanned(key)
         parts = parts if arranged is list else arranged(parts, chance)
-        # All bytes have arrived with the last piece at the latest, so it is left out at first.
+        # All bytes have arrived with the last piece at the latest, so that piece is left out at first.
         needed = [part for part in parts if part != parts[-1]]
         client.delete("there")
         load_pieces(client, "there", prefix, needed)
@@ -400,7 +400,7 @@ def test_pieces_go_back_to_redisbloom(moved):
 
 
 def test_an_iterator_may_point_anywhere(moved):
-    """As in RedisBloom, the reply has the bytes from this offset to the end of the bit array."""
+    """As in RedisBloom, the reply has the bytes from the iterator's offset to the end of the bit array."""
     _, client, _ = moved
     for key in SCANNED:
         if MANIFEST[key]["type"] == "BF":
@@ -490,7 +490,7 @@ def test_a_chain_without_scaling_is_full(server):
 
 
 def test_a_chain_that_lost_its_growth(server):
-    """LOADCHUNK of RedisBloom 2.2.0 to 2.2.9 set the growth factor to 0. Such a chain grows by the factor 2."""
+    """LOADCHUNK of RedisBloom 2.2.0 to 2.2.9 set the growth factor to 0. Such a chain grows by a factor of 2."""
     value = Value.parse(ORIGINALS[b"bf:empty"])
     value.fields[3] = 0
     with server.client() as client:
@@ -655,7 +655,7 @@ def test_what_is_added_to_a_bitmap_is_seen_by_go_zero(server):
     [("JSON", 'say "hi"\n', b'"say \\"hi\\"\\n"'), ("KRYO5", "h\xe9", b"\3\x83h\xc3\xa9"), ("KRYO5", "", b"\3\x81")],
 )
 def test_a_codec_is_what_was_hashed(server, codec, item, encoded):
-    """An item encoded by a codec has the same bits as its encoded bytes without a codec."""
+    """An item that a codec encodes has the same bits as its encoded bytes, added without a codec."""
     with server.client() as client:
         client.hset("config", mapping={"size": 958, "hashIterations": 7})
         for key, name in [("text", codec), ("bytes", "STRING")]:
@@ -805,7 +805,7 @@ EXPECTS_BITS = "BITS expects the number of bits that the filter was made with"
 EXPECTS_MAPS = "MAPS expects the number of hashes, from 1 to 256"
 
 MALFORMED = [
-    # words after the key, the error
+    # The words after the key, and the error.
     (["NOPE", "source"], "BF.IMPORT expects GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key"),
     (["GOZERO", "source"], "GOZERO expects a key and BITS, the number of bits that the filter was made with"),
     *((["GOZERO", "source", "BITS", bits], EXPECTS_BITS) for bits in ("", "0", "-1", "1e3", "0x10", "1" * 20)),

@@ -184,7 +184,7 @@ def test_restart(new_server, way):
 
 
 def test_a_restarted_filter_goes_on_as_before(new_server):
-    """The next commands have the same replies and effects as they have without the restart."""
+    """The next commands have the same replies and effects as without the restart."""
     stays, restarts = new_server(), new_server()
     with stays.client() as client:
         keys = make_all(client)
@@ -261,8 +261,8 @@ def test_replay_of_random_commands(new_server, rewritten):
 
 @pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as commands"])
 def test_a_load_that_is_not_complete_is_no_key(new_server, way):
-    """Clients are killed in the middle of a load, early or late. There is no key, neither before the restart nor after
-    it. If the file contains the load, another client can continue it."""
+    """Clients are killed in the middle of a load, early or late. There is no key before or after the restart. If the
+    file contains the load, another client can continue it."""
     server = new_server(config={} if way == "rdb" else APPEND_ONLY | {"aof-use-rdb-preamble": "no"})
     with server.client() as client:
         sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
@@ -341,9 +341,9 @@ def chain_of_valkey_bloom(client) -> None:
     "make, bound", [(chain_of_redisbloom, 8), (cuckoo_filter_of_redisbloom, 8), (chain_of_valkey_bloom, 66 + 8)]
 )
 def test_saving_copies_no_filter(new_server, make, bound):
-    """No filter is copied, except valkey-bloom's: their links are copied one at a time, because a link and its head are
-    one string. Compressing zeros needs little memory."""
-    server = new_server(config={"rdb-key-save-delay": 500_000})  # µs after each key, to watch the child
+    """Saving copies no filter as a whole. Only the links of filters from valkey-bloom are copied, one at a time,
+    because a link and its head are one string. Compressing zeros needs little memory."""
+    server = new_server(config={"rdb-key-save-delay": 500_000})  # a pause in µs after each key, to watch the child
     with server.client() as client:
         client.set("other", "")
         none = added_by_the_child(server, client)

@@ -1,7 +1,7 @@
 """Commands with many items: the server executes them in pieces, and serves other clients in between.
 
-A command with many items does what several commands with some of these items would do. In a transaction, it runs as a
-whole. Its pieces are so short that another client's command comes in between only by chance. So the tests that change
+A command with many items does what several commands with fewer items each would do. In a transaction, it runs as a
+whole. Pieces are so short that another client's command comes in between only by chance. So the tests that change
 something in the middle use commands that last for a second: they add items to a cuckoo filter that is nearly full.
 """
 

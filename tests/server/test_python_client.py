@@ -28,7 +28,7 @@ pytestmark = pytest.mark.every_server("clients talk to the server, which convert
 README = ROOT / "clients" / "python" / "README.md"
 ERRORS = (redis.ResponseError, valkey.ResponseError)
 
-# Library, protocol, and whether replies are decoded: half of all combinations, in which each pair occurs.
+# Library, protocol, and whether replies are decoded: half of all combinations, in which each pair of values occurs.
 CLIENTS = [(redis, 2, False), (redis, 3, True), (valkey, 2, True), (valkey, 3, False)]
 
 
@@ -142,8 +142,8 @@ def test_many_items(api, server):
     bloom = api.Bloom("seen").reserve(1e-6, 200_000)
     api.plain.config_resetstat()
     assert bloom.add_many(f"item:{number}" for number in range(20_000)) > 19_990
-    # 20,000 items of at most 14 bytes, with their lengths, are five pieces of 64 KiB. A slow server divides some of
-    # these again, and counts each part.
+    # 20,000 items of at most 14 bytes, including their lengths, are five pieces of 64 KiB. A slow server divides some
+    # of these again, and counts each part.
     assert 5 <= server.info("commandstats")["cmdstat_bf.bulkadd"]["calls"] <= 20
     expected = [number < 20_000 for number in range(19_000, 21_003)]
     assert bloom.contains_many(f"item:{number}" for number in range(19_000, 21_003)) == expected
@@ -462,7 +462,7 @@ def test_a_rebuild_that_ended_by_itself(api):
             overfill()
             bloom.add_many(range(50, 90))
             raise OSError
-    # Ten items fit. Some of the others may test positive, depending on the seed, and then count as items that went in.
+    # Ten items fit. Depending on the seed, some of the others may test positive, and these count as added.
     with pytest.raises(ERRORS, match=r"full; 1\d of 20 items were added"):
         with bloom.rebuild(capacity=10, nonscaling=True) as new:
             new.add_many(range(20))

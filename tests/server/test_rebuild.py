@@ -57,8 +57,8 @@ def status(client, key) -> dict:
 
 @EVERY_SERVER
 def test_through_every_way_of_keeping_data(new_server):
-    """A rebuild survives DUMP, COPY, RENAME, DEBUG RELOAD, and restarts from the append-only file, as it was written
-    and as it was rewritten in both forms."""
+    """A rebuild survives DUMP, COPY, RENAME, DEBUG RELOAD, and restarts from the append-only file, whether the file is
+    as it was first written or was rewritten in either form."""
     server = new_server(config={**APPEND_ONLY, "save": ""})
     with server.client() as client:
         keys = begin_all(client)

@@ -47,7 +47,7 @@ def must_be_equal(primary, *replicas):
 
 
 def caught_up(primary, *chain):
-    """Waits until a chain of replicas has everything that its head has written."""
+    """Waits until all replicas in a chain have everything that the primary has written."""
     for server in (primary, *chain[:-1]):
         server.wait_for_replicas()
 
@@ -332,7 +332,7 @@ def test_only_effects_are_written(wire):
         ("BF.ADD window a", ["BF.ADD window a"]),
         ("BF.ADD window a", []),
         ("BF.ROTATE window", ["bf.rotate window AT 1 MANUAL"]),
-        # The member is recorded again: otherwise it would leave the window too early.
+        # The item is recorded in the new generation, too: otherwise it would leave the window too early.
         ("BF.ADD window a", ["BF.ADD window a"]),
         ("BF.ROTATE plain", []),
         ("BF.ROTATE window AT 9", []),

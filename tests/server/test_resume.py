@@ -1,8 +1,8 @@
 """`bloomery load --resume`, with a fault between any two steps.
 
 A proxy is between the program and the server. Before or after a random script call of a load, something happens to the
-server, and the connection may be cut, or the program killed or interrupted. Then the same command runs again. If its
-exit code is 0, every item must have been added exactly once. It must not fail unless something was lost.
+server. The connection may also be cut, or the program may be killed or interrupted. Then the same command runs again.
+If its exit code is 0, every item must have been added exactly once. It must not fail unless something was lost.
 """
 
 import base64
@@ -534,7 +534,7 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
         run(*words, port=proxy.port, status=DONE if stopped == "complete" else SERVER)
     count = server.command("BF.CARD", "k")
     # If the load was cut, the server has added a batch that the program doesn't know about. If the filter is full, the
-    # server has added a part of a batch.
+    # server has added part of a batch.
     end = len("".join(f"{item}\n" for item in ITEMS[:count]))
     path.write_text(CHANGES[change](text, end))
     _, errors = run(*words, port=server.port, status=USAGE)

@@ -98,7 +98,7 @@ def test_replicas_build_the_same_bits(new_server, layout):
 @EVERY_LAYOUT
 @EVERY_SERVER
 def test_others_are_served_while_it_is_built(server, layout):
-    """Only adds to the rebuild wait until COMMIT has ended, because the filter would lack their items."""
+    """Only adds to the rebuild wait until COMMIT has ended, because otherwise the filter would lack their items."""
     with server.client() as client, server.client() as other, server.client() as late:
         build(client, "built", layout, 4 * MANY)
         longest, replies = 0.0, {}

@@ -6,7 +6,8 @@ Clients are killed between two chunks and within one; keys appear and disappear.
 end the load or give the key a value (with SET, RENAME, COPY or an add), all keys might be flushed, or the server might
 briefly have no memory. A model predicts whether each piece is accepted and whether each key exists. A key must not
 exist before its filter is complete; then the filter must equal the dumped one, and it can be copied, and restored from
-its own DUMP. The model also predicts how many loads wait, and for how many bytes, and bounds the memory that they use.
+its own DUMP. The model also predicts the number of unfinished loads and the total size of their filters, and limits the
+memory that the loads may use.
 
 The server writes an append-only file, and so does its replica, which has a replica of its own. Every now and then a
 server restarts, does a full sync, or rewrites its file with or without an RDB part, or a new replica joins, usually in
@@ -181,8 +182,8 @@ class Sequences:
         self.weigh()
 
     def weigh(self) -> None:
-        """Checks that the server counts the waiting loads correctly, and that they use little more memory than was
-        sent: heads need more in memory than on the wire."""
+        """Checks the server's number of unfinished loads and the size of their filters, and that the loads' memory
+        stays within a limit."""
         wait_for(lambda: figures(self.client)["freeing_bytes"] == 0, "what was dropped to be freed")
         seen = figures(self.client)
         loads = self.loads.values()
@@ -357,7 +358,7 @@ class Sequences:
         return bool(load.source.stamp) and not load.missed and saves_loads(self.server.spec)
 
     def disturb(self) -> None:
-        """Does something that happens to servers in the middle of loads."""
+        """Rewrites a file, syncs or restarts a replica, or adds a new one, usually in the middle of loads."""
         self.disturbed += 1
         match self.chance.choice(["rewrite", "rewrite", "sync", "restart", "join"]):
             case "rewrite":

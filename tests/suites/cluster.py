@@ -1,4 +1,4 @@
-"""Clusters under traffic lose no acknowledged add while slots move, and primaries fail over or are killed.
+"""Clusters under traffic lose no acknowledged add while slots move and primaries fail over or are killed.
 
 A cluster of three primaries and three replicas on loopback contains filters of every kind and from every system. While
 clients write, every slot that has keys moves to another primary and back, with MIGRATE and, if the server supports it,

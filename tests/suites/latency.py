@@ -112,7 +112,8 @@ def valkey_bloom(round: "Round", key: str) -> None:
 
 
 def cuckoo_of_redisbloom(round: "Round", key: str) -> None:
-    """Makes a filter of two sub-filters, due for compaction: the older is a quarter full, the newer one half full."""
+    """Makes a filter that is due for compaction. It has two sub-filters: the older one is a quarter full, and the newer
+    one is half full."""
     table = round.bytes // 2
     round.quietly("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1))
     part = min(table, 16 * MIB)

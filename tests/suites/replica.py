@@ -218,7 +218,7 @@ class Chain:
             self.totals[name] += sum(seen.get(part, 0) * sign for part, sign in CALLS.items())
 
     def explain(self, error: Exception) -> None:
-        """Adds the servers' own failures to an error: a panic of a replica looks like a lost connection."""
+        """Adds the servers' own failures to an error, because a panic in a replica looks like a lost connection."""
         for server in self.made:
             try:
                 server.check()

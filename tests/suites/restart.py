@@ -234,8 +234,7 @@ def base(spec) -> dict:
 
 
 def last_commands(client) -> list[list[list]]:
-    """The file's last commands, in groups. A group of several commands is sent as a transaction. The server itself
-    makes a transaction of a command that creates a filter and adds an item."""
+    """The file's last commands, in groups. A group of several commands is sent as a transaction."""
     client.execute_command("BF.RESERVE", "window", 0.1, 10, "WINDOW", 2)
     client.execute_command("BF.RESERVE", "counting", 0.1, 10, "COUNTING")
     client.execute_command("BF.RESERVE", "away", 0.1, 4)
@@ -317,7 +316,7 @@ def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tupl
 
 def repair(server) -> None:
     """Repairs the file as an operator would, with redis-check-aof --fix or valkey-check-aof --fix. The server and its
-    tools are one executable. The name under which it is called (--argv0) decides which of them it is."""
+    tools are one executable. The name under which the executable is called (--argv0) decides which of them runs."""
     tree, product = server.spec.program.parent, server.spec.product
     (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
     line = [loader, "--argv0", f"{product}-check-aof", "--library-path", loader.parent]

@@ -254,8 +254,8 @@ fn once(
 
 /// Assembles the pieces of a download, and verifies them.
 enum Receiver {
-    /// Bloomery's format. If the file is to have it too, the pieces are written as they arrive. Otherwise the filter is
-    /// written at the end.
+    /// Bloomery's format. If the file is to have the same format, the pieces are written as they arrive. Otherwise the
+    /// filter is written at the end.
     Native(Box<Decoder>, Format),
     /// RedisBloom's format. In a file, nothing would show where one of its pieces ends. So the filter is written in
     /// Bloomery's format at the end.

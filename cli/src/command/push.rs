@@ -124,7 +124,7 @@ struct Upload {
 }
 
 impl Upload {
-    /// Checks the file.
+    /// Checks the file, and prepares its upload.
     fn new(options: &Options, path: PathBuf, key: String) -> anyhow::Result<Upload> {
         let is_cuckoo = matches!(read_file(&path)?, Filter::Cuckoo(_));
         if options.merge && is_cuckoo {
@@ -133,7 +133,7 @@ impl Upload {
         Ok(Upload { path, key, load: if is_cuckoo { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" } })
     }
 
-    /// The uploads of all parts, or the only one.
+    /// The upload of each part, or the only upload if there are no parts.
     fn all(options: &Options) -> anyhow::Result<Vec<Upload>> {
         let Some(parts) = options.spread else {
             return Ok(vec![Upload::new(options, options.file.clone(), options.key.clone())?]);

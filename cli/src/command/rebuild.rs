@@ -184,8 +184,7 @@ fn fill<'i>(
     Ok(Some((read, blank)))
 }
 
-/// A rebuild that has begun. Each command has a connection of its own, because the server may close a connection that
-/// is idle.
+/// A rebuild that has begun. Each command has a connection of its own, because the server may close an idle connection.
 struct Rebuild<'a> {
     server: &'a Server,
     key: &'a [u8],

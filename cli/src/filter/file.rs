@@ -16,7 +16,7 @@ const PREFIX: usize = 20;
 const LENGTH: std::ops::Range<usize> = 8..12;
 
 /// Maximum length of the fields of a head, in bytes. This is more than enough: a filter that is being rebuilt may have
-/// twice 4096 layers, of 64 bytes each.
+/// 4096 layers or links, and its shadow 4096 layers. Each needs at most 64 bytes.
 const MAX_HEAD: usize = 1 << 20;
 
 /// The complete head, or a complete chunk.

@@ -11,7 +11,7 @@ pub(crate) struct FilterInfo {
     pub(crate) origin: String,
     /// The requested layout: `AUTO`, `BLOCKED`, ….
     pub(crate) layout: Option<String>,
-    /// `XXH3`, `SIPHASH`.
+    /// `XXH3` or `SIPHASH`.
     pub(crate) hash: Option<String>,
     /// Number of independent arrays per layer.
     pub(crate) shards: Option<u64>,

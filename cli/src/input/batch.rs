@@ -113,7 +113,7 @@ pub(crate) fn items_of(blob: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A blob of these items.
+/// Packs these items into a blob.
 pub(crate) fn blob<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Result<Vec<u8>, Failure> {
     let mut batch = Batch::default();
     items.into_iter().try_for_each(|item| batch.push(item))?;

@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(rest(&mut items), batches[index + 1..], "after {}", batch.span);
             assert_eq!(batch.span.digest, xxh3_64(&content[..batch.span.end as usize]));
         }
-        // A batch of a CSV reader may end between CR and LF.
+        // A batch from a CSV file may end between CR and LF.
         let end = batches.last().map_or(0, |batch| batch.span.end) as usize;
         assert!(matches!(&content[end..], b"" | b"\n"), "{end}");
         let text = |item: &[u8]| String::from_utf8_lossy(item).into_owned();

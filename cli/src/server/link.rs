@@ -64,12 +64,12 @@ impl Link {
         Ok(link)
     }
 
-    /// Sends the module's commands with this prefix.
+    /// Sets the prefix that the link gives to the module's commands.
     pub(super) fn with_prefix(self, prefix: Option<String>) -> Link {
         Link { prefix, ..self }
     }
 
-    /// Accepts replies that contain a whole filter.
+    /// Makes the link accept replies that contain a whole filter.
     pub(super) fn with_filters(self) -> Link {
         Link { longest: MAX_FILTER, ..self }
     }

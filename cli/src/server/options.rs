@@ -339,7 +339,7 @@ fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
 }
 
 /// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address sends an
-/// empty host, which `asked`, the host of the node that replied, then replaces.
+/// empty host. `asked`, the host of the node that replied, then takes its place.
 fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for range in slots.as_sequence().unwrap_or_default() {

@@ -118,8 +118,8 @@ fn layer(fields: Fields<'_>) -> LayerInfo {
     }
 }
 
-/// Parses the reply of CF.STATS. `Number of buckets` is that of sub-filter 0; sub-filter i has expansion^i times as
-/// many buckets.
+/// Parses the reply of CF.STATS. The field `Number of buckets` describes sub-filter 0. Sub-filter i has expansion^i
+/// times as many buckets.
 fn cuckoo(fields: Fields<'_>) -> FilterInfo {
     let filters = fields.number("Number of filters").unwrap_or(1);
     let buckets = fields.number("Number of buckets").unwrap_or_default();

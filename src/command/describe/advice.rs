@@ -72,7 +72,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
     };
     let generations = summary.window.map_or(1, |window| u64::from(window.generations));
     let room = rebuild(needed.div_ceil(generations));
-    // In a window, the newest generation is what gets full, unless all generations share a table.
+    // In a window, it is the newest generation that gets full, unless all generations share a table.
     let is_table = summary.layout == Some(LayoutChoice::Fingerprint);
     let window = summary.window.filter(|_| !is_table);
     let full = match (window, summary.layers.first(), summary.on_full) {

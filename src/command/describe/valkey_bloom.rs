@@ -13,7 +13,7 @@ pub(super) fn field<'a, C: Call<'a>>(
     word: &[u8],
     live: LiveRef<'_>,
 ) -> Result<Reply, CommandError> {
-    // For fields that only growing filters have.
+    // The reply for a field that only growing filters have.
     let of_scaling = |value: &dyn Fn() -> Reply| match live.expansion() {
         Some(_) => Ok(value()),
         None => Err(CommandError::ValkeyBloom("ERR invalid information value")),

@@ -22,8 +22,8 @@ pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
     if rate < limits::MIN_ERROR_RATE { Err(CommandError::ErrorRateTooSmall) } else { Ok(rate) }
 }
 
-/// Parses a capacity, with BF.RESERVE's error texts. In practice, memory limits capacities further than
-/// [`limits::MAX_CAPACITY`] does.
+/// Parses a capacity, with BF.RESERVE's error texts. In practice, memory is exhausted well below
+/// [`limits::MAX_CAPACITY`].
 pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     let capacity = integer(bytes).ok_or(CommandError::BadCapacity)?;
     let capacity =
@@ -33,7 +33,7 @@ pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
 
 const GENERATIONS: &str = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000";
 
-/// What a BF.RESERVE requests.
+/// The filter that BF.RESERVE or BF.REBUILD BEGIN requests.
 pub(in crate::command) struct Reservation {
     pub(in crate::command) spec: Spec,
     /// When a window's generation 0 begins, in Unix milliseconds. `None` means the current time.
@@ -57,7 +57,7 @@ struct ReserveOptions<'a> {
     seed: Option<&'a [u8]>,
     tightening: Option<Tightening>,
     on_full: Option<OnFull>,
-    /// Index of the argument that names the other filter's key.
+    /// Index of the argument that follows LIKE: the key of the filter whose options are copied.
     like: Option<usize>,
 }
 
@@ -124,15 +124,15 @@ pub(in crate::command) enum New {
     /// A filter of ours whose creation is replicated as a BF.RESERVE. It gets a random seed. If it is a window, its
     /// generation 0 begins now.
     Reserved(Spec),
-    /// A filter of RedisBloom, on a server that obeys a RedisBloom server.
+    /// A RedisBloom filter, on a server that obeys a RedisBloom server.
     RedisBloom(ChainSpec),
-    /// A filter of valkey-bloom, the only system that hashes with a seed of 32 bytes.
+    /// A valkey-bloom filter. Only valkey-bloom hashes with a seed of 32 bytes.
     ValkeyBloom(ValkeySpec),
 }
 
 /// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items or
-/// together with them, so a primary that sends such an add runs RedisBloom. Like RedisBloom's replicas, this server
-/// then uses its own configuration.
+/// together with them, so a primary that sends an add to a missing key runs RedisBloom. For such an add, this server
+/// uses its own configuration, as RedisBloom's replicas do.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
     let settings = call.settings();
     if call.obeys() {
@@ -248,7 +248,7 @@ fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, Command
 }
 
 impl ReserveOptions<'_> {
-    /// Replaces a TTL with the window that it stands for. Returns its number of steps, which is 1 without a TTL.
+    /// Replaces a TTL with the window that implements it. Returns the TTL's number of steps, or 1 without a TTL.
     fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
         let Some(ttl_ms) = self.ttl_ms else {
             return match self.steps {
@@ -302,9 +302,10 @@ impl ReserveOptions<'_> {
     }
 }
 
-/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Properties that the
-/// options don't specify stay as they are, if they are known. Without CAPACITY, the capacity is what the filter has
-/// turned out to need. Only the rebuild of a static filter may begin in an empty key.
+/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of the shadow. Properties that the options don't
+/// specify are the live filter's, as far as they are known, but the seed is random. Without CAPACITY, the capacity is
+/// the number of items that the live filter has turned out to need. Only a rebuild into a static filter may begin in a
+/// missing key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
     live: Option<LiveRef<'_>>,
@@ -402,10 +403,10 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     let error_rate = filter.error_rate().unwrap_or_else(half_full).clamp(limits::MIN_ERROR_RATE, 0.5);
     let takes_all = filter.growth() == Growth::Bitmap;
     let family = match filter.expansion() {
-        // In a RedisBloom chain that may grow, expansion 0 means its default, 2.
+        // In a RedisBloom chain that may grow, expansion 0 means RedisBloom's default, 2.
         Some(0) => Settings::family_for(2),
         Some(expansion) => Settings::family_for(expansion.min(limits::MAX_EXPANSION)),
-        // A bitmap refuses nothing, so its replacement must not either.
+        // A bitmap refuses no items, so its replacement must not refuse any either.
         None if takes_all && settings.expansion == 0 => Settings::family_for(Settings::default().expansion),
         None if takes_all => Settings::family_for(settings.expansion),
         None => Family::Fixed(Overflow::Error),
@@ -477,7 +478,7 @@ fn family(
             tightening: options.tightening.unwrap_or(Tightening::INVERSE_SQUARE),
         }),
         None if asks_to_scale => {
-            // The options ask to scale while the configured expansion is 0: use RedisBloom's default.
+            // The options ask for a filter that scales, but the configured expansion is 0: use RedisBloom's default.
             let tightening = options.tightening.unwrap_or(Tightening::INVERSE_SQUARE);
             Ok(Family::Scaling { expansion: Settings::default().expansion, tightening })
         }
@@ -493,8 +494,7 @@ fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
     u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
 }
 
-/// The spec of another filter, for LIKE. The error rate and the capacity in the command must be the same as that
-/// filter's.
+/// The spec of another filter, for LIKE. The error rate and the capacity in the command must equal that filter's.
 fn like<'a, C: Call<'a>>(
     call: &C,
     index: usize,
@@ -512,10 +512,10 @@ fn like<'a, C: Call<'a>>(
     Ok(Reservation { spec, since_ms })
 }
 
-/// The arguments of BF.RESERVE after the key that create a filter of this spec on any server, whatever its
-/// configuration. If `leave_out` is true, SHARDS, LAYOUT and HASH are left out if they have BF.RESERVE's defaults,
-/// which don't depend on the configuration. In a BF.REBUILD, they can't be left out, because their defaults there are
-/// the live filter's values.
+/// The arguments after the key with which BF.RESERVE creates a filter of this spec on any server, whatever its
+/// configuration. With `leave_out`, SHARDS, LAYOUT and HASH are left out if they have BF.RESERVE's defaults, which
+/// don't depend on the configuration. A BF.REBUILD can't leave them out, because its defaults are the live filter's
+/// values.
 pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
     use Word::{Hex, Number, Real, Text};
     let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
@@ -580,7 +580,7 @@ pub(in crate::command) fn is_plain(spec: &Spec) -> bool {
     *spec == Spec { family, seed: spec.seed, ..Spec::fixed(spec.capacity, spec.error_rate) }
 }
 
-/// What a BF.INSERT requests.
+/// The options of a BF.INSERT, checked and combined.
 pub(in crate::command) struct Insertion {
     pub(in crate::command) new: New,
     pub(in crate::command) create: bool,
@@ -591,8 +591,8 @@ pub(in crate::command) struct Insertion {
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in
-/// RedisBloom, the last one wins if an option is repeated, and options are checked even if the key exists. With one of
-/// valkey-bloom's options, `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, ITEMS may be missing.
+/// RedisBloom, if an option is repeated, the last one wins, and options are checked even if the key exists. If one of
+/// valkey-bloom's options is given (`[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`), ITEMS may be missing.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
@@ -601,7 +601,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     let mut words = Arguments { call, next: 2 };
     loop {
         let Some(word) = words.next() else {
-            // Without ITEMS, or with an option that lacks its value, there are too few arguments.
+            // Without ITEMS, there are too few arguments.
             if dialect.is_spoken() { break } else { return Err(CommandError::Arity) }
         };
         let refuse = CommandError::RedisBloom;
@@ -657,7 +657,8 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
                     (family, _) => family,
                 };
                 let spec = Spec { family, ..Spec::fixed(size, rate) };
-                // The description that is sent with a new filter's first items has no tightening.
+                // [`sent`], which describes a new filter to replicas together with its first items, leaves out the
+                // tightening.
                 if dialect.is_spoken() { New::Reserved(spec) } else { New::Bloomery(spec) }
             }
         },

@@ -69,7 +69,8 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
     }
 }
 
-/// The capacity, if it is at least that of two buckets. There is no upper limit here.
+/// The number of items as a capacity, if it is at least the number of slots in two buckets. Callers check the upper
+/// limit.
 fn capacity_for(items: i64, bucket_size: u8) -> Option<u64> {
     u64::try_from(items).ok().filter(|items| *items >= u64::from(bucket_size).saturating_mul(2))
 }
@@ -88,8 +89,8 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
 }
 
 /// The filter that an add to a missing key creates, without its seed. Bloomery replicates a filter's creation before
-/// its first items or together with them, so a primary that sends such an add runs RedisBloom. Like RedisBloom's
-/// replicas, this server then uses its own configuration.
+/// its first items or together with them, so a primary that sends an add to a missing key runs RedisBloom. For such an
+/// add, this server uses its own configuration, as RedisBloom's replicas do.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     let origin = if call.obeys() { Origin::RedisBloom } else { Origin::Bloomery };
     CuckooSpec { origin, ..default_spec(&call.settings()) }
@@ -100,7 +101,7 @@ pub(in crate::command) fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, Command
     if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
 }
 
-/// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
+/// The arguments after the key with which CF.RESERVE creates a filter of this spec on any server, whatever its
 /// configuration.
 pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     use Word::{Hex, Number, Text};
@@ -122,7 +123,7 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
 }
 
 /// The argument after the key that makes CF.INSERT or CF.RESERVE create a [plain](is_plain) filter. In CF.INSERT, the
-/// first items follow it. In CF.RESERVE, it is the only one. See [`bloom::sent`](super::bloom::sent).
+/// first items follow it. In CF.RESERVE, nothing follows it. See [`bloom::sent`](super::bloom::sent).
 pub(in crate::command) fn sent(spec: &CuckooSpec) -> Created {
     let numbers = [spec.capacity, spec.bucket_size.into(), spec.max_iterations.into(), spec.expansion.into()];
     Created { numbers: SmallVec::from_buf(numbers.map(Word::Number)), seed: spec.seed.low }
@@ -133,7 +134,7 @@ pub(in crate::command) fn is_plain(spec: &CuckooSpec) -> bool {
     spec.origin == Origin::Bloomery && spec.hash == HashKind::default()
 }
 
-/// What a CF.INSERT or CF.INSERTNX requests.
+/// The options of a CF.INSERT or CF.INSERTNX, checked.
 pub(in crate::command) struct Insertion {
     /// The filter that a missing key gets, if a primary has sent it.
     pub(in crate::command) new: Option<CuckooSpec>,
@@ -151,8 +152,8 @@ impl Insertion {
             return Ok(spec);
         }
         let spec = new_filter(call);
-        // The primary's buckets may be smaller than those configured here, and its whole filter may consist of two of
-        // them.
+        // The primary's buckets may be smaller than those configured here, so the capacity that it sends may be less
+        // than two of ours hold.
         let least = u64::from(spec.bucket_size).saturating_mul(2);
         seeded(CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec })
     }
@@ -163,7 +164,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     let (mut capacity, mut create) = (None, true);
     let mut words = Arguments { call, next: 2 };
     loop {
-        // Without ITEMS, or with an option that lacks its value, there are too few arguments.
+        // Without ITEMS, there are too few arguments.
         let word = words.next().ok_or(CommandError::Arity)?;
         if word.eq_ignore_ascii_case(b"ITEMS") {
             break;

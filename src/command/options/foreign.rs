@@ -1,4 +1,4 @@
-//! Options of other systems' filters: what their items are, and which system's filter BF.RESERVE creates.
+//! Options for other systems' filters: how their items are encoded, and which system's filter BF.RESERVE creates.
 
 use super::bloom::{capacity, error_rate};
 use super::{Arguments, printable, upper};
@@ -6,12 +6,12 @@ use crate::command::call::Call;
 use crate::command::error::CommandError;
 use crate::filter::foreign::{Encoding, Scheme};
 
-/// An option that says what the items of a filter are.
+/// An option that says how a filter's items are encoded.
 pub(in crate::command) struct ItemsOption {
     name: &'static str,
     expected: &'static str,
     encodings: &'static [Encoding],
-    /// The option's word for bytes.
+    /// The option's value for items that are plain bytes.
     bytes: &'static str,
 }
 
@@ -39,17 +39,17 @@ pub(in crate::command) const CODEC: ItemsOption = ItemsOption {
     bytes: "STRING",
 };
 
-/// For systems whose items are bytes.
+/// No option, for systems whose items are always plain bytes.
 const NO_OPTION: ItemsOption =
     ItemsOption { name: "", expected: "", encodings: &[Encoding::Bytes], bytes: "" };
 
 impl ItemsOption {
-    /// The word for items with this encoding.
+    /// The option's value for this encoding.
     pub(in crate::command) fn word(&self, encoding: Encoding) -> &'static str {
         if encoding == Encoding::Bytes { self.bytes } else { encoding.as_str() }
     }
 
-    /// Reads the option's value, which says what the items are.
+    /// Reads the option's value.
     pub(in crate::command) fn value<'a, C: Call<'a>>(
         &self,
         words: &mut Arguments<'_, C>,
@@ -62,8 +62,8 @@ impl ItemsOption {
     }
 }
 
-/// Reads the arguments from `from` on, which may contain only this option. Returns what the items are: bytes, if the
-/// option is missing.
+/// Reads the arguments starting at index `from`, among which only this option may occur. Returns the encoding of the
+/// items: plain bytes if the option is missing.
 pub(in crate::command) fn items<'a, C: Call<'a>>(
     call: &C,
     from: usize,
@@ -98,8 +98,8 @@ pub(in crate::command) struct ForeignReservation {
     pub(in crate::command) encoding: Encoding,
     pub(in crate::command) error_rate: f64,
     pub(in crate::command) capacity: u64,
-    /// The arguments after the key that create the same filter on a replica. They end with a SEED, which only shows
-    /// that the command isn't RedisBloom's: these filters have no seed.
+    /// The arguments after the key with which BF.RESERVE creates the same filter on a replica. These filters have no
+    /// seed: the SEED at the end only shows that the command doesn't come from RedisBloom.
     pub(in crate::command) creation: Vec<Vec<u8>>,
 }
 

@@ -16,7 +16,7 @@ use crate::hash::{HashKind, Seed};
 use smallvec::SmallVec;
 use std::str::FromStr;
 
-/// A length in bytes that no option's name reaches.
+/// A length in bytes, greater than that of any option's name.
 const BEYOND_OPTIONS: usize = 16;
 
 /// A word in upper case, to be compared with options. A word can be 512 MiB long, so words that are longer than any
@@ -47,11 +47,11 @@ pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     short_decimal(bytes).or_else(|| any_number(bytes))
 }
 
-/// Parses a number with a decimal point and at most 15 digits, as most error rates are. Its digits and its power of ten
-/// are exact, so their quotient is the nearest number. This takes a quarter of the time of [`any_number`] (Clinger,
-/// "How to Read Floating Point Numbers Accurately", 1990).
+/// Parses a number with a decimal point and at most 15 digits, the form of most error rates. Its digits and its power
+/// of ten are exact in `f64`, so their quotient is rounded only once and is the nearest number. This takes a quarter of
+/// the time of [`any_number`] (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
 fn short_decimal(bytes: &[u8]) -> Option<f64> {
-    // From one digit and the point to fifteen digits and the point.
+    // One to fifteen digits and the point.
     if !(2..=16).contains(&bytes.len()) {
         return None;
     }
@@ -89,7 +89,7 @@ pub(super) fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// The arguments of a command, one after the other.
+/// A cursor over the arguments of a command.
 pub(super) struct Arguments<'c, C> {
     pub(super) call: &'c C,
     pub(super) next: usize,

@@ -1,12 +1,12 @@
 //! Options as RedisBloom reads them, for commands from a RedisBloom primary or from an append-only file that it wrote.
 //!
 //! RedisBloom sends a command as its client wrote it. So we must understand everything that it accepts, with the same
-//! meaning: an option of BF.RESERVE in any place, even as the key; a first letter for a whole word of BF.INSERT;
-//! unknown words; error rates down to the smallest positive number. RedisBloom doesn't send commands that it refuses,
-//! so little is checked.
+//! meaning. BF.RESERVE accepts options in any place, even as the key, and ignores unknown words. BF.INSERT accepts
+//! first letters instead of whole words. Both accept error rates down to the smallest positive number. RedisBloom
+//! doesn't send commands that it refuses, so little is checked.
 //!
-//! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed is
-//! RedisBloom's, and so is an add to a key that doesn't exist. The filter is then RedisBloom's too, and stays equal to
+//! Bloomery sends a filter's creation with every parameter, and the seed last. A creation without a seed comes from
+//! RedisBloom, and so does an add to a key that doesn't exist. Both create a RedisBloom filter, which stays equal to
 //! the primary's.
 
 use super::bloom::{self, New};
@@ -20,8 +20,8 @@ use crate::filter::foreign::ChainSpec;
 use crate::hash::HashKind;
 use crate::params::Spec;
 
-/// The expansion of a chain that grows although its stored expansion is 0. RedisBloom sees that this isn't 0, but
-/// stores only 32 bits of it.
+/// The EXPANSION of a chain that grows although its stored expansion is 0. RedisBloom sees that this number isn't 0,
+/// but stores only its lower 32 bits.
 const GROWS_BY_0: u64 = 1 << 32;
 
 /// Whether BF.RESERVE or CF.RESERVE is to be read as RedisBloom reads it.
@@ -36,8 +36,8 @@ const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument receive
 /// command, options are looked for only after the capacity, so a key with the name of an option does no harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
-/// Index of the first argument that may be an option: `after` in a command that ends with [`OWN`]. RedisBloom looks for
-/// options from the command's name on.
+/// Index of the first argument that may be an option: `after` in a command that ends with [`OWN`], otherwise 0, because
+/// RedisBloom looks for options in all arguments, including the command's name.
 fn first_option<'a, C: Call<'a>>(call: &C, after: usize) -> usize {
     let start = call.argc().saturating_sub(OWN.len());
     let is_own = (start..call.argc()).map(|index| call.arg(index)).eq(OWN.map(str::as_bytes));
@@ -72,7 +72,8 @@ pub(in crate::command) fn chain<'a, C: Call<'a>>(call: &C) -> Result<ChainSpec, 
     Ok(spec)
 }
 
-/// The arguments of BF.RESERVE after the key that create this chain on a server that obeys, whatever its configuration.
+/// The arguments after the key with which BF.RESERVE creates this chain on a server that obeys, whatever its
+/// configuration.
 pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
     let growth = if spec.scales && spec.growth == 0 { GROWS_BY_0 } else { spec.growth.into() };
     let words =
@@ -138,8 +139,8 @@ pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
     Some(sent_cuckoo(sent_after_capacity(call)?).ok_or(UNKNOWN))
 }
 
-/// The client's capacity, if there is one, and then the numbers, in the order that [`sent_bloom`] and [`sent_cuckoo`]
-/// expect.
+/// The client's capacity, if there is one, followed by the numbers after `SPEC,`. This is the order that [`sent_bloom`]
+/// and [`sent_cuckoo`] expect.
 fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     let numbers = sent(call).filter(|_| call.obeys())?;
     Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(numbers))
@@ -147,7 +148,7 @@ fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item =
 
 /// Parses the output of [`bloom::sent`].
 fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
-    // These are checked in the same way as when a client sends them.
+    // The capacity and the error rate are checked as if a client had sent them.
     let (items, rate) = (bloom::capacity(numbers.next()?).ok()?, bloom::error_rate(numbers.next()?).ok()?);
     let family = Settings::family_for(u32::try_from(integer(numbers.next()?)?).ok()?);
     let seed = super::seed(numbers.next()?, HashKind::Xxh3).ok()?;
@@ -208,9 +209,9 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     Ok(cuckoo::Insertion { new: None, capacity: asked, create, first_item })
 }
 
-/// Reads options up to a word that begins with `i`, for ITEMS, and returns the index of the first item, if there is
-/// such a word. `read` gets the first three letters of each option in lower case, with 0 for those that are missing,
-/// and a function that returns its value.
+/// Reads options up to a word that begins with `i`, which means ITEMS. Returns the index of the first item, or `None`
+/// if there is no such word. `read` gets the first three letters of each option in lower case, padded with 0, and a
+/// function that returns the option's value.
 fn letters<'a, C: Call<'a>>(
     call: &C,
     mut read: impl FnMut(&[u8; 3], &mut dyn FnMut() -> Option<&'a [u8]>) -> Option<()>,

@@ -54,14 +54,14 @@ impl Dialect {
         self.tightening.is_some() || self.seed.is_some() || self.scale_to.is_some()
     }
 
-    /// The valkey-bloom filter that these options request together with the other parameters.
+    /// The valkey-bloom filter that these options and the other parameters request. `None` without SEED.
     pub(super) fn spec(&self, capacity: u64, error_rate: f64, expansion: u32) -> Option<ValkeySpec> {
         let tightening = self.tightening.unwrap_or(TIGHTENING);
         self.seed.map(|seed| ValkeySpec { capacity, error_rate, expansion, tightening, seed })
     }
 }
 
-/// The arguments of BF.INSERT after the key that create this chain, as valkey-bloom sends them.
+/// The arguments after the key with which BF.INSERT creates this chain, as valkey-bloom sends them.
 pub(in crate::command) fn creation(spec: &ValkeySpec) -> Vec<Vec<u8>> {
     let ValkeySpec { capacity, error_rate, expansion, tightening, seed } = spec;
     let [capacity, expansion] = [capacity.to_string(), expansion.to_string()];

@@ -1,5 +1,5 @@
-//! The table of commands: what the server is told about each command for COMMAND DOCS, ACL, cluster routing and
-//! arity.
+//! The table of commands: what the server is told about each command for COMMAND DOCS, ACLs, cluster routing and arity
+//! checks.
 
 mod all;
 mod bloom;
@@ -62,13 +62,13 @@ pub enum KeyUse {
 pub struct Entry {
     /// The command.
     pub command: Command,
-    /// The first part of its name.
+    /// The first part of the command's name.
     pub namespace: Namespace,
-    /// The rest of its name, in lower case as in RedisBloom's arity errors.
+    /// The rest of the command's name, in lower case as in RedisBloom's arity errors.
     pub verb: &'static str,
     /// Number of arguments, including the name; negative for a minimum.
     pub arity: i32,
-    /// What it does to its key.
+    /// What the command does to its key.
     pub key: KeyUse,
     /// Flags in the server's command table.
     pub flags: &'static str,
@@ -97,7 +97,7 @@ pub enum MoreKeys {
     Behind {
         /// The word.
         word: &'static std::ffi::CStr,
-        /// The first argument that may be the word.
+        /// Index of the first argument that may be the word.
         from: u8,
         /// Whether only argument `from` may be the word. A later argument may be a key of the same name.
         only: bool,
@@ -106,7 +106,7 @@ pub enum MoreKeys {
     },
 }
 
-/// The word after the key that says that the arguments after it are filters themselves, not keys.
+/// The word after the key that says that the remaining arguments are filters themselves, not keys.
 pub const BLOBS: &str = "BLOB";
 
 /// Whether a command with `argc` arguments has the word [`BLOBS`] after its key. `second` is the argument after the
@@ -120,7 +120,7 @@ pub fn has_blobs(argc: usize, second: &[u8]) -> bool {
 pub struct Argument {
     /// Its name.
     pub name: &'static str,
-    /// The word before it, or the word itself if the argument is just a word.
+    /// The word before the argument, or the argument itself if it is just a word.
     pub token: Option<&'static str>,
     /// Its type.
     pub kind: ArgumentKind,

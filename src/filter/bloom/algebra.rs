@@ -67,7 +67,8 @@ impl Bloom {
         })
     }
 
-    /// Whether every item has the same cells in both filters, layer by layer.
+    /// Whether every item has the same cells in both filters, layer by layer. For windows, also whether their newest
+    /// generations have the same number and belong to the same period.
     pub fn is_congruent(&self, other: &Bloom) -> bool {
         let place = |window: &Window| (window.newest(), window.standing().period());
         self.difference(other).is_none() && self.window().map(place) == other.window().map(place)
@@ -104,14 +105,16 @@ impl Bloom {
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.intersect(theirs))
     }
 
-    /// Whether both filters have the same hash, seed, shape and cells.
+    /// Whether both filters are equal, as [`equal_at`](Bloom::equal_at) defines it. Windows must also have the same
+    /// newest generation in the same period.
     pub fn equal(&self, other: &Bloom) -> bool {
         self.is_congruent(other) && self.equal_at(other, [self, other].map(Bloom::newest), &alone)
     }
 
-    /// Whether both filters have the same hash, seed, shape and cells. Such filters give the same answer for every
-    /// item, and continue to do so if they get the same adds and rotations. Windows are compared by the ages of their
-    /// items, as of these generations. A generation that hasn't been opened yet counts as empty.
+    /// Whether both filters have the same hash, seed and shape, and the same cells or, for fingerprints, the same
+    /// items. Such filters give the same answer for every item, and continue to do so if they get the same adds and
+    /// rotations. Windows are compared by the ages of their items. `generations` has the number of each window's
+    /// current generation. If that generation hasn't been opened yet, it counts as empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -127,7 +130,7 @@ impl Bloom {
     /// Checks that an [`intersection`](Bloom::intersection) with the other filter loses no common item.
     ///
     /// # Errors
-    /// Why the intersection would lose items.
+    /// The reason why the filters can't be intersected.
     pub fn check_intersection(&self, other: &Bloom) -> Result<(), Incompatible> {
         let has_one_layer =
             |filter: &Bloom| filter.layers().len() == 1 && !matches!(filter.body, Body::Window(_));
@@ -177,9 +180,9 @@ impl Bloom {
         }
     }
 
-    /// Puts a source's layers into `chain`, which is part of the plan of a union. [`inclusion`](Bloom::inclusion) must
-    /// have returned [`Inclusion::Layers`] for the source. `chain` is either empty, or contains this filter's layers
-    /// followed by the layers of earlier sources.
+    /// Puts a source's layers, except empty ones, into `chain`, which is part of the plan of a union.
+    /// [`inclusion`](Bloom::inclusion) must have returned [`Inclusion::Layers`] for the source. `chain` is either
+    /// empty, or contains this filter's layers followed by the layers of earlier sources.
     ///
     /// If the source was merged before and items were added to it since then, this filter has older copies of the
     /// source's layers. Each layer is merged into its older copy, so that repeated merges don't lengthen the chain, and

@@ -1,5 +1,6 @@
-//! Processes items in groups. All items of a group are hashed and their cache lines prefetched before the first is
-//! probed, so that the group's cache misses overlap. If items were processed one at a time, each would wait for memory.
+//! Processes items in groups. All items of a group are hashed and their cache lines prefetched before the first item is
+//! probed, so that the group's cache misses overlap. If items were processed one at a time, each would have to wait for
+//! memory.
 
 use super::Bloom;
 use super::layer::Layer;
@@ -18,8 +19,8 @@ pub const GROUP: usize = Hits::MAX;
 /// group's lines also fit into the L1 cache.
 const LINES: usize = 512;
 
-/// Number of items to add as a group if each touches `lines` cache lines. It is a power of two, so that a look at the
-/// clock, which is due after at most 32 items, always falls between two groups.
+/// Number of items to add as a group if each touches `lines` cache lines. It is a power of two, so that the clock,
+/// which commands read after every 32 items, isn't read within a smaller group.
 #[inline]
 pub fn group_for(lines: usize) -> usize {
     // True for nearly all filters, which thus avoid the division.
@@ -85,7 +86,7 @@ impl Probed for Reader {
 }
 
 /// Hashes the items in groups, and calls `visit` with each group until it returns `Break`. A group has up to [`GROUP`]
-/// items, or as many as [`group_for`] allows if they will be written. Before each call, the items' cache lines in the
+/// items, or for [`Work::Write`] as many as [`group_for`] allows. Before each call, the items' cache lines in the
 /// filter's first layer are prefetched, unless that layer [is near](Layer::is_near). `filter` is a shared or an
 /// exclusive reference, which is passed on to `visit`.
 #[inline(always)]

@@ -81,7 +81,7 @@ impl Chain {
         self.layers().iter().find(|layer| layer.contains(item)).unwrap_or_else(|| self.newest())
     }
 
-    /// Shape of the layer that the chain adds when it grows next.
+    /// Shape of the layer that the chain adds when it next grows.
     pub(crate) fn next_shape(&self, spec: &Spec) -> Result<Shape, Error> {
         if self.layers().len() >= limits::MAX_LAYERS {
             return Err(Error::TooManyLayers);

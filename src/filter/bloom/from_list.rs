@@ -10,14 +10,14 @@ use crate::params::LayoutChoice;
 use crate::sizing::{self, Shape};
 use std::collections::HashSet;
 
-/// The share of repetitions is estimated from a sample: the hashes that are multiples of this number.
+/// The share of repetitions is estimated from a sample, which consists of the hashes that are multiples of this number.
 const SAMPLE: u64 = 256;
 
 /// Number of different hashes that may be missing from the sample by chance.
 const SLACK: u64 = 8;
 
 impl Bloom {
-    /// The hashes of this list.
+    /// The hashes in this list.
     fn hashes(&self) -> Result<Vec<u64>, Error> {
         let mut hashes = Vec::new();
         let refused = Error::OutOfMemory { bytes: self.items().saturating_mul(8) };

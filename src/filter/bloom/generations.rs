@@ -18,9 +18,9 @@ pub(super) struct Generations<'w> {
 pub struct Generation<'w> {
     /// Number of generations that have begun since this one; 0 for the current generation.
     pub age: u64,
-    /// Number of items in it.
+    /// Number of items in the generation.
     pub items: u64,
-    /// Its layer, which it may share with other generations.
+    /// The generation's layer, which it may share with other generations.
     pub layer: &'w Layer,
 }
 
@@ -35,7 +35,7 @@ impl Generation<'_> {
         self.layer.error_rate() / share(self.layer) as f64
     }
 
-    /// Fraction of the cells that its items have set.
+    /// Fraction of the cells that the generation's items have set.
     pub fn fill(&self) -> f64 {
         match self.layer.tags() {
             Some(_) => self.items as f64 / self.layer.cells() as f64,
@@ -43,7 +43,7 @@ impl Generation<'_> {
         }
     }
 
-    /// The generation's share of the error rate at the present fill.
+    /// The generation's share of the window's error rate at the generation's current fill.
     pub fn rate_now(&self) -> f64 {
         self.layer.shape().rate_now(self.fill())
     }
@@ -97,8 +97,8 @@ impl<'w> Generations<'w> {
         }
     }
 
-    /// Number of generations since the item was last added: 0 if it was last added in the current one. `None` if it is
-    /// absent.
+    /// Number of generations since the item was last added: 0 if it was last added in generation `current`. `None` if
+    /// it is absent.
     pub(super) fn age(self, item: ItemHash, current: u64) -> Option<u64> {
         match self.table() {
             Some((_, tags)) => tags.age_now(item, current),

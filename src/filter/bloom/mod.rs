@@ -78,7 +78,7 @@ fn first_capacity(body: &Body) -> u64 {
 /// A Bloom filter with its parameters.
 ///
 /// Adds need `&mut self` because a chain may grow and a window may rotate. To read in other threads, use a [`Reader`],
-/// which shares the cells. To write from several threads, share a [`Layer`].
+/// which shares the cells. To write from several threads, use an [`AtomicBloom`](crate::AtomicBloom).
 #[repr(C)]
 pub struct Bloom {
     body: Body,
@@ -143,7 +143,7 @@ impl Bloom {
         Bloom::new_since(spec, 0)
     }
 
-    /// An empty filter. If it is a window, its generation 0 begins at Unix time `since_ms`, or at
+    /// An empty filter. If it is a window, its generation 0 begins at Unix time `since_ms` in milliseconds, or at
     /// [`limits::MAX_TIME_MS`] if that is earlier.
     ///
     /// # Errors
@@ -666,7 +666,7 @@ impl Bloom {
         self.layers().iter().map(|layer| layer.saturated()).sum()
     }
 
-    /// Number of cells that are not 0.
+    /// Number of cells that are not 0. For a static filter, its number of items.
     pub fn ones(&self) -> u64 {
         self.layers().iter().map(|layer| layer.ones()).sum()
     }

@@ -1,4 +1,4 @@
-//! Methods for filters that are windows. For other filters, they have no effect, and some return an error.
+//! Methods for filters that are windows. On other filters they have no effect, and some return an error.
 
 use super::{Bloom, Body, Layer, Schedule, Window};
 use crate::error::Error;
@@ -27,8 +27,8 @@ impl Bloom {
         Ok(window.age(item.hash_by(self.hasher()), current))
     }
 
-    /// Opens generation `number` of a window and drops what is then too old. Returns the dropped layers: they may be
-    /// large, so the caller chooses the thread that frees them.
+    /// Opens generation `number` of a window and drops the generations that are then too old. Returns the dropped
+    /// layers, which may be large, so the caller chooses the thread that frees them.
     ///
     /// # Errors
     /// [`Error::NotWindow`]; [`Error::LastGeneration`] or [`Error::OutOfMemory`], and then nothing has changed.
@@ -75,8 +75,8 @@ impl Bloom {
         }
     }
 
-    /// Makes an empty window continue with the newest generation and the schedule of `live`. Does nothing to other
-    /// filters, or if `live` is `None`.
+    /// Makes an empty window continue with the newest generation and the schedule of `live`. Does nothing if the filter
+    /// isn't a window or if `live` is `None`.
     #[must_use]
     pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
         if let (Body::Window(window), Some(live)) = (&mut self.body, live) {

@@ -1,11 +1,12 @@
 //! When the generations of a window change.
 //!
-//! There is no timer. The number of the current generation is computed from the clock and from the number of manual
-//! rotations: `number(now) = rotations + (now − since) / every`. Reads ignore a generation that is too old by now, even
-//! if no write has dropped it yet. Idle keys, restarts and replicas therefore need no special case.
+//! There is no timer. The number of the current generation is computed from the clock and from the number of manual and
+//! early rotations: `number(now) = rotations + (now − since) / every`. Reads ignore a generation that is too old by
+//! now, even if no write has dropped it yet. Idle keys, restarts and replicas therefore need no special case.
 //!
-//! If the clock was ahead, generations were opened too early. After the clock has been set back, the first write also
-//! moves the schedule back; see [`Standing::due`]. Otherwise nothing would rotate until the clock had caught up again.
+//! While the clock is ahead, generations are opened too early. If the clock is then set back by more than a period, the
+//! next write also moves the schedule back; see [`Standing::due`]. Otherwise nothing would rotate until the clock had
+//! caught up again.
 
 use crate::params::limits;
 
@@ -25,7 +26,7 @@ impl Schedule {
     /// Number of the generation that is current at `now_ms`.
     #[inline]
     pub fn number_at(&self, now_ms: u64) -> u64 {
-        // Without a period, only manual rotations count.
+        // Without a period, only manual and early rotations count.
         let elapsed = now_ms.saturating_sub(self.since_ms).checked_div(self.every_ms).unwrap_or(0);
         self.rotations.saturating_add(elapsed).min(limits::MAX_GENERATION)
     }

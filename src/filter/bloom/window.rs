@@ -71,8 +71,8 @@ impl Window {
 
     /// What a write at `now_ms` must do first; `None` if nothing is due. Without a period, nothing is ever due.
     ///
-    /// Once that is done, the next rotation is at most two periods away, and no item is dropped until G−1 periods have
-    /// passed since its last add.
+    /// Once that is done, the next rotation by the clock is at most two periods away, and the clock drops no item until
+    /// G−1 periods have passed since its last add.
     #[inline]
     pub fn due(&self, now_ms: u64) -> Option<Due> {
         self.standing().due(now_ms)
@@ -89,8 +89,8 @@ impl Window {
         self.generations().contains(item, current)
     }
 
-    /// Number of generations since the item was last added: 0 if it was last added in the current one. `None` if it is
-    /// absent.
+    /// Number of generations since the item was last added: 0 if it was last added in generation `current`. `None` if
+    /// it is absent.
     pub fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
         self.generations().age(item, current)
     }
@@ -176,8 +176,8 @@ impl Window {
     }
 
     /// Makes room for an item. If the newest generation occupies too much of a table that isn't full, begins a new one.
-    /// Otherwise drops the oldest generation that has items, and the others keep their ages. If only the newest
-    /// generation has items, begins a new one before dropping it.
+    /// Otherwise drops the oldest generation that has items, and the others keep their ages. If that is the newest
+    /// generation, begins a new one first.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);
@@ -192,7 +192,7 @@ impl Window {
         Ok(())
     }
 
-    /// Whether both windows have the same items at each age, as of these generations.
+    /// Whether both windows have the same items at each age when these are their current generations.
     pub(super) fn has_equal_generations(
         &self,
         other: &Window,
@@ -214,8 +214,8 @@ impl Window {
         })
     }
 
-    /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on the
-    /// way gets an empty layer. Does nothing unless `number` is newer than the newest generation.
+    /// Makes `number` the newest generation and returns the layers that were dropped. In a ring, every generation
+    /// opened on the way gets an empty layer. Does nothing unless `number` is newer than the newest generation.
     pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         // Never create a window that couldn't be loaded again.
         if number > limits::MAX_GENERATION {

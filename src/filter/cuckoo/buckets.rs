@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(super) const SLOT_BITS: u32 = 8;
 
 /// The buckets of a table, as values that stay in registers in loops over many items. Loops that use the table itself
-/// would read these values again for each item, because a write to a slot might have changed them.
+/// would read these values again for each item, because the compiler assumes that a write to a slot can change them.
 #[derive(Clone, Copy)]
 pub(super) struct Buckets<'t> {
     words: &'t Cells,
@@ -97,7 +97,7 @@ impl<'t> Buckets<'t> {
         const ONES: u64 = u64::MAX / 0xff;
         let Range { start, end } = self.slots(bucket);
         let marks = move |index: usize| {
-            // XOR turns the bytes of matching slots to 0. All other bytes have their highest bit set, or get it set by
+            // XOR sets the bytes of matching slots to 0. All other bytes have their highest bit set, or get it set by
             // adding 127 to their lower seven bits, which never carries into the next byte.
             let differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
             let low = ONES * 0x7f;

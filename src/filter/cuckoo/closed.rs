@@ -1,5 +1,5 @@
-//! The buckets of a sub-filter from which no free slot can be reached. With these known, refusing an add to a full
-//! filter is as fast as a test. Without them, a search for room visits 2048 slots before it gives up.
+//! The buckets of a sub-filter from which no free slot can be reached. If they are known, refusing an add to a full
+//! filter is as fast as a test. Otherwise, a search for room visits 2048 slots before it gives up.
 //!
 //! A set of buckets is closed if each of them is full, and the other bucket of each of its fingerprints is in the set.
 //! A search that begins in such a set never leaves it, so there is no need to begin it. No add ever changes a bucket of
@@ -23,7 +23,7 @@ const BITS: u64 = u64::BITS as u64;
 pub(super) struct Closed {
     /// A closed set.
     known: Box<[u64]>,
-    /// The largest closed set plus the buckets that haven't been ruled out yet.
+    /// The largest closed set, plus other buckets that haven't been ruled out yet.
     candidates: Box<[u64]>,
     /// The next bucket to look at.
     next: u64,
@@ -50,8 +50,9 @@ impl Closed {
         buckets.into_iter().all(|bucket| has(&self.known, bucket))
     }
 
-    /// Whether the bucket is still a candidate. A change to any other bucket doesn't matter. Buckets with a way out
-    /// soon stop being candidates, so adds that succeed between refusals don't prevent the set from being found.
+    /// Whether the bucket is still a candidate. Changes to buckets that aren't candidates don't matter. Buckets with a
+    /// way out soon stop being candidates, so adds that succeed between refusals don't prevent the set from being
+    /// found.
     #[inline]
     pub(super) fn is_candidate(&self, bucket: u64) -> bool {
         has(&self.candidates, bucket)

@@ -1,9 +1,9 @@
 //! Compaction: fingerprints move from newer sub-filters into free slots of older ones, and the newest sub-filters are
 //! freed as they become empty.
 //!
-//! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. Looking for that slot in
-//! all older sub-filters needs one step per fingerprint and sub-filter. This took 21.7 s in a filter of 4 MiB with 250
-//! sub-filters, in which hardly any fingerprint could move. But no slot of an older sub-filter is freed while
+//! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. Looking into all older
+//! sub-filters would need one step per sub-filter for each fingerprint. In a filter of 4 MiB with 250 sub-filters, in
+//! which hardly any fingerprint could move, this took 21.7 s. But no slot of an older sub-filter is freed while
 //! fingerprints of newer ones move. So for sub-filters of equal size, [`Rooms`] records up to which sub-filter each
 //! bucket is full, and no full bucket is looked at again. If each sub-filter is larger than the one before it, there
 //! are at most 40 of them, and no such record is needed.
@@ -18,8 +18,8 @@ use crate::mem::Words;
 /// exceeds this.
 const COMPACT_ABOVE: f64 = 0.1;
 
-/// Size in bytes up to which a native filter is compacted automatically. Each part of a compaction scans the newest
-/// sub-filter from the start, which takes 0.2 ms at this size.
+/// Size in bytes up to which a filter is compacted automatically, unless it is from RedisBloom 2.2.0 or later. Each
+/// part of a compaction scans the newest sub-filter from the start, which takes 0.2 ms at this size.
 const COMPACT_UP_TO: u64 = 4 << 20;
 
 /// Bits per bucket in [`Rooms`], enough for 65,536 sub-filters.
@@ -29,13 +29,13 @@ const ROOM_BITS: u32 = 16;
 /// most a quarter of the sub-filters' memory.
 const ROOMS_FROM: usize = 8;
 
-/// How many fingerprints ahead rooms are prefetched. A core can have 10 to 16 cache misses in flight.
+/// Rooms are prefetched this many fingerprints in advance. A core can have 10 to 16 cache misses in flight.
 const AHEAD: usize = 16;
 
 impl Cuckoo {
-    /// Whether enough was deleted to [`compact`](Cuckoo::compact) the filter: it has several sub-filters, and the
-    /// number of deletes is more than a tenth of the number of items that are left. Never true for a large native
-    /// filter, because a delete must be fast. Filters from RedisBloom are compacted at any size, as in RedisBloom.
+    /// Whether the filter should be [compacted](Cuckoo::compact): it has several sub-filters, and the number of deletes
+    /// is more than a tenth of the number of items that are left. Filters from RedisBloom 2.2.0 or later can be sparse
+    /// at any size, as in RedisBloom. Other filters of more than 4 MiB never are, because a delete must be fast.
     pub fn is_sparse(&self) -> bool {
         self.is_sparse_after(0)
     }
@@ -208,7 +208,8 @@ mod tests {
     }
 
     /// A delete that compacts blocks the server until the compaction is over, so large native filters aren't compacted
-    /// automatically. RedisBloom's filters are, because its replicas must have the same sub-filters.
+    /// automatically. RedisBloom's filters are, because a replica must have the same sub-filters as a primary that runs
+    /// RedisBloom.
     #[test]
     fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
         for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {

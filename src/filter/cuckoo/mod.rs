@@ -529,7 +529,7 @@ impl<T: AsRef<[u8]>> CuckooItem for T {
     }
 }
 
-/// Commands hash an item in advance, for the filter that they use.
+/// For commands, which hash an item in advance for the filter that they use.
 impl CuckooItem for CuckooHash {
     #[inline(always)]
     fn hash_for(&self, _: &Cuckoo) -> CuckooHash {

@@ -13,8 +13,8 @@ pub struct CuckooSpec {
     pub bucket_size: u8,
     /// Maximum number of fingerprints moved to make room for a new one, `1..=65535`.
     pub max_iterations: u16,
-    /// Ratio of a sub-filter's number of buckets to the previous one's, a power of two up to 32768; 0 if the filter
-    /// doesn't grow.
+    /// Ratio of a sub-filter's number of buckets to that of the previous sub-filter, a power of two up to 32768; 0 if
+    /// the filter doesn't grow.
     pub expansion: u16,
     /// The system whose hash function is used for items.
     pub origin: Origin,

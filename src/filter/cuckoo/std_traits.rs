@@ -1,4 +1,4 @@
-//! The standard library's traits: copies, comparison, and filters from iterators.
+//! Implements traits of the standard library for copying and comparing filters and for filling them from iterators.
 
 use super::{Cuckoo, CuckooItem};
 use crate::sync::Ordering::Relaxed;
@@ -39,11 +39,11 @@ impl<I: CuckooItem> Extend<I> for Cuckoo {
     }
 }
 
-/// A filter with a random seed and the default parameters, sized for the iterator's lower size hint, but for at least
-/// 1024 items.
+/// A filter with a random seed and the default parameters, sized for the lower bound of the iterator's size hint, but
+/// for at least 1024 items.
 ///
 /// # Panics
-/// If memory or randomness isn't available.
+/// If memory runs out or no randomness is available.
 impl<I: CuckooItem> FromIterator<I> for Cuckoo {
     fn from_iter<T: IntoIterator<Item = I>>(items: T) -> Cuckoo {
         let items = items.into_iter();

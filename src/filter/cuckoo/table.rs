@@ -61,7 +61,7 @@ pub struct Table {
     bucket_size: u8,
 }
 
-/// The slots and their owner. They belong to one table until another thread needs to [read](Table::shared) them.
+/// The slots. They belong to one table until another thread needs to [read](Table::shared) them.
 enum Slots {
     Own(Words),
     Shared(Arc<Words>),

@@ -78,7 +78,7 @@ impl Geometry {
         u64::MAX >> (u64::BITS - 2 - self.fingerprint)
     }
 
-    /// A place of an identity.
+    /// Place `number` of an identity, from 0 to 3.
     #[inline(always)]
     pub(super) fn place(self, identity: Identity, number: usize) -> Place {
         Place {
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    /// Computed by a Python program that was written from docs/FORMAT.md alone. Changing these values would make every
-    /// saved table unreadable.
+    /// These values come from a Python program that was written from docs/FORMAT.md alone. Changing them would make
+    /// every saved table unreadable.
     #[test]
     fn pinned_windows() {
         let item = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };

@@ -207,7 +207,7 @@ impl Table<'_> {
         })
     }
 
-    /// Repeats the search until all items in `asked` have been found, or until nothing was moved while it ran.
+    /// Repeats `find` until all items in `asked` have been found, or until nothing was changed while it ran.
     #[inline(always)]
     fn look(&self, asked: Hits, find: impl Fn(Hits) -> Hits) -> Hits {
         let mut found = Hits::default();

@@ -39,7 +39,7 @@ impl Table<'_> {
         let mut steps: SmallVec<[Step; 64]> = SmallVec::new();
         steps.extend(self.geometry.places(item).map(|place| Step { place, from: None }));
         steps.iter().for_each(|step| self.prefetch_others(step.place));
-        // Most chains consist of one move. Finding them doesn't require recording anything.
+        // Most chains consist of one move. To find such a chain, nothing needs to be recorded.
         for next in 0..steps.len() {
             if let Some(to) = self.others(steps[next].place).find(|to| is_free(to.cell, self.get(to.cell))) {
                 return Some(chain(&steps, next, to));
@@ -48,7 +48,7 @@ impl Table<'_> {
         self.find_room_beyond(&mut steps, is_free)
     }
 
-    /// Continues a search after all its steps have been looked at.
+    /// Continues a search in which no step so far leads to a free cell.
     #[inline(never)]
     fn find_room_beyond(
         &self,

@@ -2,11 +2,11 @@
 //! modulo 2^t.
 //!
 //! For each sector of cells, the table stores the generation s at which it was last cleaned. The sector's cells belong
-//! to generations s − g + 1 to s + slack, where g generations are alive at once. These are 2^t numbers, so s determines
-//! which of them a cell means, no matter how long ago the sector was cleaned. A write at the newest generation n first
-//! cleans the sector if n > s + slack: it frees the cells of generations up to n − g, and s becomes n. A fingerprint
-//! that is written or moved into the sector belongs to one of the generations n − g + 1 to n, which are then in the
-//! sector's range. So a rotation doesn't have to touch any cell.
+//! to generations s − g + 1 to s + slack, where g generations are alive at once and the slack is 2^t − g. These are 2^t
+//! numbers, so s determines which of them a cell means, no matter how long ago the sector was cleaned. A write at the
+//! newest generation n first cleans the sector if n > s + slack: it frees the cells of generations up to n − g, and s
+//! becomes n. A fingerprint that is written or moved into the sector belongs to one of the generations n − g + 1 to n,
+//! which are then in the sector's range. So a rotation doesn't have to touch any cell.
 //!
 //! A full table drops its oldest generations early. The last word contains the floor, the number of a generation: all
 //! generations before it were dropped. The others keep their ages.
@@ -97,7 +97,7 @@ impl Tags<'_> {
         self.cleaned(cell).load(Relaxed) + self.0.geometry.slack()
     }
 
-    /// The age of a cell in a sector whose latest generation is known.
+    /// The age of a cell in a sector whose latest possible generation is `latest`.
     #[inline(always)]
     fn age_by(&self, latest: u64, content: u64, current: u64) -> u64 {
         let geometry = self.0.geometry;

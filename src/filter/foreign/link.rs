@@ -101,8 +101,8 @@ impl LinkSpec {
         Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
     }
 
-    /// A Parquet filter with this number of bytes. `None` unless the number makes whole blocks and fits into an i32,
-    /// the type in which Parquet stores it.
+    /// A Parquet filter with this number of bytes. `None` unless the number is a multiple of a block's size and fits
+    /// into an i32, the type in which Parquet stores it.
     pub fn split_block(bytes: u64) -> Option<LinkSpec> {
         let fits = bytes > 0 && bytes.is_multiple_of(SPLIT_BLOCK / 8) && i32::try_from(bytes).is_ok();
         fits.then(|| LinkSpec::bitmap(bytes * 8, 8))

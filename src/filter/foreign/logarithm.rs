@@ -1,9 +1,9 @@
 //! The natural logarithm as C libraries compute it: rounded to the nearest `f64`.
 //!
 //! RedisBloom stores the bits per item, which it derives from a logarithm. The logarithm in the `libm` crate can differ
-//! in the last bit, for example for 0.01, and then a RedisBloom replica would have different bytes than the primary. C
-//! libraries return the nearest number for all but 4 of 20,000 arguments (glibc 2.36), and those 4 results can differ
-//! between processors.
+//! in the last bit, for example for 0.01. The bytes on a RedisBloom replica would then differ from those on the
+//! primary. C libraries return the nearest number for all but 4 of 20,000 arguments (glibc 2.36), and those 4 results
+//! can differ between processors.
 
 /// The sum of two numbers, the second of which is smaller than a rounding error of the first. Together they have 106
 /// bits.

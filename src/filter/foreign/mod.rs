@@ -79,7 +79,7 @@ impl Growth {
             Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING != 0 => return Ok(None),
             Growth::ValkeyBloom { expansion: 0, .. } => return Ok(None),
             Growth::RedisBloom { options, growth } => {
-                // Chains that were loaded by an old version's LOADCHUNK have lost their growth factor.
+                // Chains that were loaded by LOADCHUNK of an old version of RedisBloom have lost their growth factor.
                 let growth = if growth == 0 { 2 } else { growth };
                 // A link for 0 items would be full immediately, and so would all later links.
                 let capacity = last.capacity.max(1).checked_mul(growth.into());
@@ -440,7 +440,7 @@ impl Foreign {
         self.links.iter().map(|link| link.words().bytes()).sum()
     }
 
-    /// Bytes of memory, including all overhead.
+    /// Bytes of memory, including all overhead, but not what the usage counters allocate.
     pub fn allocated(&self) -> usize {
         size_of::<Foreign>() + self.links.iter().map(Link::allocated).sum::<usize>()
     }

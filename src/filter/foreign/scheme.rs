@@ -34,14 +34,14 @@ pub enum Scheme {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RedisBloomPlan {
-    /// 64-bit hashes. Used by every chain created since 2.2.0.
+    /// 64-bit hashes. Used for every chain created since 2.2.0.
     Full = 0,
     /// 64-bit hashes, whose seeds may have been cut to 32 bits. Versions 1.1.1 to 2.0.1 on Linux did so, because a
     /// function of the server replaced the module's function of the same name.
     FullOrCut = 1,
-    /// 32-bit hashes. Used by chains created by versions up to 1.1.0 in which every modulus divides 2^32.
+    /// 32-bit hashes. Used by versions up to 1.1.0 for chains in which every modulus divides 2^32.
     Narrow = 2,
-    /// 32-bit hashes. Used by chains created by versions up to 1.1.0 in which a modulus doesn't divide 2^32. In these
+    /// 32-bit hashes. Used by versions up to 1.1.0 for chains in which a modulus doesn't divide 2^32. In these
     /// versions, the sum a + i·b wrapped at 32 bits; in later versions, it didn't.
     NarrowEither = 3,
 }

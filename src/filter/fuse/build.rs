@@ -17,14 +17,14 @@ use crate::sync::Ordering::Relaxed;
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
 
 /// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
-/// distinct items. They depend only on the set of hashes.
+/// distinct items. All three depend only on the set of hashes and the width.
 ///
 /// Building needs [24 bytes](crate::sizing::fuse::BUILD_BYTES) per item, including the hashes and the list of the
 /// items' own cells.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` no
-/// longer runs tasks.
+/// longer runs tasks, or if no round succeeds.
 pub(crate) fn build(
     hashes: Vec<u64>,
     width: u32,

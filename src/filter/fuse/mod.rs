@@ -1,7 +1,7 @@
 //! A binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022): a small filter
 //! for a set of items that is known in advance. An item has three cells, in three consecutive segments, and a
-//! fingerprint, which is the XOR of the cells. A test reads three cache lines. Items can't be added later, because a
-//! cell belongs to many items.
+//! fingerprint, which is the XOR of the cells. A test reads three cache lines. Items can't be added later, because each
+//! cell belongs to several items.
 //!
 //! The word after the cells says how they are divided into segments, and how often an item's hash is mixed. See
 //! [`sizing::fuse`](crate::sizing::fuse).

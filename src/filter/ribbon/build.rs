@@ -14,12 +14,13 @@ use crate::sizing::ribbon::{BLOCK, MOST_COLUMNS, Ribbon};
 use crate::sync::Ordering::Relaxed;
 
 /// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
-/// distinct items. They depend only on the set of hashes.
+/// distinct items. All three depend only on the set of hashes and the error rate.
 ///
 /// Building needs [30 bytes](crate::sizing::ribbon::BUILD_BYTES) per item, including the hashes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Unreachable`]; [`Error::Unbuilt`] if `parallel` no longer runs tasks.
+/// [`Error::OutOfMemory`]; [`Error::Unreachable`]; [`Error::Unbuilt`] if `parallel` no longer runs tasks, or if no
+/// round succeeds.
 pub(crate) fn build(
     hashes: Vec<u64>,
     error_rate: f64,

@@ -27,7 +27,7 @@ use stream::Stream;
 /// on another thread.
 const BYTES_PER_EFFORT: usize = 4096;
 
-/// Makes the server save a type's additional data after all keys.
+/// The flag that makes the server save a type's additional data after all keys.
 #[allow(clippy::cast_possible_truncation, reason = "it is 2")]
 const AUX_AFTER_RDB: c_int = raw::REDISMODULE_AUX_AFTER_RDB as c_int;
 
@@ -104,7 +104,7 @@ type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
 type Save = unsafe extern "C" fn(*mut raw::RedisModuleIO, *mut c_void);
 
 /// The server's handles for the types, in the order of [`DataType::ALL`]. Null for a type that another module has
-/// registered. Relaxed: written once, before any command can run.
+/// registered. `Relaxed` is enough, because they are written once, before any command can run.
 static HANDLES: [AtomicPtr<raw::RedisModuleType>; DataType::ALL.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DataType::ALL.len()];
 
@@ -219,7 +219,7 @@ pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
 /// Takes a value back from the server, and stops counting it in INFO.
 ///
 /// # Safety
-/// It came from [`give`], and is taken back once.
+/// `value` came from [`give`], and is taken back once.
 pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
     // SAFETY: the caller's contract.
     let value = unsafe { Box::from_raw(value.cast::<Filter>()) };
@@ -413,7 +413,8 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     guard::call("free-effort", || (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
 }
 
-/// Copies a filter. Returns null if there is no memory for a second one. COPY then fails, and the server keeps running.
+/// Copies a filter. Returns null if there is no memory for a second one. In that case, COPY fails, and the server keeps
+/// running.
 unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,

@@ -1,4 +1,4 @@
-//! bits-and-blooms/bloom, v2 and v3: three numbers and the words of a bitset.
+//! The format of bits-and-blooms/bloom, v2 and v3: three numbers, then the words of a bitset.
 //!
 //! ```text
 //!  0  u64 BE   bits m

@@ -209,9 +209,9 @@ pub(super) fn place_cells(cell: Cell) -> Place {
 }
 
 /// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not when
-/// an item is added. So a load detects when the chunks of a dump over several commands don't fit together. The number
-/// of moves is part of the header, because a fingerprint that moved from a cell that hadn't been dumped yet to one that
-/// had would be missing from the copy.
+/// an item is added. So a load detects when the chunks of a dump over several commands don't fit together. It also
+/// changes when a fingerprint is moved: if a fingerprint moved from a cell that hasn't been dumped yet to one that has,
+/// it would be missing from the copy.
 fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(header);
     for layer in layers {
@@ -268,7 +268,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
     (kind, header, layers.collect())
 }
 
-/// Appends the header of `filter`.
+/// Appends the header of `filter`, and returns its kind.
 pub(super) fn encode(filter: &Bloom, to: &mut Vec<u8>) -> Kind {
     let (kind, header, layers) = headers(filter);
     write(to, &header);
@@ -440,8 +440,8 @@ fn validate(
     stamp: u32,
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
-    // One layer has the capacity that the parameters require of a first layer. It isn't always the first: a merge into
-    // a chain of one layer inserts the other chain's layers before it.
+    // One layer has the capacity that the parameters require of a first layer. That layer isn't always the first: a
+    // merge into a chain of one layer inserts the other chain's layers before it.
     let LayerSpec { capacity, generations, .. } = spec.next_layer(&[]);
     if !layers.iter().any(|layer| layer.capacity == capacity) {
         return Err(field("layer"));

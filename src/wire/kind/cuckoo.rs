@@ -83,7 +83,7 @@ fn header(filter: &Cuckoo) -> CuckooHeader {
     }
 }
 
-/// Appends the header of `filter`.
+/// Appends the header of `filter`, and returns its kind.
 pub(super) fn encode(filter: &Cuckoo, to: &mut Vec<u8>) -> Kind {
     write(to, &header(filter));
     Kind::Cuckoo

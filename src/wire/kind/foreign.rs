@@ -23,7 +23,7 @@ struct ForeignHeader {
     options: u32,
     /// Only for RedisBloom and valkey-bloom.
     growth: u32,
-    /// Only for valkey-bloom, like the fields after it.
+    /// This field and those after it are only for valkey-bloom.
     seed: [u8; 32],
     error_rate: f64,
     tightening: f64,
@@ -140,7 +140,7 @@ fn headers(filter: &Foreign) -> (ForeignHeader, Vec<LinkHeader>) {
     (header, links.collect())
 }
 
-/// Appends the header of `filter`.
+/// Appends the header of `filter`, and returns its kind.
 pub(super) fn encode(filter: &Foreign, to: &mut Vec<u8>) -> Kind {
     let (header, links) = headers(filter);
     write(to, &header);

@@ -1,5 +1,5 @@
-//! Writes, reads and validates the header of each kind of filter. Each kind has one file with both the writer and the
-//! reader. The fields of the structs are in the order in which they are written.
+//! Writes, reads and validates the header of each kind of filter. The writer and the reader of a header are in the same
+//! file. The fields of the structs are in the order in which they are written.
 
 mod bloom;
 mod cuckoo;
@@ -27,7 +27,7 @@ pub(super) enum Head {
 }
 
 impl Head {
-    /// Identifies the head and the chunks of one dump.
+    /// The stamp: a number that identifies the head and the chunks of one dump.
     pub(super) fn stamp(&self) -> u32 {
         match self {
             Head::Bloom(head) => head.stamp,
@@ -81,7 +81,7 @@ fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     Census::of_set(slots_in_use(bytes))
 }
 
-/// Appends the header of a filter.
+/// Appends the header of a filter, and returns the filter's kind.
 pub(super) fn encode(filter: FilterRef<'_>, to: &mut Vec<u8>) -> Kind {
     match filter {
         FilterRef::Bloom(filter) => bloom::encode(filter, to),
@@ -91,7 +91,7 @@ pub(super) fn encode(filter: FilterRef<'_>, to: &mut Vec<u8>) -> Kind {
     }
 }
 
-/// Identifies the head and the chunks of one dump: a checksum of what must not change during the dump.
+/// The stamp, which identifies the head and the chunks of one dump: a checksum of what must not change during the dump.
 pub(super) fn stamp(filter: FilterRef<'_>) -> u32 {
     match filter {
         FilterRef::Bloom(filter) => bloom::stamp_of(filter),

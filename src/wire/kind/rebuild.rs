@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct OwnHeader {
     deletes_missed: u64,
-    /// Length of the live filter's header. The rest is the shadow's.
+    /// Length of the live filter's header in bytes. The shadow's header follows it.
     live_len: u32,
     live_kind: u8,
     shadow_kind: u8,
@@ -29,7 +29,7 @@ pub(in crate::wire) struct RebuildHead {
     deletes_missed: u64,
 }
 
-/// The kinds of filters that can be rebuilt. Cuckoo filters and filters that are already being rebuilt can't.
+/// The head of the live filter, which can't be a cuckoo filter, or a filter that is already being rebuilt.
 #[derive(Debug)]
 enum LiveHead {
     Bloom(BloomHead),
@@ -68,7 +68,7 @@ impl LiveHead {
 }
 
 impl RebuildHead {
-    /// Identifies the head and the chunks of one dump.
+    /// The stamp: a number that identifies the head and the chunks of one dump.
     pub(super) fn stamp(&self) -> u32 {
         stamp(self.live.stamp(), self.shadow.stamp)
     }
@@ -106,7 +106,7 @@ fn stamp(live: u32, shadow: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&live.to_le_bytes()), &shadow.to_le_bytes())
 }
 
-/// Appends the header of a filter that is being rebuilt.
+/// Appends the header of a filter that is being rebuilt, and returns its kind.
 pub(super) fn encode(rebuild: &Rebuild, to: &mut Vec<u8>) -> Kind {
     let mut both = Vec::new();
     let live_kind = match rebuild.live() {
@@ -162,7 +162,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
         LiveHead::Bloom(live) => (live.can_delete(), live.schedule()),
         LiveHead::Foreign(_) => (false, None),
     };
-    // Only filters that support deletes can have missed any.
+    // If the live filter doesn't support deletes, the shadow can't have missed any.
     if own.deletes_missed > if counts { limits::MAX_DELETES_MISSED } else { 0 } {
         return Err(field("deletes missed"));
     }

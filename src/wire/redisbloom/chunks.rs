@@ -344,8 +344,8 @@ impl Loader {
         self.note(placed)
     }
 
-    /// Returns where the chunk that ends at byte `end` of the body belongs. From now on, the load counts the memory
-    /// that the chunk may need, because [`note`](Loader::note) isn't called if the client disconnects.
+    /// Returns where the chunk that ends at byte `end` of the body belongs. From this call on, the load counts the
+    /// memory that the chunk may need, because [`note`](Loader::note) isn't called if the client disconnects.
     ///
     /// # Errors
     /// What is wrong with the chunk. The loader is then unchanged.
@@ -356,7 +356,8 @@ impl Loader {
         if len == 0 || len > MAX_PIECE {
             return Err(DecodeError::Length("chunk"));
         }
-        // RedisBloom's chunks are bare cells, so this is the only sign that two clients are loading into the same key.
+        // RedisBloom's chunks are bare cells, so a chunk in our format is the only sign that two clients are loading
+        // into the same key.
         if chunk::open(chunk).is_ok() {
             return Err(DecodeError::OwnChunk);
         }
@@ -406,8 +407,8 @@ impl Loader {
         Ok(taken?)
     }
 
-    /// Returns the filter as it is before any of its chunks arrive: all cells are 0. This is for a replica of a server
-    /// with RedisBloom, because RedisBloom also creates such a filter; see [`overwrite`].
+    /// Returns the filter as it is before any of its chunks arrive: all cells are 0. For a replica of a server with
+    /// RedisBloom, which creates this filter when it reads the header. [`overwrite`] then fills the cells.
     ///
     /// # Errors
     /// [`DecodeError::OutOfMemory`], or [`DecodeError::Field`] if no such filter can exist.

@@ -68,7 +68,7 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     Ok(Link::from_words(spec, items, words, ones)?)
 }
 
-/// Converts a double to an integer, as C does where it defines the result.
+/// Converts a double to an integer, with the same result as C wherever C defines one.
 fn truncated(value: f64) -> u64 {
     #[allow(clippy::cast_possible_truncation, reason = "Rust saturates, and validation checks the result")]
     let integer = value as u64;

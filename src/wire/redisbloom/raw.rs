@@ -30,8 +30,8 @@ impl RawLink {
         let modulus = if log2 > 0 { 1 << log2 } else { self.bits };
         let hashes = u32::try_from(self.hashes).ok().filter(|_| self.hashes <= MAX_HASHES);
         // Filters that were created before 2.2.0 don't have a number of bits, and current RedisBloom versions refuse
-        // them for that reason. We write the number that RedisBloom gives a link of the same length, so that it accepts
-        // them.
+        // them for that reason. We write the number that RedisBloom gives a link of the same length, so RedisBloom
+        // accepts these filters.
         let bits = if self.bits == 0 { self.bytes.saturating_mul(8) } else { self.bits };
         let spec = LinkSpec {
             modulus,
@@ -55,10 +55,10 @@ pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkS
     RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 }.spec()
 }
 
-/// Which hashes a chain uses.
+/// Returns which hashes a chain uses.
 ///
-/// This doesn't depend on the encoding of a file: after loading a file of version 1.1.0, RedisBloom saves it in today's
-/// encoding, and the bits stay where they are.
+/// The answer doesn't depend on the encoding of a file: after loading a file of version 1.1.0, RedisBloom saves it in
+/// today's encoding, and the bits stay where they are.
 pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan {
     // If the modulus divides 2^32, it doesn't matter whether a sum wraps at 2^32.
     let divides = |link: &LinkSpec| (1..=32).contains(&link.log2);
@@ -72,8 +72,8 @@ pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan 
 }
 
 /// A bit in the number of deletes. It marks a filter that uses the hash of versions before 2.2.0, for which the
-/// encoding has no field. RedisBloom uses the number unchanged, and doesn't find the items in such a filter, whether or
-/// not the filter is marked.
+/// encoding has no field. RedisBloom reads the bit as part of the number. It doesn't find the items in such a filter,
+/// whether or not the filter is marked.
 pub(super) const OLD_HASH: u64 = 1 << 63;
 
 /// The parameters of a cuckoo filter in both encodings.
@@ -115,7 +115,7 @@ impl RawCuckoo {
         if self.deletes & !OLD_HASH > limits::MAX_COUNT {
             return Err(field("number of deletes"));
         }
-        // The newest sub-filter is the largest, so it is enough to check this one.
+        // No sub-filter is larger than the newest, so it is enough to check the newest.
         spec.buckets_of(filters.saturating_sub(1)).ok_or(field("number of buckets"))?;
         Ok((spec, filters))
     }

@@ -103,7 +103,7 @@ async function cuckoo(client) {
     });
     await assert.rejects(cf.info("missing"), { message: "ERR not found" });
 
-    // CF.INSERTNX returns integers even in RESP3, in which the package doesn't convert its replies.
+    // CF.INSERTNX returns integers even in RESP3, where the package doesn't convert the command's replies.
     const [added, there, full] = RESP === 3 ? [1, 0, -1] : [true, false, false];
     assert.deepEqual(await cf.insert("seen", ["a", "b", "a"], { NOCREATE: true }), [true, true, true]);
     assert.deepEqual(await cf.insertNX("seen", ["a", "c", "c"], { NOCREATE: true }), [there, added, there]);

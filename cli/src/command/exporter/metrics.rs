@@ -461,9 +461,8 @@ impl Snapshot {
         page.family("bloomery_filter", Info, "Properties of a filter, as labels: always 1.", about)
     }
 
-    /// The labels of every metric of a filter. They don't include the node, so that a filter that moves within a
-    /// cluster keeps its labels. `db` is left out if it is 0: to Prometheus, a missing label is the same as an empty
-    /// one.
+    /// The labels that all metrics of a filter have. The node isn't among them, so they stay the same when a filter
+    /// moves within a cluster. `db` is left out if it is 0: to Prometheus, a missing label is the same as an empty one.
     fn labels(&self, key: &FilterKey, info: &FilterInfo) -> Labels {
         let mut labels = vec![("key", output::key(&key.name)), ("kind", info.kind.clone())];
         if self.db != 0 {

@@ -1,4 +1,4 @@
-//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 from start to end. It loads filters, and
+//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 from start to end. Loads filters, and
 //! skips everything else.
 //!
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
@@ -72,7 +72,7 @@ pub(super) struct File {
     pub(super) server: String,
     /// Number of keys of all types.
     pub(super) keys: u64,
-    /// Whether the file has a checksum; if so, it is correct.
+    /// Whether the file has a checksum. A wrong checksum is an error.
     pub(super) checked: bool,
 }
 
@@ -139,7 +139,7 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::R
 }
 
 /// Reads the filter in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact, or
-/// isn't of a filter.
+/// doesn't contain a filter.
 pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
     let Some((value, footer)) = bytes.split_last_chunk::<10>() else { return Ok(None) };
     let (version, checksum) = (u16::from_le_bytes([footer[0], footer[1]]), &footer[2..]);

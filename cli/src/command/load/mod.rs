@@ -243,8 +243,8 @@ impl<'o> Resumable<'o> {
         Ok(((state.offset < end).then(|| Part::left(batch, from, &taken)), sample))
     }
 
-    /// Takes over the account, or creates it. The file is written before and after that. So an account that is missing
-    /// can be distinguished from one that never existed.
+    /// Takes over the account, or creates it, and then writes the file again. [`open`](Resumable::open) has written the
+    /// file before that. So an account that is missing can be distinguished from one that never existed.
     fn begin(&mut self, connection: &mut Connection, sample: &Sample) -> anyhow::Result<OnServer> {
         let account = self.account.clone().context("the account was not looked for")?;
         let goes_on = self.file.stage != Stage::New;

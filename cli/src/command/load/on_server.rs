@@ -202,7 +202,7 @@ impl Kind {
 /// What a script replied, unless it was an error.
 pub(super) enum Outcome {
     /// All items were added. `new` of them were absent before. `then` is the filter's number of deletes and rotations
-    /// before that.
+    /// before the items were added.
     Taken { new: u64, then: String },
     /// Some items were refused.
     Refused { why: String, taken: Taken, new: u64 },
@@ -373,8 +373,8 @@ impl OnServer {
     }
 }
 
-/// Fails if an older version left the account of a load into this filter on the server. The key of such an account is
-/// the same for all filters with the same hash tag.
+/// Fails if the server has an account that an older version kept for a load into this filter. The key of such an
+/// account is the same for all filters with the same hash tag.
 pub(super) fn refuse_older(connection: &mut Connection, filter: &[u8]) -> anyhow::Result<()> {
     #[derive(serde::Deserialize)]
     struct Older {

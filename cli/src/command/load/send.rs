@@ -178,9 +178,9 @@ fn is_in(answer: &Value) -> Option<bool> {
     }
 }
 
-/// How many items of the batch the server added before it refused one, from the end of its error: `…; 3 of 5 items were
-/// added`, or `…; 3 items were added` if it hasn't counted a large batch. `None` if it refused the whole command or the
-/// connection broke; then the error ends the load.
+/// Reads from the end of an error how many items of the batch the server added before it refused one: `…; 3 of 5 items
+/// were added`, or `…; 3 items were added` if it hasn't counted a large batch. `None` if the server refused the whole
+/// command or the connection broke; then the error ends the load.
 fn taken(error: &RedisError) -> Option<u64> {
     let text = error.to_string();
     let (before, _) = text.split_once(" items were added")?;

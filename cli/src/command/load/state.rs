@@ -32,7 +32,7 @@ pub(super) struct State {
 /// The filter that a load fills, as the server described it after the last batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
-    /// Empty for a filter of another system.
+    /// The filter's identity; empty for a filter of another system.
     pub(super) identity: String,
     /// Number of items in the filter.
     pub(super) count: u64,
@@ -65,10 +65,10 @@ pub(super) struct File {
     key: String,
     form: String,
     pub(super) stage: Stage,
-    /// As of the end of the last run.
+    /// How far the load had got at the end of the last run.
     #[serde(flatten)]
     pub(super) state: State,
-    /// As of the end of a complete load; not used before that.
+    /// The filter as of the end of a complete load; not used before that.
     pub(super) filter: Mark,
 }
 

@@ -241,7 +241,7 @@ fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyh
     }
 }
 
-/// The lines of a file, without their ends.
+/// The lines of a file, without their line ends.
 fn lines(file: &Path) -> anyhow::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
     Ok(BufReader::new(open_file(file)?).split(b'\n').map(|line| {
         let mut line = line?;

@@ -14,7 +14,8 @@ pub(super) fn version(payload: &[u8]) -> Option<u16> {
 }
 
 /// Turns the payload into the one that a server with another RDB version would have written. Servers refuse payloads of
-/// newer versions, and of the other product, but a module's value is the same in all versions.
+/// newer versions, and often those of the other product (Redis or Valkey). But a module's value is the same in all
+/// versions.
 ///
 /// The CRC covers the version. Because it starts at 0, it is linear, and leading zeros don't change it. So the new CRC
 /// is the old one XOR the CRC of the change. It isn't recomputed from the value, so the target notices if the value

@@ -74,9 +74,10 @@ impl Layer {
     /// layers stay. The error rate is at most the smaller of the two, but higher than in a filter built from the common
     /// items.
     ///
-    /// The number of items is estimated by inclusion and exclusion: the sum of the two layers' items, minus the items
-    /// of their union. The fill of the intersection alone would give too high a number, because different items also
-    /// share cells. The number is never above that of either layer.
+    /// If one layer covers the other, the number of items becomes the smaller of the two layers' numbers. Otherwise it
+    /// is estimated by inclusion and exclusion: the sum of the two layers' items, minus the items of their union. The
+    /// fill of the intersection alone would give too high a number, because different items also share cells. The
+    /// estimate is never above the number of either layer.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union).

@@ -58,7 +58,7 @@ macro_rules! with_width {
     };
 }
 
-/// Evaluates an expression with the slices of a layer without blocks, whose shards have this number of cells. The code
+/// Evaluates an expression with the slices of a layer without blocks, in which each shard has `$cells` cells. The code
 /// for CLASSIC doesn't contain what only PARTITIONED needs, because that took 3% to 10% of the time of a test whose
 /// lines are cached.
 macro_rules! with_slices {
@@ -73,12 +73,12 @@ macro_rules! with_slices {
     };
 }
 
-/// For CLASSIC and PARTITIONED layers of more than this many bytes, cache lines are fetched ahead. Smaller layers fit
-/// into the L2 cache.
+/// In CLASSIC and PARTITIONED layers of more than this many bytes, cache lines are prefetched. Smaller layers fit into
+/// the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
-/// If cache lines are fetched ahead, those of the first `FETCHED_FIRST` probes are fetched for all items. The lines of
-/// the other probes among the first `FETCHED_NEXT` are fetched only for items that the first probes don't exclude.
+/// If cache lines are prefetched, those of the first `FETCHED_FIRST` probes are prefetched for all items. The lines of
+/// the other probes among the first `FETCHED_NEXT` are prefetched only for items that the first probes don't exclude.
 const FETCHED_FIRST: u32 = 2;
 const FETCHED_NEXT: u32 = 6;
 
@@ -255,7 +255,7 @@ impl Layer {
             && self.bytes() <= PREFETCHED_FROM
     }
 
-    /// Maximum number of cache lines that an add or delete of an item touches.
+    /// Maximum number of cache lines that adding or deleting an item touches.
     #[inline]
     pub fn lines(&self) -> usize {
         match self.form().layout() {
@@ -264,16 +264,16 @@ impl Layer {
         }
     }
 
-    /// Fetches the cache lines that a test of this item will touch first. Call this a few items ahead. In a layer
-    /// without blocks, these are the lines of two probes, which exclude most absent items. In a layer of 1 GiB, a test
-    /// of an absent item takes 41 ns with two lines fetched, 66 ns with four, and 133 ns with all seven. A test of a
-    /// present item takes 140 ns in each case.
+    /// Prefetches the cache lines that a test of this item will touch first. In a layer without blocks, these are the
+    /// lines of two probes, which exclude most absent items. Call this a few items ahead of the test. In a layer of 1
+    /// GiB, a test of an absent item takes 41 ns with two lines fetched, 66 ns with four, and 133 ns with all seven. A
+    /// test of a present item takes 140 ns in each case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..FETCHED_FIRST);
     }
 
-    /// Prefetches all cache lines that an add or delete of this item will touch.
+    /// Prefetches all cache lines that adding or deleting this item will touch.
     #[inline]
     pub fn prefetch_all(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..self.probes());
@@ -483,8 +483,8 @@ impl Layer {
         }
     }
 
-    /// The item's count: the minimum of its counters. This is the number of its adds minus its deletes, or more if
-    /// other items share its cells. A saturated counter no longer counts. 0 or 1 for bits.
+    /// The item's count: the minimum of its counters, or its fingerprint's count. This is the number of its adds minus
+    /// its deletes, or more if other items share its cells. A saturated counter no longer counts. 0 or 1 for bits.
     pub fn count(&self, item: ItemHash) -> u64 {
         if let Some(table) = self.table() {
             return table.count(item);

@@ -88,10 +88,10 @@ impl Layer {
     ///
     /// An add that finds its item present by chance isn't counted, and neither is a delete after which the item still
     /// tests present. The errors cancel on average, but their sum grows with the square root of the number of deletes:
-    /// in a filter for 100 items that always contained 90, it was 10 after 9,000 deletes. The cells therefore limit the
-    /// number in three ways. It isn't above adds minus deletes, which is exact. It is 0 only if all cells are 0. It
-    /// stays within the noise of the estimate from the fill. A delete that left the item absent can't have made the
-    /// number too large, so the third limit is skipped, and with it a logarithm.
+    /// in a filter for 100 items that always contained 90, the number was wrong by 10 after 9,000 deletes. The cells
+    /// therefore limit the number in three ways. It isn't above adds minus deletes, which is exact. It is 0 only if all
+    /// cells are 0. It stays within the noise of the estimate from the fill. A delete that left the item absent can't
+    /// have made the number too large, so the third limit is skipped, and with it a logarithm.
     pub(super) fn correct_items<W: TallyWriter>(&self, item: ItemHash, is_uncertain: bool) {
         let items = self.items();
         let mut correct = items;
@@ -201,7 +201,7 @@ impl Layer {
         }
     }
 
-    /// Waits until no other thread is deleting an item in this item's shard. Others then wait until the guard is
+    /// Waits until no other thread is deleting an item in this item's shard. Other threads then wait until the guard is
     /// dropped. `None` for a layer without [`Tallies::Padded`], which doesn't support deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
         match self.tallies() {

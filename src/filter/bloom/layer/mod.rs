@@ -80,7 +80,7 @@ impl Form {
     }
 }
 
-/// What else is stored for every layer.
+/// The other values that are stored for every layer.
 struct Rest {
     capacity: u64,
     error_rate: f64,
@@ -100,8 +100,8 @@ impl Layer {
     /// [`Error::OutOfMemory`].
     ///
     /// # Panics
-    /// In builds with debug assertions, if `shape` fails `Shape::check`. It is always computed by this library or taken
-    /// from another layer.
+    /// In builds with debug assertions, if `shape` fails `Shape::check`. A shape is always computed by this library or
+    /// taken from another layer.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         debug_assert_eq!(shape.check(), Ok(()));
         let (form, rest, tallies) = Layer::head(shape)?;
@@ -226,8 +226,8 @@ impl Layer {
         }
     }
 
-    /// The words can be divided after every multiple of this number without dividing a cell. Fingerprints can cross
-    /// word boundaries.
+    /// A number of words that contains only whole cells: the array can be divided after every multiple of it. It is 1
+    /// except for fingerprints, which can cross word boundaries.
     pub(crate) fn words_of_whole_cells(&self) -> u64 {
         self.table().map_or(1, |table| table.state.geometry().width().into())
     }

@@ -85,7 +85,7 @@ pub(super) struct Change {
     pub saturated: i64,
 }
 
-/// How a [`Writer`] counts.
+/// Updates tallies, in the way that the kind of [`Writer`] allows.
 pub(super) trait TallyWriter: Writer {
     /// Adds to a count.
     fn tally(count: &AtomicU64, delta: i64);
@@ -93,7 +93,7 @@ pub(super) trait TallyWriter: Writer {
     /// Which of the `shards` tallies to use. Only their sum is ever read.
     fn own_tally(shard: usize, shards: usize) -> usize;
 
-    /// Adds items to the total over all shards.
+    /// Adds items to the total over all shards, or marks the total as [`UNKNOWN`].
     fn tally_total(total: &AtomicU64, items: i64);
 }
 
@@ -113,7 +113,7 @@ impl TallyWriter for Shared {
 
     #[inline(always)]
     fn tally_total(total: &AtomicU64, _: i64) {
-        // Writers on different shards must not contend for this cache line, so they only mark the sum as unknown.
+        // Writers on different shards must not contend for this cache line, so they only mark the total as unknown.
         if total.load(Relaxed) != UNKNOWN {
             total.store(UNKNOWN, Relaxed);
         }
