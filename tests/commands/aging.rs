@@ -240,9 +240,9 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
     assert!(dropped > 10_000, "{dropped}");
 }
 
-/// Items keep their TTL, however unevenly they arrive, under two conditions: no more items than the capacity arrive
-/// within a TTL, and no more than there is room for arrive within a TTL plus a step. Expired items can take up room for
-/// that long.
+/// However unevenly items arrive, they keep their TTL under two conditions. Within a TTL, no more items arrive than the
+/// capacity. Within a TTL plus a step, no more items arrive than the table has room for, because an expired item can
+/// take up room until a step after its TTL.
 #[test]
 fn items_within_the_capacity_keep_their_ttl() {
     const STEP: u64 = 1000;
@@ -367,7 +367,7 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
     server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
-    // A busy generation can hold three times its capacity: as much as all generations but one are sized for.
+    // With four generations, a busy one can hold three times the capacity of a generation.
     server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
     server.line("BF.ADD k 30").unwrap();

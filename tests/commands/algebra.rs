@@ -1,5 +1,5 @@
 //! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: results for every kind of filter, refusals that change
-//! nothing, effects, and whether a replica ends up with the same filters.
+//! nothing, what is replicated, and whether a replica ends up with the same filters.
 
 use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};
@@ -52,7 +52,7 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
             ["a", "b", "c"].iter().for_each(|key| add(server, key, key, count));
             pair.follow();
             server.events.take();
-            // Into an existing filter, and into a missing key.
+            // Merge into an existing filter, and into a missing key.
             assert_eq!(server.line("BF.MERGE a b"), OK, "{options}");
             assert_eq!(server.line("BF.MERGE new a c"), OK);
             assert_eq!(server.events.take(), [c"bf.merge", c"bf.merge"]);
@@ -110,8 +110,8 @@ fn counters_add_up_and_what_is_full_stays_full() {
     assert_eq!(dumps(&server), before);
 }
 
-/// BF.MERGE of two fingerprint tables adds up their counts or changes nothing, whether it runs on the main thread or in
-/// the background.
+/// BF.MERGE of fingerprint tables either forms the whole union or changes nothing, whether it runs on the main thread
+/// or in the background.
 #[test]
 fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     for options in TABLES {
@@ -216,7 +216,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     );
     assert_eq!(server.line("BF.INFO young ITEMS"), Ok(Reply::Entry(c"Number of items inserted", Some(900))));
     pair.follow();
-    // The merge is repeated, as by a client that didn't get the reply.
+    // Repeat the merge, as a client does that didn't get the reply.
     assert_eq!(server.line("BF.MERGE young grown fixed empty"), OK);
     assert_eq!(
         (field(server, "young", "Number of filters"), server.take_replicated()),
@@ -417,8 +417,8 @@ fn other_systems_filters_merge_with_their_like() {
     }
 }
 
-/// The original systems would refuse to load a link with more items than its capacity, or would be unable to grow the
-/// filter.
+/// A merge doesn't raise a link's number of items above its capacity. The original systems would refuse to load such a
+/// link, or would be unable to grow the filter.
 #[test]
 fn links_that_are_full_are_no_fuller_by_a_merge() {
     for recipe in ["foreign-valkey", "foreign-redisbloom"] {
@@ -585,7 +585,7 @@ fn memory_is_asked_for_before_anything_changes() {
         );
         assert_eq!((dumps(&server), server.take_replicated()), (before.clone(), Vec::new()), "{line}");
     }
-    // A merge that needs no memory doesn't ask for any, and neither does one on an obeying server.
+    // A merge that needs no memory doesn't ask for any, and neither does any merge on a replica.
     server.memory.set(Some(1));
     assert_eq!(server.line("BF.MERGE chain alike"), OK);
     server.obeys.set(true);
@@ -593,8 +593,8 @@ fn memory_is_asked_for_before_anything_changes() {
     assert_eq!(found(&server, "chain", "large", 10), 10);
 }
 
-/// Stores single-layer filters with different capacities and one item each, and returns their keys. A chain gets
-/// thousands of layers only by merges of such filters, because no chain grows that far by itself.
+/// Stores single-layer filters with different capacities and one item each, and returns their keys. Only merging such
+/// filters gives a chain thousands of layers, because no chain grows that far by itself.
 fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> String {
     let keys = capacities.map(|capacity| {
         let mut filter = Bloom::new(Spec::fixed(capacity, 0.01)).unwrap();

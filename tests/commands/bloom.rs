@@ -461,8 +461,8 @@ fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
     assert_eq!(begin("one more"), Ok(Reply::Ok));
 }
 
-/// After random commands on a primary, and their effects on a replica with a different configuration, both are equal
-/// bit for bit.
+/// Runs random commands on a primary, and their effects on a replica with a different configuration. Both servers end
+/// up with the same filters, bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     for seed in 0..40 {
@@ -525,7 +525,7 @@ fn a_replica_that_obeys_ends_equal() {
     }
 }
 
-/// The number of items that still fit is updated as it changes, not added up for each add. It must be exact, whatever
+/// A filter stores how many items still fit, instead of computing this for each add. The number must be exact, whatever
 /// was deleted in the meantime.
 #[test]
 fn fixed_filters_are_full_at_their_capacity_to_the_item() {

@@ -1,5 +1,5 @@
-//! BF.BULKADD and BF.BULKTEST without a server: their replies, refusals and effects, and that they do the same as
-//! BF.MADD and BF.MEXISTS, for every kind of filter, on one thread and on several.
+//! BF.BULKADD and BF.BULKTEST without a server: replies, refusals, what is replicated, and whether the commands do the
+//! same as BF.MADD and BF.MEXISTS, for every kind of filter, on one thread and on several.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;

@@ -182,8 +182,8 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     }
 }
 
-/// After random commands on a primary, and their effects on a replica with a different configuration, both are equal
-/// bit for bit.
+/// Runs random commands on a primary, and their effects on a replica with a different configuration. Both servers end
+/// up with the same filters, bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let (mut grown, mut compacted) = (0, 0);

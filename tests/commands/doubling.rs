@@ -20,8 +20,8 @@ type Words = Vec<Vec<u8>>;
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 /// A command that is faster than this at the largest size delays no other client.
 const SHORT: Duration = Duration::from_millis(5);
-/// How far an exponent may exceed the law, because caches are smaller than the state. Quadratic time would exceed a
-/// linear law by 1.
+/// How far the measured exponent may exceed the law's, because caches are smaller than the state. Quadratic time would
+/// exceed a linear law by 1.
 const TOLERANCE: f64 = 0.45;
 
 /// Commands to be timed on a server that is prepared for each size.
@@ -211,8 +211,8 @@ type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
-    // A few thousand sub-filters fit in the caches, but the maximum number doesn't. Visiting all of these takes three
-    // times as long per sub-filter.
+    // A few thousand sub-filters fit in the caches. The maximum number doesn't, and a visit to each takes three times
+    // as long.
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
         let spec = Spec::fixed(1000, 0.01);
@@ -307,8 +307,8 @@ fn commands_on_states_of_twice_the_size() {
     // Commands that destroy the state come last.
     commands.sort_by_key(|line| ["BF.CLEAR k", "BF.ROTATE k", "BF.REBUILD k BEGIN"].contains(line));
     for (dimension, first, law, make) in STATES {
-        // All commands run on one server, because preparing a server takes long. If they are too slow together, each is
-        // timed by itself.
+        // All commands run on one server, because preparing a server takes a long time. If they are too slow together,
+        // each is timed by itself.
         let whole = |server: &FakeServer, size: usize| {
             make(server, size);
             commands.iter().copied().map(words).collect()
@@ -334,7 +334,7 @@ fn twice_the_items_on_states_of_twice_the_size() {
     let [bloom, cuckoo] = [BLOOM, CUCKOO].map(|lines| lines.iter().filter(|line| !line.contains("missing")));
     let commands: Vec<&str> = bloom.chain(cuckoo).copied().collect();
     for (dimension, first, law, make) in STATES {
-        // Two items are enough for "moves of an add": each takes long even with the smallest number of moves.
+        // Two items are enough for "moves of an add": each takes a long time, even with the smallest number of moves.
         let (first, items) = (first / 4, if dimension == "moves of an add" { 2 } else { 500 });
         let prepare = |server: &FakeServer, size: usize, commands: &[&str]| {
             make(server, size);

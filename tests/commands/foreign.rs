@@ -1,5 +1,5 @@
-//! BF.IMPORT and BF.LOAD without a server, and the other commands on other systems' filters: replies, refusals,
-//! effects, and whether a replica ends up with the same filters.
+//! BF.IMPORT and BF.LOAD without a server, and other commands on filters from other systems: replies, refusals, what is
+//! replicated, and whether a replica ends up with the same filters.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -16,7 +16,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 const NOT_NATIVE: &str =
     "ERR the filter came from another system. Such filters accept only adds, tests and merges";
 
-/// valkey-bloom's payload of a filter for 10 items that contains `hello`.
+/// A valkey-bloom payload: a filter for 10 items that contains `hello`.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
@@ -101,8 +101,8 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
     }
 }
 
-/// A filter from these systems can be exported in the original format, whole or in pieces. For other filters, the error
-/// says why not.
+/// An imported filter can be exported in its original format, whole or in pieces. If a filter can't be exported, the
+/// error says why.
 #[test]
 fn an_export_is_what_was_imported() {
     let server = sources();
@@ -155,8 +155,8 @@ fn an_export_is_what_was_imported() {
     assert!(before.is_ok() && server.line("BF.EXPORT {live}") == before);
 }
 
-/// BF.RESERVE … SCHEME creates the same filter as importing an empty one from the original system, and so does a
-/// replica.
+/// BF.RESERVE … SCHEME creates the same filter, here and on a replica, as importing an empty one from the original
+/// system.
 #[test]
 fn other_systems_filters_are_reserved() {
     let server = sources();
@@ -555,7 +555,8 @@ fn filters_move_in_pieces() {
     }
 }
 
-/// After random commands on a primary, and their effects on a replica without memory, both are equal bit for bit.
+/// Runs random commands on a primary, and their effects on a replica without memory. Both servers end up with the same
+/// filters, bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {
     let mut grown = 0;

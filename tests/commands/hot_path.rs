@@ -61,7 +61,7 @@ fn no_allocation_per_item() {
     }
 }
 
-/// Number of items that is so small that their answers and effects need no allocation of their own.
+/// A number of items small enough that their answers and effects need no allocation of their own.
 const FEW: usize = 10;
 
 #[test]
@@ -94,8 +94,8 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
         "all answers, and the first search for room"
     );
     assert_eq!(run("CF.INSERTNX cuckoo ITEMS", few), floor, "all are present");
-    // Some of the other items test positive, so the effect is another command: one allocation for the list of its
-    // items.
+    // Some of the other items test positive, so a different command is replicated, which needs an allocation for the
+    // list of its items.
     let others = &items[7_000..];
     let allocations = run("CF.INSERTNX cuckoo ITEMS", others);
     assert!(allocations <= floor + words(others) + 2, "{allocations}");

@@ -47,7 +47,7 @@ fn every_command_with_items_is_limited() {
         assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
         assert!(run(&server, 1000).is_ok(), "{command}");
 
-        // A replica obeys what its primary allowed, and without a limit everything is allowed.
+        // A replica runs whatever its primary allowed. Without a limit, everything is allowed.
         let replica = FakeServer::default();
         replica.settings.set(limited);
         replica.obeys.set(true);

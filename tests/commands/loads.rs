@@ -52,8 +52,8 @@ fn replica() -> FakeServer {
     server
 }
 
-/// A replica after a full sync from a RedisBloom server with the same data as `server`. It has read RedisBloom's own
-/// fields.
+/// A replica after a full sync from a RedisBloom server with the same data as `server`. The replica has read
+/// RedisBloom's own fields.
 fn synced(server: &FakeServer) -> FakeServer {
     let mut fields = Fields::default();
     let copy = match server.copy("k") {
@@ -273,8 +273,8 @@ fn a_chunk_that_nobody_comes_back_to_is_counted() {
 }
 
 /// If a piece in RedisBloom's format comes again with different bytes, before or after the array is allocated, the most
-/// recent bytes count, as in RedisBloom and on an obeying server. If the bytes of both were ORed, the filter would have
-/// items that nobody added.
+/// recent bytes count, as in RedisBloom and on its replicas. If the old and the new bytes were ORed, the filter would
+/// have items that nobody added.
 #[test]
 fn of_a_piece_that_comes_again_the_last_counts() {
     let size = 1u64 << 16;
@@ -304,8 +304,8 @@ fn of_a_piece_that_comes_again_the_last_counts() {
     }
 }
 
-/// A piece of more than 1 MiB is refused, because placing one of 16 MiB would block the server for 50 ms. If it comes
-/// from a primary or an append-only file, it is accepted.
+/// A client's piece of more than 1 MiB is refused, because placing one of 16 MiB would block the server for 50 ms. Such
+/// a piece from a primary or an append-only file is accepted.
 #[test]
 fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     let source = FakeServer::default();
@@ -787,6 +787,6 @@ fn a_load_that_ends_is_ended_elsewhere() {
         end(&server);
         assert_eq!(server.take_replicated(), ["BF.LOADCHUNK k 0 "]);
     }
-    // On an obeying server, ending a load that doesn't exist isn't an error.
+    // On a replica, ending a load that doesn't exist isn't an error.
     assert_eq!(load(&replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
 }

@@ -1,4 +1,5 @@
-//! Commands without a server: replies, refusals, what they replicate, and whether a replica ends up with the same keys.
+//! Runs commands without a server, and checks their replies and refusals, what they replicate, and whether a replica
+//! ends up with the same keys.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -90,8 +90,8 @@ fn a_union_with_blobs_is_that_with_keys() {
     }
 }
 
-/// If a blob contains a filter that is being rebuilt, its live filter is merged. Other systems' filters are merged with
-/// their like. A destination that is being rebuilt is refused.
+/// If a blob contains a filter that is being rebuilt, its live filter is merged. Filters from other systems can be
+/// merged, too. A destination that is being rebuilt is refused.
 #[test]
 fn blobs_of_all_kinds_are_merged() {
     for form in FORMS {
@@ -233,7 +233,7 @@ fn memory_is_asked_for_before_it_is_used() {
             add(&server, key, key, 20);
         }
         let (large, before) = (server.copy("large"), dumps(&server));
-        // `large` wouldn't even grow by such a merge.
+        // Merging `large` into itself wouldn't even make it grow.
         for destination in ["small", "new", "large"] {
             for most in [1, large.bytes() - 1] {
                 server.memory.set(Some(most));

@@ -1,4 +1,4 @@
-//! A primary, and a replica that obeys its effects.
+//! A primary, and a replica that runs the commands that the primary replicates.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::Reply;
@@ -13,7 +13,7 @@ impl Pair {
     pub(crate) fn new() -> Pair {
         let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
         pair.replica.obeys.set(true);
-        // A replica has to obey even if it has no memory left.
+        // A replica has to run what its primary sends, even if it has no memory left.
         pair.replica.memory.set(Some(1));
         pair.replica.is_out_of_memory.set(true);
         pair

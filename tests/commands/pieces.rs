@@ -9,8 +9,8 @@ use crate::support::internals::config::Settings;
 
 type Words = Vec<Vec<u8>>;
 
-/// Numbers of items after which a command pauses. The command reads the clock after every 32 items, or earlier if they
-/// have many probes.
+/// Numbers of items after which a command pauses. The command reads the clock after every 32 items, or more often if
+/// the items have many probes.
 const PAUSES: [usize; 4] = [1, 33, 64, 500];
 
 const KINDS: &[&str] = &[
@@ -42,7 +42,7 @@ fn prefixed(items: &[Vec<u8>]) -> Vec<u8> {
     items.iter().flat_map(with_length).collect()
 }
 
-/// Commands with these items.
+/// Commands of `family` (`BF` or `CF`) with these items.
 fn commands(family: &str, items: &[Vec<u8>]) -> Vec<Words> {
     let blob = [items.concat()];
     let prefixed = [prefixed(items)];
@@ -248,8 +248,8 @@ fn adds_by_shard_begin_with_few_items() {
 }
 
 /// Items with many probes may cause thousands of page faults, so commands that add or delete them read the clock after
-/// at most 512 cache lines. In memory that nobody had written to, 64 items of 29 probes blocked a server for 8 to 20
-/// ms.
+/// at most 512 cache lines. In memory that hadn't been written to yet, 64 items of 29 probes blocked a server for 8 to
+/// 20 ms.
 #[test]
 fn items_with_many_probes() {
     let expected = [("0.01", 32, 32), ("1e-9", 16, 8), ("1e-12", 8, 4)];
@@ -378,7 +378,7 @@ fn the_limit_of_items() {
 fn few_items_are_timed_if_each_has_many_probes() {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 1 EXPANSION 1").unwrap();
-    // Make the filter grow here: a command that makes it grow is timed, because growth can take long.
+    // Make the filter grow here: a command that makes it grow is timed, because growth can take a long time.
     server.line("BF.MADD k 0 1").unwrap();
     let timed = |line: &str| {
         server.is_timed.set(false);

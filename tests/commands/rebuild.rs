@@ -1,6 +1,6 @@
-//! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, and what is
-//! refused without changing anything. A replica is equal bit for bit after every phase, and both filters survive saving
-//! and loading.
+//! BF.REBUILD without a server: which commands change the live filter and which change its shadow, what is replicated,
+//! and what is refused without changing anything. After every phase, a replica is equal bit for bit, and both filters
+//! survive saving and loading.
 
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
@@ -24,8 +24,8 @@ fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 
-/// If a BEGIN omits an option, a replica copies it from the live filter, so even the defaults of BF.RESERVE have to be
-/// sent.
+/// If a replicated BEGIN omits an option, the replica copies it from the live filter. So the primary must send even
+/// options that have BF.RESERVE's default values.
 #[test]
 fn a_replica_rebuilds_with_the_same_options() {
     let pair = Pair::new();
@@ -164,7 +164,7 @@ fn what_the_live_filter_refuses_the_shadow_never_sees() {
     assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(5));
     let sent = pair.follow();
     assert_eq!(sent.last().unwrap(), "BF.MADD k a b c d e");
-    // An item that the live filter has is also added to the shadow, by any command.
+    // Adding an item that the live filter already has still adds it to the shadow, whichever command does it.
     server.line("BF.REBUILD k ABORT").unwrap();
     server.line("BF.REBUILD k BEGIN CAPACITY 100").unwrap();
     assert!(server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"1", b"abx"]).is_err());
@@ -353,7 +353,7 @@ fn windows_rotate_together() {
     server.now_ms.set(1000);
     server.line("BF.RESERVE k 0.001 100 WINDOW 3 EVERY 1000").unwrap();
     server.now_ms.set(4500);
-    // The clock has moved on, so the rotation comes first.
+    // The clock has moved on, so a rotation is replicated before BEGIN.
     server.line("BF.REBUILD k BEGIN WINDOW 5").unwrap();
     let sent = pair.follow();
     assert_eq!(sent[1], "BF.ROTATE k AT 3");
@@ -461,7 +461,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
         {
             assert_eq!(server.line(&format!("BF.EXISTS k {item}")), YES, "{name}: {item}");
         }
-        // If the rebuild is aborted, the old filter is back.
+        // After an abort, the key holds the old filter, unchanged.
         server.put("k", make());
         let dump = server.dump("k");
         server.line("BF.REBUILD k BEGIN COUNTING").unwrap();
@@ -533,7 +533,7 @@ fn bulk_adds_in_parallel_reach_both() {
     assert!(dumps[0] == dumps[1]);
 }
 
-/// From the identity, a client that fills a filter finds out whether the filter was replaced. The identity must not
+/// A filter's identity tells the client that fills it whether the filter has been replaced. The identity must not
 /// reveal the seed.
 #[test]
 fn an_identity_tells_filters_apart() {
@@ -571,8 +571,8 @@ fn an_identity_tells_filters_apart() {
     assert_eq!(server.text("CF.INFO c SIZE"), server.text("CF.INFO c FULL FULL"));
 }
 
-/// If all cells of a filter are set, they don't show how many items it has. The filter that BEGIN creates then has room
-/// for a multiple of the old capacity, but not for every possible number of items.
+/// If all cells of a filter are set, they don't show how many items it has. BEGIN then assumes a multiple of the old
+/// capacity, rather than the largest possible number of items.
 #[test]
 fn a_saturated_filter_can_be_rebuilt() {
     for options in

@@ -1,4 +1,4 @@
-//! Windows and their clock: merges in every relative state of two windows, and clocks that jump.
+//! Windows and their clock: merges of windows in every state relative to each other, and clocks that jump.
 //!
 //! The model has neither generation numbers nor schedules: a window consists of sets of items by age, and the time of
 //! its next rotation by the clock. At an error rate of 1e-9 there are no false positives, so ages are compared exactly.
@@ -57,7 +57,7 @@ impl Model {
         }
     }
 
-    /// Performs the overdue rotations and corrects the schedule, as a write does first.
+    /// Performs the overdue rotations and corrects the schedule, as every write does first.
     fn catch_up(&mut self, now: u64) {
         let times = self.overdue(now);
         self.rotate(times);
@@ -423,8 +423,8 @@ fn advice(server: &FakeServer, key: &str) -> String {
     lines.iter().map(text).collect()
 }
 
-/// However far the clock was ahead, and whatever happened to the filter in the meantime, the first write corrects its
-/// schedule, and replicas follow.
+/// However far the clock was ahead, and whatever happened to the filter in the meantime, the first write corrects the
+/// filter's schedule, and replicas follow.
 #[test]
 fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
     for ahead in [1, EVERY - 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1, DAY, YEAR, 30 * YEAR] {

@@ -18,7 +18,7 @@ pub(super) fn exported(filter: &Foreign) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The filter that BF.IMPORT creates from these bytes. Parameters that they don't contain are those of `like`.
+/// The filter that BF.IMPORT creates from these bytes. Parameters that the bytes don't contain come from `like`.
 pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeError> {
     let spec = like.links()[0].spec();
     let encoding = like.encoding();
@@ -33,7 +33,8 @@ pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeEr
     }
 }
 
-/// Everything about a filter that its file contains: all except the number of items that was declared for a bitmap.
+/// Everything about a filter that its file contains, for every system except valkey-bloom. The number of items isn't
+/// part of it, because an import estimates this number from the bits.
 fn essence(filter: Foreign) -> (Scheme, Encoding, Vec<u8>) {
     (*filter.scheme(), filter.encoding(), crate::support::wire::body(&filter))
 }

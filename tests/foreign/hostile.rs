@@ -1,5 +1,5 @@
 //! Other systems' data, damaged or invented: it is refused, or loads as a filter that keeps every promise. None of it
-//! causes a panic, needs more memory than its own length justifies, or takes long to process.
+//! causes a panic, needs more memory than its own length justifies, or takes a long time to process.
 //!
 //! MUTATIONS sets the number of payloads per importer (10,000 by default).
 

@@ -1,4 +1,4 @@
-//! Filters of other systems. They are read, written and grown as the original systems do it, and refused if damaged.
+//! Filters of other systems. They are read, written and grown as in the original systems, and refused if damaged.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,7 +11,7 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Encoder};
 use bloomery::{Error, limits};
 
-/// Options of a chain since 2.2.0, from 1.1.1 to 2.0.3, and before that.
+/// Options of a chain: since 2.2.0, from 1.1.1 to 2.0.3, and before 1.1.1.
 pub(super) const TODAY: u64 = 5;
 pub(super) const ROUNDED: u64 = 4;
 pub(super) const NARROW: u64 = 0;
@@ -117,12 +117,12 @@ pub(super) fn sorted<const N: usize>(positions: [usize; N]) -> Vec<usize> {
     set.into_iter().collect()
 }
 
-/// The reply of DUMP in Redis 8.0.6, after `BF.RESERVE k 0.2 3` and `BF.ADD k user:42`.
+/// The reply to DUMP from Redis 8.0.6, after `BF.RESERVE k 0.2 3` and `BF.ADD k user:42`.
 const TODAYS_DUMP: &str = "07813016e5a289bef80402010201020502020203049a9999999999b93f02040488168ac58c2b13400240400200\
                            050800200080100040000201000c00e661f6b222b24a0d";
 const TODAYS_HEAD: &str = "01000000000000000100000005000000020000000800000000000000400000000000000001000000000000009a99\
                            99999999b93f88168ac58c2b134004000000030000000000000000";
-/// The reply of DUMP in RedisBloom 2.0.1, after `BF.RESERVE k 0.2 3` and `BF.ADD k user:42`.
+/// The reply to DUMP from a server with RedisBloom 2.0.1, after `BF.RESERVE k 0.2 3` and `BF.ADD k user:42`.
 const OLD_DUMP: &str = "07813016e5a289bef8030201020102040204049a9999999999c93f020304906b7ed875cc0a4002000204050203800201\
                         000a005d2ff2f4a424f40c";
 const OLD_HEAD: &str = "010000000000000001000000040000000200000000000000000000000000000001000000000000009a9999999999c93f\
@@ -299,8 +299,8 @@ fn items_of_the_first_versions_are_found() {
     let wide: [usize; 7] = [33, 208, 383, 469, 644, 730, 905];
     let link = Link { bits: 958, bitmap: vec![0; 120], ..Link::empty(100, 0.01, 7, 0) };
     for encoding in [0, 1] {
-        // Encoding 0 has no number of bits: that follows from the capacity and the bits per item. Once the filter has
-        // been saved in today's encoding, both the old item and the new one are found.
+        // Encoding 0 doesn't contain the number of bits, which follows from the capacity and the bits per item. Once
+        // the filter has been saved in today's encoding, both the old item and the new one are found.
         let mut filter = load(encoding, chain(encoding, NARROW, 0, &[link.clone().with(&wrapped)]));
         assert_eq!(filter.cells(), 958);
         assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::NarrowEither));

@@ -9,7 +9,7 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Cuckoo, limits};
 
-/// The reply of DUMP after `CF.RESERVE c 8` and `CF.ADD c hello`.
+/// The reply to DUMP, after `CF.RESERVE c 8` and `CF.ADD c hello`.
 pub(super) const CUCKOO_DUMP: &str =
     "07813016e5a2898214040201020402010200020202140201020405080000000000009f00000c00497609fd4a8b6f4b";
 

@@ -57,7 +57,7 @@ fn filled(spec: Spec) -> Bloom {
     filter
 }
 
-/// Cuckoo filters: without padding, with padding, with large buckets, with aligned blocks.
+/// Cuckoo filters without padding, with padding, with large buckets, and with aligned blocks.
 #[rustfmt::skip] // a table
 const CUCKOOS: &[(&str, CuckooSpec)] = &[
     ("cuckoo",         CUCKOO),
@@ -240,8 +240,8 @@ const CHAIN: &str = "BF.RESERVE key 0.1 10 EXPANSION 2 SEED 1";
 const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
 const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
 
-/// Every command reports the refusal, for the whole command or for an item, and has added the earlier items. When
-/// repeated, it succeeds as if nothing had happened. Commands that do only one thing have done nothing.
+/// Every command reports the refusal, for the whole command or for an item, and keeps the items that it added before.
+/// When repeated, it succeeds as if nothing had happened. A refused command that does only one thing changes nothing.
 #[test]
 fn commands() {
     let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();
@@ -437,8 +437,8 @@ fn a_head_alone_allocates_nothing() {
     assert!(largest_infallible() < 1024, "{} bytes", largest_infallible());
 }
 
-/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes. Reading it needs memory for a list of them at
-/// most.
+/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes. Reading it needs memory for no more than a
+/// list of them.
 #[test]
 fn a_head_of_many_sub_filters_allocates_their_list() {
     let mut head = Encoder::new(&Cuckoo::new(CuckooSpec { expansion: 1, ..CUCKOO }).unwrap()).head().to_vec();
@@ -459,7 +459,7 @@ fn a_head_of_many_sub_filters_allocates_their_list() {
 }
 
 /// Operations on one item allocate nothing, whatever the kind of filter: adding a present or a new item, testing,
-/// counting, deleting.
+/// counting, and deleting.
 #[test]
 fn items_allocate_nothing() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -524,8 +524,8 @@ fn items_of_other_systems_allocate_nothing() {
     }
 }
 
-/// Only small allocations may abort: lists of layers, tallies of shards. Cells are not among them, however large the
-/// filter.
+/// Only small allocations may abort: lists of layers, and tallies of shards. Cells are not among them, however large
+/// the filter.
 #[test]
 fn what_cannot_fail_is_small() {
     let specs = [

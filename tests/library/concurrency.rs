@@ -55,8 +55,8 @@ fn at_once(work: impl Fn(u32) + Sync) {
     });
 }
 
-/// Checks that every item is present, and that as many cells are set and saturated as the items must have caused,
-/// whatever their order.
+/// Checks that every item is present, and that the numbers of set and of saturated cells are those that these items
+/// give in any order.
 fn assert_cells(layer: &Layer, items: impl Iterator<Item = ItemHash>) {
     let shape = layer.shape();
     let max = (1u64 << shape.cell.bits()) - 1;
@@ -209,8 +209,8 @@ fn copies_under_adds_hold_all_that_came_before() {
     }
 }
 
-/// A dump that is written while another thread adds contains everything that was added before the dump began, as a
-/// BGSAVE without a fork would need it.
+/// A dump that is written while another thread adds contains everything that was added before the dump began. A BGSAVE
+/// without a fork would need this.
 #[test]
 fn dumps_under_adds_hold_all_that_came_before() {
     let filter = Bloom::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
@@ -296,7 +296,7 @@ fn eight_threads_do_anything_at_once() {
 }
 
 /// One thread adds, rotates and clears, as the server's main thread does. Seven other threads use readers of the
-/// filter, and get a new one now and then. A reader keeps the items it had when it was made until it is dropped.
+/// filter, and get a new one now and then. Until a reader is dropped, it keeps the items that it had at first.
 #[test]
 fn seven_readers_beside_one_writer() {
     let specs = [

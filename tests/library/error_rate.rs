@@ -21,7 +21,7 @@ const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
 const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
 
-/// Number of tests that is enough to determine a rate to a few percent or better (3.2% at 1e-4).
+/// A number of tests large enough to determine a rate to within a few percent or better (3.2% at 1e-4).
 fn questions(rate: f64) -> u64 {
     let usual = match rate {
         r if r >= 0.1 => 500_000,
@@ -366,7 +366,7 @@ fn filters_that_refuse_when_full() {
     gates.verdict();
 }
 
-/// INFO's numbers, computed from the fill alone: the current error rate and the number of distinct items.
+/// Two numbers that BF.INFO computes from the fill alone: the current error rate and the number of distinct items.
 #[test]
 fn the_rate_now_and_the_estimate_agree_with_the_truth() {
     for layout in LAYOUTS {

@@ -46,8 +46,8 @@ fn no_add_below_the_capacity_is_refused() {
     }
 }
 
-/// In a full table, an item is deleted and another one is added, ten times for each item that the table has room for.
-/// No item is refused or lost, and counts are never below those of a multiset.
+/// In a full table, items are deleted and others added, in ten rounds for each item that the table has room for. No
+/// item is refused or lost, and counts are never below those of a multiset.
 #[test]
 fn a_full_table_goes_on_for_ever() {
     for (capacity, error_rate, cell) in [

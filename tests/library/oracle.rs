@@ -1,6 +1,6 @@
-//! Random sequences of operations against two models at once: the truth (which items were added, how often, and in
-//! which generation), of which a filter must not miss anything, and the simplest filter ([`crate::support::naive`]),
-//! which it has to match in every answer and every number.
+//! Random sequences of operations on a filter and on two models at once. The first model is the truth: which items were
+//! added, how often, and in which generation. The filter must not miss any of them. The second model is the simplest
+//! filter ([`crate::support::naive`]), which the filter has to match in every answer and every number.
 //!
 //! BLOOMERY_SEQUENCES=1000000 runs more sequences. A failure prints the seed that repeats it: `BLOOMERY_SEED=…
 //! BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.

@@ -38,7 +38,7 @@ fn submit(pool: &Pool, job: impl FnOnce() + Send + 'static) {
     assert!(pool.submit(Box::new(|_| job())).is_ok());
 }
 
-/// Occupies a worker until the sender is dropped. Returns as soon as a worker is occupied.
+/// Occupies a worker until the returned sender is dropped. Returns as soon as a worker is occupied.
 fn occupy(pool: &Pool) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel::<()>();
     let (begin, begun) = mpsc::channel();
@@ -197,7 +197,7 @@ fn without_workers_jobs_come_back_and_run_here() {
     }
 }
 
-/// When shutdown returns, every accepted job has run, and every other job was given back.
+/// When shutdown returns, every accepted job has run. Every refused job was given back.
 #[test]
 fn jobs_submitted_during_shutdown_run_or_come_back() {
     for round in 0..200 {

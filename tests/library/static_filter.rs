@@ -41,7 +41,7 @@ fn every_item_of_a_set_of_any_size_is_found() {
     }
 }
 
-/// In five of these 60 sets, the equations of some items contradict each other, so the set needs another round of
+/// In five of these 60 sets, the equations of some items contradict each other. Such a set needs another round of
 /// mixing.
 #[test]
 fn every_item_is_found_after_another_round_of_mixing() {
@@ -88,7 +88,7 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
             let ribbon = spec(LayoutChoice::Ribbon, rate, step as u64 + items);
             let filter = built(ribbon, (0..items).map(u64::to_le_bytes));
             let now = filter.rate_now();
-            // A filter consists of whole blocks of 64 rows, and a small filter has only three or a few more blocks.
+            // A filter consists of whole blocks of 64 rows, and a small filter has only three blocks or a few more.
             let least = if items < 10_000 { 0.5 } else { 0.99 };
             assert!(now <= rate * (1.0 + 1e-12) && now >= least * rate, "{rate}, {items} items: {now}");
             let (found, expected) = (hits(&filter, items, questions) as f64, questions as f64 * now);
@@ -217,7 +217,7 @@ fn every_stream_makes_the_filter_of_its_set() {
     }
 }
 
-/// The builder keeps only different items, so a long stream with few different items needs little memory.
+/// The builder keeps each different item only once, so a long stream with few different items needs little memory.
 #[test]
 fn repetitions_take_no_memory() {
     for layout in LAYOUTS {

@@ -15,7 +15,7 @@ import java.util.Random;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
-/** Makes filters with Guava, of every funnel and strategy, and records answers. compare.py describes the files. */
+/** Makes Guava filters with every funnel and strategy, and records their answers. compare.py describes the files. */
 public class Guavas {
     static final int QUESTIONS = 50_000; // about members, and as many about strangers
     static final int ADDS = 1_000; // after the questions

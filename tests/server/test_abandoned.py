@@ -119,7 +119,7 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         connections = [send(slow, bulk_test(bytes(LARGE)))]
         wait_for(lambda: figures(client)["clients_waiting"] == 1, "it to wait")
         text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, bytes(5 << 20))
-        assert text.startswith("commands with 16.0 MiB of items are waiting for worker threads, and offload-max-bytes is 20.0 MiB.")
+        assert text.startswith("commands with 16.0 MiB of arguments are waiting for worker threads, and offload-max-bytes is 20.0 MiB.")
         # A client can still wait if its job fits. A command in a transaction, or with fewer items than
         # offload-min-items, never waits.
         connections.append(send(slow, bulk_test(bytes(4 << 20))))

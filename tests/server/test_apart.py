@@ -786,7 +786,7 @@ def test_commands_that_wait_are_counted_and_bounded(one_worker):
         merge = busy.send("BF.MERGE", "a", "b")
         client.config_set(option(server.spec, "offload-max-bytes"), "20mb")
         text = refusal(client, "BF.ADD", "a", bytes(5 << 20))
-        assert text.startswith("commands with 16.0 MiB of items are waiting for worker threads")
+        assert text.startswith("commands with 16.0 MiB of arguments are waiting for worker threads")
         busy.end()
         assert merge() == b"OK"
 

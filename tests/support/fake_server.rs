@@ -1,5 +1,5 @@
-//! A fake server in one file, to run commands without a real one. It keeps keys in a map, and effects and events in
-//! lists, and its clock stands still until it is set.
+//! A fake server, which runs commands without a real one. It keeps keys in a map, and effects and events in lists. Its
+//! clock stands still until a test sets it.
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
@@ -60,7 +60,7 @@ pub(crate) struct FakeServer {
     pub(crate) memory: Cell<Option<u64>>,
     /// The number of times that a command asked for memory.
     pub(crate) asked: Cell<usize>,
-    /// Bytes that were granted to commands and for which keys may be evicted.
+    /// Number of bytes that were granted to commands, and for which the server may evict keys.
     pub(crate) may_evict: Cell<u64>,
     /// Whether a command has worked in the background.
     pub(crate) worked_apart: Cell<bool>,
@@ -68,7 +68,7 @@ pub(crate) struct FakeServer {
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
     pub(crate) retired: Cell<usize>,
-    /// Threads in addition to this one.
+    /// Number of threads in addition to this one.
     pub(crate) workers: Cell<usize>,
     /// Number of commands whose work was handed to the pool.
     pub(crate) offloaded: Cell<usize>,
@@ -76,14 +76,14 @@ pub(crate) struct FakeServer {
     pub(crate) leaves_after: Cell<Option<usize>>,
     /// Whether commands that can work in the background do so.
     pub(crate) goes_apart: Cell<bool>,
-    /// What happens between the two runs of a command that works in the background.
+    /// Called between the two runs of a command that works in the background.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
     /// Whether there is neither a replica nor an append-only file.
     pub(crate) is_unheard: Cell<bool>,
     /// Whether the running command has begun to send a filter.
     is_sending: Cell<bool>,
-    /// What happens after each piece of a filter that is being sent.
+    /// Called after each piece of a filter that is being sent.
     pub(crate) between_pieces: RefCell<Option<Between>>,
     pub(crate) loads: RefCell<Loads>,
     differs: Cell<Option<CommandError>>,
@@ -91,18 +91,18 @@ pub(crate) struct FakeServer {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
-    /// Whether a command has announced that it might take long.
+    /// Whether a command has announced that it might take a long time.
     pub(crate) is_timed: Cell<bool>,
     /// The number of items after which a command pauses and continues later, if it is allowed to.
     pub(crate) pauses_after: Cell<Option<usize>>,
-    /// The rest of the last command.
+    /// What a command that paused has left to do.
     pub(crate) rest: Cell<Option<Rest>>,
 }
 
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
 type Between = Box<dyn FnMut(&FakeServer)>;
 
-/// The result of a command's work in the background, the filters that it was made from, and the command's time.
+/// The result of a command's work in the background, the filters that it was made from, and the time of the command.
 struct Work {
     made: Box<dyn Any + Send>,
     inputs: Arc<[Live]>,
@@ -113,9 +113,9 @@ struct Work {
 pub(crate) struct FakeCall<'a> {
     server: &'a FakeServer,
     arguments: &'a [&'a [u8]],
-    /// The result of the command's work in the background, in its second run.
+    /// In the command's second run, the result of its work in the background.
     work: Cell<Option<Work>>,
-    /// The time of the command's first run, in its second run.
+    /// In the command's second run, the time of its first run.
     again: Option<u64>,
 }
 
@@ -404,7 +404,7 @@ impl FakeServer {
         }
     }
 
-    /// Runs a command given as words. The server's own arity check comes first.
+    /// Runs a command given as words, after the arity check that a real server does.
     pub(crate) fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
         let (prefix, verb) = name.split_once('.').expect("one of our commands");
@@ -474,7 +474,7 @@ impl FakeServer {
         }
     }
 
-    /// What was replicated since the last call, as lines.
+    /// The commands that were replicated since the last call, as lines.
     pub(crate) fn take_replicated(&self) -> Vec<String> {
         let lines = self.replicated.take();
         lines

@@ -1,5 +1,5 @@
 //! The recipes of the golden files: one small filter of every kind, in a meaningful state. A recipe never changes; if
-//! you need another state, add one.
+//! you need another state, add a recipe.
 
 use super::internals::alone;
 use super::wire;

@@ -3,9 +3,9 @@
 /// What the keys look like.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Keys {
-    /// 1, 2, 3 … as text.
+    /// The index as text: 0, 1, 2, …
     Sequential,
-    /// 36 characters, random except for dashes and for the marks of the version.
+    /// 36 characters, random except for the dashes and the bits for version and variant.
     Uuid,
     /// 80 bytes that all keys have in common, then a number.
     Url,

@@ -1,4 +1,4 @@
-//! What the test crates share. Each of them compiles all of it and uses only a part.
+//! Code that the test crates share. Each crate compiles all of it, and uses only a part.
 
 #![allow(dead_code, reason = "each crate uses its part")]
 
@@ -17,7 +17,7 @@ pub(crate) mod wire;
 use bloomery::filter::FilterRef;
 use bloomery::{Bloom, ItemHash, Overflow, Seed, Spec};
 
-/// A number from the environment, to make a run longer or shorter, or to repeat it.
+/// The number in an environment variable, or `default`. Used to make a run longer or shorter, or to repeat it.
 pub(crate) fn env(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),

@@ -21,7 +21,7 @@ pub(crate) fn mix(x: u64) -> u64 {
     (x ^ (x >> 32)).wrapping_mul(GOLDEN)
 }
 
-/// Scales 64 random bits to a number below `n`: the high half of the product of both.
+/// Scales 64 random bits to a number below `n`: the high half of the product of the two.
 pub(crate) fn scale(random: u64, n: u64) -> u64 {
     (u128::from(random) * u128::from(n) / (1 << 64)) as u64
 }

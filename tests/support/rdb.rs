@@ -203,7 +203,7 @@ impl Reader<'_> {
         self.take(len).iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Reads a length, or the number of a special form of string, which is in `Err`.
+    /// Reads a length, or, as `Err`, the number of a special form of string.
     fn len_or_form(&mut self) -> Result<u64, u8> {
         let first = self.byte();
         match (first >> 6, first) {

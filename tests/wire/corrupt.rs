@@ -1,4 +1,4 @@
-//! Bytes that aren't a filter: cut short, flipped, forged, out of order. All are either refused, or load as a filter
+//! Bytes that aren't a filter: cut short, flipped, forged or out of order. All are either refused, or load as a filter
 //! that satisfies every law. Checksums detect accidents. But an attacker corrects them, and so do these tests.
 
 use crate::support::alloc_counter::weighed;
@@ -316,7 +316,7 @@ fn overhead(head: &[u8]) -> u64 {
     (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
 }
 
-/// Every field of the head, with values at which programs break. Whether the bytes load or not, reading them needs no
+/// Sets every field of the head to values at which programs break. Whether the bytes load or not, reading them needs no
 /// more memory than the head declares.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {

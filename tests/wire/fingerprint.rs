@@ -73,7 +73,7 @@ fn width(filter: &Bloom) -> u64 {
     layer.bytes() * 8 / layer.shape().cells
 }
 
-/// Number of bits before the boundary after `mib` MiB in the cell that lies across this boundary.
+/// In the cell that lies across the boundary after `mib` MiB, the number of bits before this boundary.
 fn bits_before(filter: &Bloom, mib: u64) -> u64 {
     (mib << 23) % width(filter)
 }

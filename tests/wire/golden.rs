@@ -1,7 +1,7 @@
 //! Golden bytes: a file for every kind of filter, which every future version reads and writes unchanged.
 //!
-//! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes missing files, and never changes an existing one: if
-//! a file no longer matches, the code breaks the format, and the file isn't outdated.
+//! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes missing files, and never changes an existing one. If
+//! a file no longer matches, it isn't outdated: the code breaks the format.
 
 use crate::support::golden::{all, answers, bloom, bytes, cuckoo, item, items, path};
 use crate::support::{describe, wire};

@@ -158,7 +158,8 @@ fn noise_is_refused_and_takes_little() {
         noise.extend([0; 4]);
         seal(&mut noise);
         let (_, taken) = weighed(|| wire::unpack(&noise));
-        // A foreign filter's head has as many bytes for each link as the link itself.
+        // A foreign filter's head has about as many bytes for each link as the link needs in memory, so a short head
+        // can't describe many links.
         assert!(taken <= 64 << 10, "{taken} bytes for {}", noise.len());
         loaded += u32::from(refused_or_survives(&noise, "noise"));
     }

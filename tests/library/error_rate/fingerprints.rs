@@ -167,7 +167,7 @@ fn every_use_keeps_its_rate_whatever_its_past() {
     gates.verdict();
 }
 
-/// Tables for one item to a million, with items from several sources.
+/// Tables for 1 to 1,000,000 items, with items from several sources.
 #[test]
 fn tables_of_all_sizes() {
     let mut gates = Gates::default();

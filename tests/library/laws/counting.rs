@@ -59,8 +59,8 @@ pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// Deleting all added items leaves an empty filter, except for saturated counters. An item that still tests positive
-/// does so because of counters that other items incremented.
+/// If no counter is saturated, deleting items leaves the filter as if they had never been added. A deleted item then
+/// tests positive only because of counters that other adds incremented.
 pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let mut filter = filled(spec, &items);

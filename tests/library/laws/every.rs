@@ -239,7 +239,8 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
     let mask = |test: &dyn Fn(ItemHash) -> bool, items: &[ItemHash]| {
         items.iter().enumerate().fold(Hits(0), |hits, (index, item)| hits.with(index, test(*item)))
     };
-    // Groups of up to 64 items. In the tests of each layer, the seed chooses some of them.
+    // Groups of up to 64 items. In each layer, only the items in a mask are tested; two of the masks come from the
+    // seed.
     for len in [0, 1, case.b.len() % 64, 63, 64] {
         let items = &hashes[case.b.len()..case.b.len() + len];
         items.iter().for_each(|item| filter.prefetch(*item));

@@ -225,8 +225,8 @@ fn the_number_of_items_does_not_drift() {
     }
 }
 
-/// Common numbers of probes have code of their own, for one item and for many. A count uses the plain loop over all
-/// cells of an item. For bits, the count is 0 or 1.
+/// Common numbers of probes have code of their own, for one item and for many. It gives the same answers as a count,
+/// which uses the plain loop over all cells of an item. For bits, the count is 0 or 1.
 #[test]
 fn every_number_of_probes_gives_the_plain_answers() {
     let hasher = HashKind::Xxh3.hasher(Seed::from(5));
