@@ -21,11 +21,11 @@ BLOCKED_BITS = {0.01: 9.92, 0.001: 15.55, 0.0001: 22.0}
 BLOCKED_ABOVE = 512 << 10
 
 LOAD_NS = 210  # `bloomery load --spread`, processor time for an item: to read, hash and send it
-ADD_NS = 52  # processor time of the server for the same item
+ADD_NS = 52  # processor time of the server to add an item
 BUILD_NS = 360  # `bloomery build --static`, processor time for an item
 BUILD_BYTES = 33  # memory of `bloomery build --static` for an item
 PUSH_MIB = 100  # `bloomery push`, MiB per second over one connection
-MIGRATE_SECONDS = 20  # for each GiB of a filter; meanwhile, both nodes serve nobody
+MIGRATE_SECONDS = 20  # for each GiB of a filter; during this time, neither node serves anyone
 SET_BYTES = 46  # used_memory for a member of 16 bytes in a SET
 GO_ZERO_BITS = 20  # for an item of go-zero's filter, whose error rate is 0.007%
 NODE_TIMEOUT = 15  # cluster-node-timeout in seconds
@@ -86,7 +86,7 @@ def report(spread: Spread, replicas: int, seed: int) -> dict[str, str]:
     for part, count in enumerate(counts):
         by_node[spread.node_of(part)] += count
     of_a_node = spread.items / spread.nodes
-    static_bits = math.ceil(math.log2(1 / spread.error_rate)) * 1.12  # 1.125 for small ones
+    static_bits = math.ceil(math.log2(1 / spread.error_rate)) * 1.12  # 1.125 for small filters
     return {
         "items": f"{spread.items:.0e}".replace("e+", "e"),
         "nodes": f"{spread.nodes:,}",

@@ -2,13 +2,13 @@
 
     python3 examples/event_dedup.py
 
-It makes a stream that delivers some events again: at once, or hours or days later. A consumer reads the stream, and
-asks a window of the last day whether it has seen an event. At one point, the consumer dies between noting an event and
-processing it, and another consumer takes over. What they did is then compared with the truth, which the program knows
-because it made the stream.
+It makes a stream that delivers some events again: minutes, hours or days later. A consumer reads the stream, and asks a
+window of the last day whether each event is new. At one point, the consumer dies between noting an event and processing
+it, and another consumer takes over. What they did is then compared with the truth, which the program knows because it
+made the stream.
 
 An hour of the stream passes in a moment, so here the consumer rotates the window, by BF.ROTATE, at every full hour of
-the events' own clock. With real events, reserve the window with EVERY 3600000, and the server does that. """
+the events' own clock. With real events, reserve the window with EVERY 3600000, and the server rotates it. """
 
 import argparse
 import collections
@@ -38,7 +38,7 @@ class Consumer:
         self.client = client
         self.window = Bloom(client, WINDOW)
         self.process = process
-        self.dies_at = dies_at  # how many events it notes before it dies
+        self.dies_at = dies_at  # how many events it finishes before it dies
 
     def run(self) -> None:
         # First come the entries that an earlier consumer of this name did not acknowledge. It went through its entries
@@ -79,7 +79,7 @@ class Died(Exception):
 
 
 class Clocked(Consumer):
-    """Rotates the window before it notes the first event of an hour. With EVERY, the server would do that."""
+    """Rotates the window before it notes the first event of an hour. With EVERY, the server would rotate it."""
 
     hour = -1
 
@@ -107,7 +107,7 @@ def deliveries(events: int) -> list[tuple[int, str]]:
 
 
 def truth(stream: list[tuple[int, str]]) -> collections.Counter[str]:
-    """Counts the verdicts that an exact memory of the same number of generations would give."""
+    """Counts the verdicts that an exact memory with the same number of generations would give."""
     verdicts: collections.Counter[str] = collections.Counter()
     noted: dict[str, int] = {}
     for hour, event in stream:

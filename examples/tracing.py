@@ -1,4 +1,4 @@
-"""Traces calls of a filter as spans, with the attributes of OpenTelemetry's conventions for databases.
+"""Traces calls on a filter as spans, with the attributes of OpenTelemetry's conventions for databases.
 
     python3 examples/tracing.py        needs: pip install opentelemetry-sdk
 

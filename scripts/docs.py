@@ -1,6 +1,6 @@
 """The parts of scripts/docs that aren't shell: writing the pages for mdbook, and checking the links of the site.
 
-`docs.py pages SITE` writes the pages and the settings of mdbook. `docs.py check BOOK` looks for dead links in the site
+`docs.py pages SITE` writes the pages and mdbook's settings. `docs.py check BOOK` looks for dead links in the site
 that mdbook has built.
 """
 
@@ -76,7 +76,7 @@ class Pages:
         self.files = set()
 
     def target(self, text: Text, link: str) -> str | None:
-        """What a link of a page becomes on the site; `None` if it leads to a folder."""
+        """A page's link, rewritten for the site; `None` if it leads to a folder."""
         parts = urlsplit(link)
         if parts.scheme:
             return link
@@ -121,7 +121,7 @@ def write_pages(site: Path) -> None:
 
 
 class Page(HTMLParser):
-    """The links of a page, and the names of the places in it that links can lead to."""
+    """The links of a page, and the ids in it that links can lead to."""
 
     def __init__(self, path: Path):
         super().__init__()

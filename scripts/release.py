@@ -83,8 +83,8 @@ def licences(source: Path, target: str) -> None:
 
 
 def smoke(program: Path) -> None:
-    """Loads the module that BLOOMERY_MODULE names into every server of the matrix, adds items by commands and with the
-    program, restarts the server, and checks that the items are still there.
+    """Loads the module that BLOOMERY_MODULE names into every server of the matrix, adds items with commands and with
+    the program, kills and restarts the server, and checks that the items are still there.
     """
     sys.path.insert(0, str(ROOT / "tests"))
     from kit.servers import Server, matrix

@@ -24,13 +24,13 @@ class Stage:
     command: str
     needs: tuple = ()
     lock: str = ""  # what cargo locks: a target folder and profile; or "clock" for stages that compare times
-    quick: str | bool = False  # with --quick: this command instead, the same one, or none
-    background: bool = False  # mostly waits for the network, so it doesn't count as one of the two
+    quick: str | bool = False  # the command to run with --quick, True for the same one, or False for none
+    background: bool = False  # mostly waits for the network, so it doesn't count towards AT_A_TIME
 
 
 # Code with the same features and profile is compiled only once. So the program and its tests use the library with the
-# features that the library's own tests need (`internals`). Release builds and the models don't wait for debug builds,
-# because cargo's locks are per target folder and profile.
+# features that the library's own tests need (`internals` and `serde`). Release builds and the models don't wait for
+# debug builds, because cargo's locks are per target folder and profile.
 STAGES = [
     Stage(
         "fetch",
@@ -72,7 +72,7 @@ STAGES = [
         lock="clock",
         quick=f"{PYTEST} tests/server -m quick --server redis-8.0",
     ),
-    # With the feature `module`, these tests use the module's allocator. The feature makes no difference to the others.
+    # With the feature `module`, these tests use the module's allocator. For other tests, it makes no difference.
     Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     # Checks the links in the comments of the public interface, and then in all comments.

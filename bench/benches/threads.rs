@@ -1,7 +1,7 @@
 //! Measures the speed of a filter that is used by one thread, by several, and by as many as there are cores. The filter
 //! is a `Bloom` behind a mutex, a `Bloom` behind a read-write lock, or an `AtomicBloom` with one shard or 64. For
-//! comparison, the same is measured with a filter for each thread. `cargo bench --bench threads` prints the results as
-//! a table.
+//! comparison, each thread also works on a filter of its own. `cargo bench --bench threads` prints the results as a
+//! table.
 //!
 //! A cell has two numbers, both medians over the rounds: millions of items a second for all threads together, by the
 //! wall clock, and nanoseconds of processor time per item. The first is valid only on an idle machine. The second is

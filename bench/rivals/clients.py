@@ -1,4 +1,5 @@
-"""End to end: redis-benchmark with one client or several, one command in flight or several, and I/O threads or none."""
+"""End to end: redis-benchmark with one client or several, one command in flight or several, with and without I/O
+threads."""
 
 import csv
 import subprocess

@@ -42,7 +42,7 @@ def topic(scale: Scale) -> Topic:
 
 
 def make(side: Side, numbers: range) -> int:
-    """Makes filters of one item each. Returns the CPU time in nanoseconds."""
+    """Makes filters with one item each. Returns the CPU time in nanoseconds."""
     return over_all(side, numbers, "BF.ADD", 1, "item")
 
 
@@ -70,7 +70,7 @@ def life(side: Side, count: int) -> list[float]:
 
 
 def over_all(side: Side, numbers: range, command: str, reply: int, *options) -> int:
-    """Sends a command for each of these filters. Every reply must be `reply`. Returns the CPU time in nanoseconds."""
+    """Sends a command for the filter of each number. Every reply must be `reply`. Returns nanoseconds of CPU time."""
     ns = 0
     for start in range(0, len(numbers), PART):
         part = [encode(command, f"filter:{number}", *options) for number in numbers[start : start + PART]]

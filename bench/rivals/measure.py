@@ -1,4 +1,5 @@
-"""The method: every side gets the same commands in every round, and what counts is the CPU time of its server.
+"""The method of measurement: every side gets the same commands in every round, and what counts is the CPU time of its
+server.
 
 The sides are servers of the same version, all on one core, and this program runs on another core. The first side is the
 rival, and the second is Bloomery. The third side is Bloomery again: the ratio of its cost to that of the second side is
@@ -185,7 +186,7 @@ def settle(server: Server, cores=SERVER_CORE) -> None:
 
 
 def place(thread: int, cores: set[int]) -> None:
-    """Puts a thread (0 is this one) on these cores, and gives it priority over other programs."""
+    """Puts a thread (0 is this one) on these cores, and gives it priority over other programs, if permitted."""
     os.sched_setaffinity(thread, cores)
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, thread, PRIORITY)

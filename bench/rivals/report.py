@@ -11,8 +11,8 @@ README = ROOT / "README.md"
 GAINS = "<!-- gains, by scripts/bench --rivals -->\n", "<!-- end of gains -->\n"
 BEGIN, END = "<!-- by scripts/bench --rivals -->\n", "<!-- end -->\n"
 
-# What a user gains: a description, the topic and row, and go-zero's row if there is one. Tests, adds and deletes are in
-# filters of a million items, and their times are per item.
+# What a user gains: a description, the topic and row, and go-zero's row if there is one. Tests, adds and deletes are
+# measured on filters of a million items, and their times are per item.
 FIRST = [
     ("test one item", ("BF-1M", "BF.EXISTS, absent"), "BF.EXISTS, half present"),
     ("add one item", ("BF-1M", "BF.ADD, new"), "BF.ADD, new"),

@@ -1,4 +1,4 @@
-"""The rows of most topics: commands that clients send to filters of every size, and commands that prepare filters."""
+"""The rows of most topics: the commands to measure, on filters of every size, and those that prepare the filters."""
 
 import hashlib
 import itertools
@@ -62,14 +62,14 @@ def absent(round: int, count: int, among: int) -> list[int]:
 
 
 def requests(command: str, key, numbers, group: int = 1, *, options=(), width: int = WIDTH) -> list[bytes]:
-    """A command for every `group` numbers."""
+    """Commands for the items with these numbers, with `group` items in each."""
     head = [command, key, *options, *(["ITEMS"] if "INSERT" in command else [])]
     items = [item(number, width) for number in numbers]
     return [encode(*head, *items[start : start + group]) for start in range(0, len(items), group)]
 
 
 def call(script: str, *words) -> bytes:
-    """A call of a script that the server already has, by its hash, as clients do."""
+    """A command that calls a script by its hash, as clients do. The server must already have the script."""
     return encode("EVALSHA", hashlib.sha1(script.encode()).hexdigest(), *words)
 
 
@@ -285,7 +285,7 @@ def ways(scale: Scale) -> Topic:
 
 
 def large(scale: Scale) -> Topic:
-    """Commands with a hundred thousand items, and with ten, on filters of a size between those of `of_size`."""
+    """Commands with a hundred thousand items, and with ten, on filters whose size is between those of `of_size`."""
     size, many = 3 * scale.sizes["100k"], scale.many
     half = {family: Fresh(family, size) for family in ("BF", "CF")}
     empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # filling takes longer than a large command
@@ -321,7 +321,7 @@ def large(scale: Scale) -> Topic:
 
 
 def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable:
-    """Returns a `Row.make` of commands `words(key)`, on keys that don't exist, or that only `setup(key)` has made."""
+    """Returns a `Row.make` for the commands `words(key)`, on keys that don't exist, or that only `setup(key)` made."""
 
     def make(_):
         names = [f"new:{number}" for number in range(count)]

@@ -1,5 +1,6 @@
-//! The method. In every round, all sides of a comparison run in turn on the same server. What counts is the server's
-//! CPU time per item. A ratio is the median over the rounds, shown with the smallest and the largest value.
+//! The method of measurement. In every round, all sides of a comparison run in turn on the same server. What counts is
+//! the server's CPU time per item. A ratio is the median over the rounds, shown with the smallest and the largest
+//! value.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection, Tally};

@@ -147,7 +147,7 @@ pub struct Group {
     pub bars: Vec<Spread>,
 }
 
-/// Draws groups of bars, one bar for each name of `series`.
+/// Draws groups of bars. Each group has one bar for each name in `series`.
 pub fn bars(path: &Path, labels: &Labels<'_>, series: &[&str], groups: &[Group]) -> Result<()> {
     let top = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.max).fold(0.0, f64::max) * 1.25;
     let area = canvas(path)?;

@@ -21,7 +21,7 @@ impl Batch {
         arguments.iter().for_each(|argument| self.argument(argument.as_ref()));
     }
 
-    /// Appends the beginning of a command; `arguments` calls of [`argument`](Batch::argument) complete it.
+    /// Appends the beginning of a command. [`argument`](Batch::argument) must then be called `arguments` times.
     pub fn begin(&mut self, arguments: usize, items: u64) {
         self.bytes.extend_from_slice(format!("*{arguments}\r\n").as_bytes());
         self.commands += 1;

@@ -3,7 +3,7 @@
     python3 examples/cache_penetration/compare.py
 
 A fifth of the requests are for users that exist, and the others for ids that somebody made up. A cache does not help
-against made-up ids: a user that does not exist cannot be cached, so each of these requests is a query. Keys that an
+against made-up ids: a user that does not exist cannot be cached, so each of these requests causes a query. Keys that an
 earlier run left in the server are removed first. """
 
 import argparse
@@ -35,7 +35,7 @@ def user(number: int) -> str:
 
 
 def requests(users: int, count: int) -> list[str]:
-    """The ids to ask for. Users that exist have numbers below `users`; some come often. Made-up ids come once."""
+    """The ids to ask for. Users that exist have numbers below `users`, and some come often. Made-up ids come once."""
     chance = random.Random(1)
     real = [int(users * chance.random() ** 3) for _ in range(int(count * REAL))]
     made_up = chance.sample(range(users, 10 * users + count), count - len(real))
@@ -67,7 +67,7 @@ def run(database: str, url: str, ids: list[str], *options: str) -> dict[str, Any
     try:
         wait_until_up(port, service)
         started = time.monotonic()
-        # An id is always asked for by the same client, so that its second request finds what its first one cached.
+        # All requests for an id come from the same client, one by one, so the second finds what the first has cached.
         shares = [[id for id in ids if hash_of(id) % CLIENTS == client] for client in range(CLIENTS)]
         with concurrent.futures.ThreadPoolExecutor() as pool:
             statuses = [status for some in pool.map(lambda share: send(port, share), shares) for status in some]

@@ -2,7 +2,7 @@
 
     python3 examples/cache_penetration/fill.py users.db
 
-Meanwhile, users that the service adds go to both filters, so none is lost. The old filter answers tests until the new
+Users that the service adds meanwhile go to both filters, so none is lost. The old filter answers tests until the new
 one is complete.
 """
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 10  # nobody waits for this
 
 
 class Implausible(Exception):
-    """The store has too few users: it is probably the wrong store."""
+    """The store has too few users, so it is probably the wrong store."""
 
 
 def fill(store: Store, client: redis.Redis, *, seed: str | None = None, shrinks_to: float = 0.5) -> None:

@@ -22,7 +22,7 @@ REPORT_EVERY = 100  # answers of the store per BF.FEEDBACK
 
 # Both keys have the tag {users}, so that in a cluster they are in one slot and one command may name both.
 FILTER = "{users}:filter"
-READY = "{users}:ready"  # set when every user of the store is in the filter; fill.py does that
+READY = "{users}:ready"  # fill.py sets this key when every user of the store is in the filter
 
 
 def connect(url: str, *, timeout: float = TIMEOUT_SECONDS) -> redis.Redis:
@@ -73,7 +73,7 @@ class Guard:
         self._try(lambda: self.client.unlink(_cached(user)))
 
     def report(self, *, was_false: bool) -> None:
-        """Counts a "yes" of the filter that the store has checked. The server gets the counts, for BF.STATS."""
+        """Counts a "yes" of the filter that the store has checked. Reports to the server after every REPORT_EVERY."""
         with self.lock:
             self.checked += 1
             self.false += was_false
@@ -87,7 +87,7 @@ class Guard:
             try:
                 send()
             except redis.ResponseError:
-                pass  # refused, as at maxmemory; no answer to a client depends on it
+                pass  # refused, for example at maxmemory; no answer to a client depends on it
             except redis.RedisError:
                 self._pause()
 

@@ -24,7 +24,7 @@ DRAIN_SECONDS = 1.0
 
 
 class Users:
-    """Finds and creates users. A new user goes first into the store, which is the truth, and then into the filter."""
+    """Finds and creates users. A new user goes first into the store, the source of truth, and then into the filter."""
 
     def __init__(self, store: Store, guard: Guard):
         self.store = store
@@ -48,7 +48,7 @@ class Users:
         return user
 
     def create(self, id: str, name: str) -> None:
-        self.store.insert([(id, name)])  # 1. the truth, and a line in the outbox, in one transaction
+        self.store.insert([(id, name)])  # 1. the store: the user, and a line in the outbox, in one transaction
         if self.guard.add([id]):  # 2. the filter
             self.store.confirm([id])
         self.guard.forget(id)  # 3. the cache

@@ -1,7 +1,7 @@
 """The source of truth: users in SQLite, made as slow as a database at the other end of a network.
 
-This is the one file that knows SQL. It also keeps the outbox: the users whose add to the filter is not yet confirmed.
-A user and their line in the outbox are written in one transaction, so that a crash loses both or neither.
+This is the only file with SQL. It also keeps the outbox: the users whose add to the filter is not yet confirmed. A user
+and their line in the outbox are written in one transaction, so that a crash loses both or neither.
 """
 
 import queue
@@ -20,7 +20,7 @@ class Busy(Exception):
 
 
 class Store:
-    """`connections` limits how many queries reach the database at a time, whatever happens in front of it."""
+    """The users in a database. At most `connections` queries reach it at a time, whatever happens in front of it."""
 
     def __init__(self, path: str, *, connections: int = 4, query_seconds: float = 0.002, wait_seconds: float = 0.5):
         self.query_seconds = query_seconds
@@ -35,7 +35,7 @@ class Store:
 
     def find(self, user: str) -> dict[str, str] | None:
         with self._connection() as database:
-            self.queries += 1  # by threads that hold a connection, under Python's global lock
+            self.queries += 1  # by several threads, one at a time because of Python's global lock
             time.sleep(self.query_seconds)
             row = database.execute("SELECT id, name FROM users WHERE id = ?", (user,)).fetchone()
         return row and {"id": row[0], "name": row[1]}
@@ -59,7 +59,7 @@ class Store:
             return int(database.execute("SELECT count(*) FROM users").fetchone()[0])
 
     def all_ids(self, batch: int = 1000) -> Iterator[list[str]]:
-        """All ids, in lists. Each list has its own query, so no transaction stays open while the caller works on it."""
+        """All ids, in lists. Each list is a separate query, so no transaction is open while the caller works on it."""
         last = ""
         while True:
             with self._connection() as database:

@@ -17,7 +17,7 @@ class SplitBlockFilter:
     """A filter from the reply of BF.EXPORT: Parquet's header, then blocks of 32 bytes."""
 
     def __init__(self, data: bytes):
-        # The header has 15 to 19 bytes. That is the remainder when the file's length is divided by a block's length.
+        # The header has 15 to 19 bytes, and a block has 32. So the header's length is the remainder of this division.
         self.bitset = data[len(data) % 32 :]
 
     def __contains__(self, item: bytes) -> bool:

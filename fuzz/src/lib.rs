@@ -90,7 +90,7 @@ impl Source for Written {
     }
 }
 
-/// Saves the value in the encoding of the system that it comes from, and loads it.
+/// Saves the value in the encoding of the system that it comes from, and loads it again.
 fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     let mut fields = Fields::default();
     match value {
@@ -122,8 +122,8 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
 
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // As in LOADCHUNK, RedisBloom's loader comes first: a head of RedisBloom begins with a number of items, which may
-    // look like our magic.
+    // As in LOADCHUNK, RedisBloom's loader comes first: RedisBloom's heads begin with a number of items, which may look
+    // like our magic.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -131,7 +131,7 @@ fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     pushed.and_then(|()| loader.finish())
 }
 
-/// Performs every operation that a filter supports.
+/// Performs every operation that the filter supports, unless the filter is larger than [`LARGE`].
 pub fn survives(value: Filter) {
     if value.bytes() > LARGE {
         return;
@@ -280,12 +280,12 @@ fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 /// The stamp of a header: its CRC-32C, computed with the number of items in every layer or link set to 0. For a filter
-/// that is being rebuilt, CRC-32C of both filters' stamps.
+/// that is being rebuilt, the stamp is the CRC-32C of both filters' stamps.
 fn stamp(kind: u8, header: &[u8]) -> u32 {
     if let (6, Some((own, filters))) = (kind, header.split_at_checked(16)) {
         let live_len = u32::from_le_bytes(own[8..12].try_into().expect("4 bytes")) as usize;
         let (live, shadow) = filters.split_at(live_len.min(filters.len()));
-        // A rebuild can't contain another one. A head that says so is refused before stamps are compared.
+        // A rebuild can't contain another one. A head that claims to is refused before stamps are compared.
         let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
         return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
     }

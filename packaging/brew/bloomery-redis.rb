@@ -1,5 +1,5 @@
 # A formula for Homebrew, on macOS or Linux. scripts/release fills in the version, the checksum of the source archive,
-# and the address of the repository, which offers that archive among the files of the release.
+# and the address of the repository, where the archive is one of the release's files.
 class BloomeryRedis < Formula
   desc "Bloom and cuckoo filters for Redis and Valkey"
   homepage "@REPOSITORY@"

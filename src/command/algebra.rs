@@ -1,6 +1,6 @@
 //! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check every filter before changing any.
 
-use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
@@ -113,19 +113,23 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     };
     let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
     let inputs: Vec<LiveRef<'_>> = existing.into_iter().chain(filters.iter().copied()).collect();
-    if call.goes_apart(inputs.iter().map(|input| work(*input)).sum()) {
+    if call.goes_to_background(inputs.iter().map(|input| work(*input)).sum()) {
         let is_new = existing.is_none();
         let Some(merged) = call.made::<Result<Merged, Refused>>(&inputs)? else {
             let (total, most) = (base.bytes(), union.most_bytes(base));
             let memory = match is_new {
                 true => Admitted::in_new_key(call, total, most)?,
-                false => Admitted::for_work_apart(call, total, most)?,
+                false => Admitted::for_background_work(call, total, most)?,
             };
             catch_up(call, &mut key)?;
             let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
-            let job =
-                Apart { keys: 1..call.argc(), inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-            return call.apart(job, move |_, parallel| {
+            let job = Background {
+                keys: 1..call.argc(),
+                inputs: inputs.clone(),
+                data: Data::Arguments(0..0),
+                memory,
+            };
+            return call.in_background(job, move |_, parallel| {
                 let inputs: Vec<LiveRef<'_>> = inputs.iter().map(Live::as_ref).collect();
                 merged(&inputs, is_new, now_ms, parallel)
             });
@@ -169,7 +173,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
         effort = effort.saturating_add(bytes.saturating_mul(READ));
     }
     let mut sources = Vec::new();
-    if !call.goes_apart(effort) {
+    if !call.goes_to_background(effort) {
         if !call.obeys() {
             // The server evicts keys only between commands, and by then this memory is free again.
             call.admit(largest, cells)?;
@@ -177,18 +181,20 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
         sources = read_all(&blobs)?;
         let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
         // Only now is it known which of the filters are fingerprint tables.
-        if !call.goes_apart(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter)))) {
+        if !call
+            .goes_to_background(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter))))
+        {
             let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
             return unite(call, key, &filters, union, refusal);
         }
     }
     let is_new = existing.is_none();
     let most = cells.saturating_mul(2).saturating_add(existing.map_or(0, LiveRef::bytes));
-    let memory = Admitted::for_work_apart(call, largest, most)?;
+    let memory = Admitted::for_background_work(call, largest, most)?;
     catch_up(call, &mut key)?;
     let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();
-    let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(arguments), memory };
-    call.apart(job, move |blobs, parallel| {
+    let job = Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(arguments), memory };
+    call.in_background(job, move |blobs, parallel| {
         let sources = if sources.is_empty() { read_all(blobs).map_err(Refused::Other)? } else { sources };
         let filters = inputs.iter().map(Live::as_ref).chain(sources.iter().filter_map(Filter::live));
         merged(&filters.collect::<Vec<_>>(), is_new, now_ms, parallel)
@@ -372,22 +378,23 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         first.check_intersection(other).map_err(|why| refused(quoted(call, *index), why))?;
     }
     let inputs: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
-    let apart = call.goes_apart(inputs.iter().map(|input| input.bytes()).sum());
+    let goes_to_background = call.goes_to_background(inputs.iter().map(|input| input.bytes()).sum());
     let result = match call.made(&inputs)? {
         Some(made) => made,
         None => {
             let bytes = first.bytes();
             // The destination keeps its content until the intersection is complete.
-            let memory = match apart && key.filter()?.is_some() {
-                true => Admitted::for_work_apart(call, bytes, bytes)?,
+            let memory = match goes_to_background && key.filter()?.is_some() {
+                true => Admitted::for_background_work(call, bytes, bytes)?,
                 false => Admitted::in_new_key(call, bytes, bytes)?,
             };
-            if apart {
+            if goes_to_background {
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
                 let keys = 1..call.argc();
-                let job = Apart { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-                return call
-                    .apart(job, move |_, parallel| intersection(inputs.iter().map(Live::as_ref), parallel));
+                let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
+                return call.in_background(job, move |_, parallel| {
+                    intersection(inputs.iter().map(Live::as_ref), parallel)
+                });
             }
             intersection(inputs.into_iter(), parallel)
         }
@@ -433,7 +440,7 @@ pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         None => 0,
     };
     let generations = [generation(a), generation(b)];
-    if call.goes_apart(work(a).saturating_add(work(b))) {
+    if call.goes_to_background(work(a).saturating_add(work(b))) {
         let inputs: Arc<[Live]> = Arc::new([a.share(), b.share()]);
         return call.offload(1, inputs.clone(), move |_, parallel, stop| {
             let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(parallel, tasks, task);

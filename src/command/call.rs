@@ -189,8 +189,8 @@ impl Created {
     }
 }
 
-/// The inputs of [background work](Call::apart).
-pub struct Apart {
+/// The inputs of [background work](Call::in_background).
+pub struct Background {
     /// Indexes of the arguments that name the command's keys. Other commands can't write to these keys during the work.
     pub keys: Range<usize>,
     /// The filters that the work reads.
@@ -227,12 +227,12 @@ impl Admitted {
 
     /// Like [`beside_keys`](Admitted::beside_keys), for a command that would need less memory if it didn't work in the
     /// background. The error text says so.
-    pub(super) fn for_work_apart<'a>(
+    pub(super) fn for_background_work<'a>(
         call: &impl Call<'a>,
         total: u64,
         bytes: u64,
     ) -> Result<Self, CommandError> {
-        Self::beside_keys(call, total, bytes).map_err(|why| CommandError::Apart(Box::new(why)))
+        Self::beside_keys(call, total, bytes).map_err(|why| CommandError::Background(Box::new(why)))
     }
 
     fn asked<'a>(
@@ -252,7 +252,7 @@ impl Admitted {
     }
 }
 
-/// Bytes that [background work](Call::apart) reads, besides filters.
+/// Bytes that [background work](Call::in_background) reads, besides filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// These arguments.
@@ -387,8 +387,9 @@ pub trait Call<'a> {
     /// command again, with the same arguments before the items and with the remaining items. It joins the replies.
     fn go_on_later(&self, _rest: Rest) {}
 
-    /// Whether work on this many bytes would block the server for too long, and can be done [apart](Call::apart).
-    fn goes_apart(&self, bytes: u64) -> bool;
+    /// Whether work on this many bytes would block the server for too long, and can be done [in the
+    /// background](Call::in_background).
+    fn goes_to_background(&self, bytes: u64) -> bool;
 
     /// Starts work on another thread. The reply is [`Reply::Later`], other clients are served in the meantime, and
     /// other commands that write one of the keys wait. When the work is done, the command is run again with the same
@@ -396,9 +397,9 @@ pub trait Call<'a> {
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
-    fn apart<T: Send + 'static>(
+    fn in_background<T: Send + 'static>(
         &self,
-        job: Apart,
+        job: Background,
         work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError>;
 

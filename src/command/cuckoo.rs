@@ -3,7 +3,7 @@
 //! What a filter does depends only on its own state, the items, and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
-use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::cuckoo::{creation, insertion, is_plain, new_filter, reservation, seeded, sent};
 use super::options::redisbloom;
@@ -305,7 +305,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         match compact_whole(call, filter, remove) {
             // A delete never fails for lack of memory. Without enough memory for a copy, it compacts the filter itself,
             // on this thread.
-            Err(CommandError::Apart(_)) => call.discard(remove(filter, &mut |_| true).into()),
+            Err(CommandError::Background(_)) => call.discard(remove(filter, &mut |_| true).into()),
             Ok(Some(later)) => return Ok(later),
             compacted => _ = compacted?,
         }
@@ -380,16 +380,16 @@ fn compact_whole<'a, C: Call<'a>>(
         [of, old].into_iter().for_each(|filter| call.discard(filter.into()));
         return if is_same { Ok(None) } else { Err(CommandError::Changed) };
     }
-    if !call.goes_apart(filter.most_steps().saturating_mul(BYTES_OF_A_STEP)) {
+    if !call.goes_to_background(filter.most_steps().saturating_mul(BYTES_OF_A_STEP)) {
         call.may_be_long();
         call.discard(compact(filter, &mut |_| true).into());
         return Ok(None);
     }
     let bytes = filter.bytes();
-    let memory = Admitted::for_work_apart(call, bytes, bytes)?;
+    let memory = Admitted::for_background_work(call, bytes, bytes)?;
     let of = filter.share();
-    let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
-    let reply = call.apart(job, move |_, parallel| {
+    let job = Background { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
+    let reply = call.in_background(job, move |_, parallel| {
         let mut made = of.copy(parallel)?;
         let mut next = STEPS_OF_A_TASK;
         drop(compact(&mut made, &mut |steps| {

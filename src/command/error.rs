@@ -144,7 +144,7 @@ pub enum CommandError {
         bound: Option<(u64, &'static str)>,
     },
     /// A command needs memory to work in the background, and there isn't enough.
-    Apart(Box<CommandError>),
+    Background(Box<CommandError>),
     /// A key of the command was deleted, replaced or renamed while the command was running.
     Changed,
     /// The slot of the keys moved to another node while the command was waiting or running.
@@ -259,11 +259,13 @@ impl fmt::Display for CommandError {
                 f.write_str("ERR the filter is Bloomery's own, and has no other system's format. Use BF.SCANDUMP or DUMP.")
             }
             CommandError::ExportedInPieces => f.write_str(
-                "ERR the filter is RedisBloom's, which loads filters with BF.LOADCHUNK and RESTORE. Use BF.SCANDUMP or DUMP.",
+                "ERR the filter is RedisBloom's, which loads filters with BF.LOADCHUNK and RESTORE. Use BF.SCANDUMP or \
+                 DUMP.",
             ),
             CommandError::LongExport { bytes } => write!(
                 f,
-                "ERR the filter has {bytes} bytes, and a reply has at most 1048576. Read it in pieces, with OFFSET and COUNT."
+                "ERR the filter has {bytes} bytes, and a reply has at most 1048576. Read it in pieces, with OFFSET and \
+                 COUNT."
             ),
             CommandError::TooLargeForScheme => f.write_str(
                 "ERR the other system has no filters of that size. Choose another capacity or error rate.",
@@ -302,13 +304,13 @@ impl fmt::Display for CommandError {
             }
             CommandError::ManyWaiting { most } => write!(
                 f,
-                "ERR {most} commands are waiting for worker threads, which is the maximum. Send the command again when some of \
-                 them have been answered"
+                "ERR {most} commands are waiting for worker threads, which is the maximum. Send the command again when \
+                 some of them have been answered"
             ),
             CommandError::MuchWaiting { bytes, most } => write!(
                 f,
-                "ERR commands with {} of items are waiting for worker threads, and offload-max-bytes is {}. Send the command \
-                 again when some of them have been answered, or raise the limit",
+                "ERR commands with {} of arguments are waiting for worker threads, and offload-max-bytes is {}. Send the \
+                 command again when some of them have been answered, or raise the limit",
                 Size(*bytes),
                 Size(*most)
             ),
@@ -338,10 +340,10 @@ impl fmt::Display for CommandError {
                     None => Ok(()),
                 }
             }
-            CommandError::Apart(why) => write!(
+            CommandError::Background(why) => write!(
                 f,
-                "{why}. The command works in the background while the server serves others, and evicts no keys for that; \
-                 in MULTI it runs at once"
+                "{why}. The command works in the background while the server serves others, and evicts no keys for \
+                 that; in MULTI it runs at once"
             ),
             CommandError::Changed => f.write_str(
                 "ERR a key of the command was deleted, replaced or renamed while the command was running, and nothing \
@@ -356,7 +358,8 @@ impl fmt::Display for CommandError {
                 "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations creates one",
             ),
             CommandError::Rebuilding => f.write_str(
-                "ERR the filter is being rebuilt. End the rebuild first, with BF.REBUILD key COMMIT or BF.REBUILD key ABORT",
+                "ERR the filter is being rebuilt. End the rebuild first, with BF.REBUILD key COMMIT or BF.REBUILD key \
+                 ABORT",
             ),
             CommandError::NotRebuilding(ended) => {
                 f.write_str("ERR no rebuild is running; BF.REBUILD key BEGIN starts one")?;
@@ -367,8 +370,8 @@ impl fmt::Display for CommandError {
             }
             CommandError::ShadowLost(why) => write!(
                 f,
-                "ERR items could not be added to the filter's shadow: {why}. The rebuild has ended here, but not on the \
-                 server that sent the command; synchronize this server again"
+                "ERR items could not be added to the filter's shadow: {why}. The rebuild has ended here, but not on \
+                 the server that sent the command; synchronize this server again"
             ),
             // The server's own words.
             CommandError::OutOfMemory => {
@@ -399,8 +402,8 @@ impl fmt::Display for CommandError {
             ),
             CommandError::SeveralLayers { source } => write!(
                 f,
-                "ERR the filter in {source} is a window or has grown, so its layers do not correspond to those of another \
-                 filter, and an intersection would lose items"
+                "ERR the filter in {source} is a window or has grown, so its layers do not correspond to those of \
+                 another filter, and an intersection would lose items"
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
@@ -409,8 +412,8 @@ impl fmt::Display for CommandError {
             ),
             CommandError::UnionFull { capacity } => write!(
                 f,
-                "ERR the union does not fit into a filter for {capacity} items. Nothing was changed. Create larger filters, or use \
-                 LAYOUT BLOCKED or CLASSIC"
+                "ERR the union does not fit into a filter for {capacity} items. Nothing was changed. Create larger \
+                 filters, or use LAYOUT BLOCKED or CLASSIC"
             ),
             CommandError::TooManyPairs => f.write_str(
                 "ERR the filters have too many layers to merge all of them at once. Merge fewer at a time, or rebuild \
@@ -420,8 +423,8 @@ impl fmt::Display for CommandError {
                 f.write_str("ERR a counting filter would be counted twice; name each key once")
             }
             CommandError::Core(Error::Static) => f.write_str(
-                "ERR a static filter accepts no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and \
-                 COMMIT",
+                "ERR a static filter accepts no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all \
+                 items and COMMIT",
             ),
             CommandError::Core(why) => write!(f, "ERR {why}"),
             CommandError::NoRandomness => {

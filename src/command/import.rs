@@ -1,6 +1,6 @@
 //! BF.IMPORT and BF.LOAD: create filters from other systems' data.
 
-use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::foreign::{CODEC, FUNNEL, TYPE, items};
 use super::options::{Arguments, bad, printable, unsigned, upper};
@@ -108,7 +108,8 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
                 Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)? as u64),
             };
             let bytes = format.declared().unwrap_or(0).max(held);
-            let (goes_apart, is_long) = (call.goes_apart(bytes), call.goes_apart(held));
+            let (goes_to_background, is_long) =
+                (call.goes_to_background(bytes), call.goes_to_background(held));
             let make = move |data: &[u8], parallel: &ParallelFor<'_>| -> Made {
                 let effect = || match source {
                     Source::Argument(_) => Effect::Verbatim,
@@ -118,14 +119,14 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
                 };
                 (format.read(data, parallel), (!is_long).then(effect))
             };
-            if goes_apart {
+            if goes_to_background {
                 // The string in a key is copied, which needs memory as well.
                 let memory = match data {
-                    Data::Key(_) => Admitted::for_work_apart(call, bytes, bytes.saturating_add(held))?,
+                    Data::Key(_) => Admitted::for_background_work(call, bytes, bytes.saturating_add(held))?,
                     Data::Arguments(_) => Admitted::in_new_key(call, bytes, bytes)?,
                 };
-                let job = Apart { keys: 1..2, inputs: Arc::new([]), data, memory };
-                return call.apart(job, move |data, parallel| {
+                let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
+                return call.in_background(job, move |data, parallel| {
                     make(data.first().copied().unwrap_or_default(), parallel)
                 });
             }

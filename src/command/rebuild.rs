@@ -3,7 +3,7 @@
 
 use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
 use super::blob::Parts;
-use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key, Word};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, Word};
 use super::describe::rebuild_fields;
 use super::error::CommandError;
 use super::options::bloom::{Reservation, creation, shadow};
@@ -172,11 +172,12 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         None => {
             let bytes = Bloom::bytes_for(&list.spec().built(items))?;
             let most = bytes.saturating_add(items.saturating_mul(list.build_bytes()));
-            if call.goes_apart(items.saturating_mul(BUILD_COST)) {
-                let memory = Admitted::for_work_apart(call, bytes, most)?;
+            if call.goes_to_background(items.saturating_mul(BUILD_COST)) {
+                let memory = Admitted::for_background_work(call, bytes, most)?;
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
-                let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-                return call.apart(job, move |_, parallel| match &*inputs {
+                let job =
+                    Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
+                return call.in_background(job, move |_, parallel| match &*inputs {
                     [Live::Bloom(list)] => Ok((list.build(parallel)?, items)),
                     _ => Err(Error::Mismatch),
                 });

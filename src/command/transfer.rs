@@ -11,7 +11,7 @@
 //! If replicas and the AOF have no part of a large filter yet, the filter is sent to them in pieces before it appears
 //! in its key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
-use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::loads::{END, Ended, MAX_LOADS, Pieces, Sent, end, load_command};
 use super::options::integer;
@@ -99,15 +99,20 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         let key = |database| (database, name.clone());
         let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
         let memory = Admitted::beside_keys(call, more, more)?;
-        let to = if call.goes_apart(PLACED.saturating_mul(data.len() as u64)) {
+        let to = if call.goes_to_background(PLACED.saturating_mul(data.len() as u64)) {
             call.with_loads(|loads, database| loads.destination(&key(database), namespace, (iterator, data)))?
         } else {
             None
         };
         if let Some(to) = to {
-            let job =
-                Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(DATA..DATA + 1), memory };
-            return call.apart(job, move |data, _| to.take(data.first().copied().unwrap_or_default()));
+            let job = Background {
+                keys: 1..2,
+                inputs: Arc::new([]),
+                data: Data::Arguments(DATA..DATA + 1),
+                memory,
+            };
+            return call
+                .in_background(job, move |data, _| to.take(data.first().copied().unwrap_or_default()));
         }
     }
     let proceeded = call.with_loads(|loads, database| {

@@ -1,13 +1,15 @@
 //! A running command's view of the server: [`Call`], implemented with the server's API.
 
-use super::apart::{self, Resumed};
 use super::api::{Context, Detached, OwnText, Text};
+use super::background::{self, Resumed};
 use super::key::OpenKey;
 use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
 use super::{heard, loads, log, memory, offload, reclaim, workers};
-use crate::command::{Access, Apart, Call, Command, CommandError, Created, Effect, Loads, Reply, Rest, Word};
+use crate::command::{
+    Access, Background, Call, Command, CommandError, Created, Effect, Loads, Reply, Rest, Word,
+};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live, LiveRef};
 use crate::parallel::{ParallelFor, Stop};
@@ -124,7 +126,7 @@ impl<'a> ServerCall<'a> {
         let waiting = self.resumed.and_then(|resumed| Some((Some(resumed.number), resumed.request.take()?)));
         match waiting {
             Some(waiting) => Ok(Some(waiting)),
-            None => Ok(apart::block(self.ctx, self.arguments)?.map(|request| (None, request))),
+            None => Ok(background::block(self.ctx, self.arguments)?.map(|request| (None, request))),
         }
     }
 
@@ -335,27 +337,27 @@ impl<'a> Call<'a> for ServerCall<'a> {
         }
     }
 
-    fn goes_apart(&self, bytes: u64) -> bool {
+    fn goes_to_background(&self, bytes: u64) -> bool {
         let may_wait = || match self.resumed {
             Some(_) => offload::has_workers(),
             None => offload::may_wait(self.ctx),
         };
-        bytes >= apart::LONG && may_wait()
+        bytes >= background::LONG && may_wait()
     }
 
-    fn apart<T: Send + 'static>(
+    fn in_background<T: Send + 'static>(
         &self,
-        job: Apart,
+        job: Background,
         work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        // A command whose client can't wait doesn't get here: see `goes_apart`.
+        // A command whose client can't wait doesn't get here: see `goes_to_background`.
         let (number, request) = self.wait()?.ok_or(CommandError::Internal)?;
         let database = self.ctx.database();
-        let is_held = |index| apart::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
+        let is_held = |index| background::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
         if job.keys.clone().any(is_held) {
-            apart::wait((number, request), self.command, database, job.keys);
+            background::wait((number, request), self.command, database, job.keys);
         } else {
-            apart::begin(self.ctx, (number, request), self.command, job, work);
+            background::begin(self.ctx, (number, request), self.command, job, work);
         }
         Ok(Reply::Later)
     }
@@ -371,12 +373,12 @@ impl<'a> Call<'a> for ServerCall<'a> {
             let detached = Detached::new(self.ctx, self.ctx.database());
             detached.is_some_and(|anyone| anyone.context().serves(&[self.text(1)]))
         };
-        if !(self.goes_apart(filter.bytes()) && loads::can_be_sent() && self.is_heard() && stays()) {
+        if !(self.goes_to_background(filter.bytes()) && loads::can_be_sent() && self.is_heard() && stays()) {
             return Err(filter);
         }
         let Ok(Some(waiting)) = self.wait() else { return Err(filter) };
         loads::send(self.ctx, self.text(1), filter, event);
-        apart::send(waiting, self.command, self.ctx.database());
+        background::send(waiting, self.command, self.ctx.database());
         Ok(Reply::Later)
     }
 

@@ -4,7 +4,7 @@ use super::api::{Context, Text, pointer};
 use super::call::ServerCall;
 use super::names;
 use super::server::{server, status};
-use super::{apart, guard, pieces, reply, resume};
+use super::{background, guard, pieces, reply, resume};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command, has_blobs};
 use crate::command::{Command, CommandError, Reply, TABLE, run};
 use redis_module::raw;
@@ -193,7 +193,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         }
         return status::OK;
     }
-    if const { writes(INDEX) } && apart::is_any() {
+    if const { writes(INDEX) } && background::is_any() {
         let command = const { (command_at(INDEX), divides(INDEX)) };
         let waits = || resume::waits(ctx, command, arguments);
         if guard::call("waits", waits, || false) {

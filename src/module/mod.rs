@@ -1,7 +1,7 @@
 //! The server module: the only place that knows Redis and Valkey. It is thin on purpose: anything that can go wrong
 //! belongs in a layer below, where it is tested without a server.
 //!
-//! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `apart`, `api`,
+//! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `api`, `background`,
 //! `commands`, `config`, `data_type`, `info`, `key`, `load`, `loads`, `log`, `offload`, `pieces`, `resume`.
 
 #![deny(
@@ -15,8 +15,8 @@
 
 mod again;
 mod alloc;
-mod apart;
 mod api;
+mod background;
 mod call;
 mod commands;
 mod config;

@@ -4,7 +4,7 @@
 //! strings, which aren't atomic. The worker has its own references to the filter's layers, so anything can happen to
 //! the key in the meantime (DEL, FLUSHALL, RENAME, SWAPDB). Dropping the last reference frees the layers. The worker
 //! reads the bytes of an argument that the main thread has retained, and unblocks the client. Then the main thread
-//! replies and releases the argument. Commands that write use this module through `apart`.
+//! replies and releases the argument. Commands that write use this module through `background`.
 //!
 //! The argument of each waiting client occupies memory, which the server counts as used but can't reclaim by itself. So
 //! the number of waiting clients and the bytes of their arguments are limited. If a client disconnects, its job ends as

@@ -6,9 +6,9 @@
 //! serves, and how effects are replicated. The piece doesn't reply. It hands over its outcome, and its answers are
 //! appended to the client's reply.
 //!
-//! A command that finds its key [held](super::apart) by background work waits in the same way, before processing any
-//! item. In that case, its first piece receives all arguments, and decides itself when to end. Background work can also
-//! begin between two pieces; the next piece waits for it.
+//! A command that finds its key [held](super::background) by background work waits in the same way, before processing
+//! any item. In that case, its first piece receives all arguments, and decides itself when to end. Background work can
+//! also begin between two pieces; the next piece waits for it.
 //!
 //! While a client waits, the server keeps its arguments.
 
@@ -16,7 +16,7 @@ use super::api::{Context, Detached, OwnText, Text};
 use super::names::name_of;
 use super::offload::Blocked;
 use super::server::server;
-use super::{apart, guard, reply};
+use super::{background, guard, reply};
 use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
 use crate::metrics::{CLIENTS_IN_PIECES, Hold};
 use redis_module::raw;
@@ -170,14 +170,14 @@ unsafe impl Send for Waiting {}
 impl Waiting {
     /// Whether background work still holds the command's key.
     fn is_held(&self, ctx: Context<'_>) -> bool {
-        if !apart::is_any() {
+        if !background::is_any() {
             return false;
         }
         // SAFETY: the client is blocked, so the server keeps its arguments.
         let arguments = unsafe { self.argv.as_ref() };
         let (detached, name) = (Detached::new(ctx, self.database), arguments.get(1));
         let (Some(detached), Some(name)) = (detached, name) else { return false };
-        apart::worker_on(detached.context(), *name).is_some()
+        background::worker_on(detached.context(), *name).is_some()
     }
 
     /// Runs the next piece, and appends its answers to the reply. Returns whether the reply is complete.

@@ -1,12 +1,12 @@
-//! Commands that run again: those whose work in the background ([`apart`]) is done, and those that waited for their
-//! keys.
+//! Commands that run again: those whose work in the background ([`background`]) is done, and those that waited for
+//! their keys.
 //!
 //! A timer checks these commands while there are any. It runs only a few at a time, and none while the server refuses
 //! writes (CLIENT PAUSE, FAILOVER). A second run is a command like any other, but in a context that belongs to no
 //! client: the reply goes to the client that waits, and in a cluster the slot of the keys must still be on this node.
 
-use super::apart::{self, Entry, Next};
 use super::api::{Context, Detached, Text, add_latency};
+use super::background::{self, Entry, Next};
 use super::call::ServerCall;
 use super::names::name_of;
 use super::offload::Retained;
@@ -53,8 +53,11 @@ pub(super) fn count_refusal(why: &CommandError) {
 #[cold]
 pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };
-    let is_held =
-        if divides { apart::worker_on(ctx, *name).is_some() } else { apart::is_held(ctx, *name, u64::MAX) };
+    let is_held = if divides {
+        background::worker_on(ctx, *name).is_some()
+    } else {
+        background::is_held(ctx, *name, u64::MAX)
+    };
     if !is_held {
         return false;
     }
@@ -62,8 +65,8 @@ pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), argum
         if divides {
             return Ok(pieces::wait_for_key(ctx, command, arguments));
         }
-        let Some(request) = apart::block(ctx, arguments)? else { return Ok(false) };
-        apart::wait((None, request), command, ctx.database(), 1..2);
+        let Some(request) = background::block(ctx, arguments)? else { return Ok(false) };
+        background::wait((None, request), command, ctx.database(), 1..2);
         Ok(true)
     };
     if offload::may_wait(ctx) {
@@ -79,8 +82,8 @@ pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), argum
             }
         }
     }
-    while let Some(number) = apart::worker_on(ctx, *name) {
-        if let Some(mut entry) = apart::remove(number) {
+    while let Some(number) = background::worker_on(ctx, *name) {
+        if let Some(mut entry) = background::remove(number) {
             entry.finish(ctx);
             run_again(ctx, entry, number);
         }
@@ -126,8 +129,8 @@ fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
 
 /// Sets the timer, if there is anything to check.
 fn watch(ctx: Context<'_>) {
-    if apart::is_any()
-        && let Some(wait) = apart::next_look()
+    if background::is_any()
+        && let Some(wait) = background::next_look()
         && !WATCHING.swap(true, Relaxed)
     {
         ctx.call_later(wait, look);
@@ -146,28 +149,28 @@ unsafe extern "C" fn look(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 
 /// Continues to read and to send for the commands in the queue, and runs those that are ready.
 fn run_ready(ctx: Context<'_>) {
-    apart::read_slices(ctx, TURN);
+    background::read_slices(ctx, TURN);
     let may_write = !ctx.must_not_write();
     if may_write {
-        apart::send_pieces(ctx, TURN);
+        background::send_pieces(ctx, TURN);
     }
     let started = Instant::now();
     let is_free = |number| {
-        let Some((database, arguments, keys)) = apart::keys(number) else { return false };
+        let Some((database, arguments, keys)) = background::keys(number) else { return false };
         let Some(detached) = Detached::new(ctx, database) else { return false };
         let mut names = arguments.get(keys).unwrap_or_default().iter().map(Retained::text);
-        !names.any(|name| apart::is_held(detached.context(), name, number))
+        !names.any(|name| background::is_held(detached.context(), name, number))
     };
     let mut from = 0;
-    let mut freed = may_write && apart::take_freed();
-    while let Some(number) = apart::first_from(from) {
+    let mut freed = may_write && background::take_freed();
+    while let Some(number) = background::first_from(from) {
         from = number.saturating_add(1);
-        let is_ready = match apart::next(number, may_write) {
+        let is_ready = match background::next(number, may_write) {
             Next::Nothing => false,
             Next::Look => freed && is_free(number),
             Next::Run => true,
         };
-        if let Some(entry) = is_ready.then(|| apart::remove(number)).flatten() {
+        if let Some(entry) = is_ready.then(|| background::remove(number)).flatten() {
             freed = true;
             run_again(ctx, entry, number);
             // A command that runs in pieces gets a turn between two commands of the queue. Otherwise, it could never
@@ -176,7 +179,7 @@ fn run_ready(ctx: Context<'_>) {
         }
         if started.elapsed() > TURN {
             // The remaining commands get their turn next time.
-            apart::set_freed();
+            background::set_freed();
             return;
         }
     }

@@ -44,7 +44,7 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
             let pair = Pair::new();
             let server = &pair.primary;
             server.workers.set(workers);
-            server.goes_apart.set(workers > 0);
+            server.goes_to_background.set(workers > 0);
             server.line(&format!("BF.RESERVE a 0.0001 200 {options}")).unwrap();
             for key in ["b", "c"] {
                 server.line(&format!("BF.RESERVE {key} 0.0001 200 LIKE a")).unwrap();
@@ -115,10 +115,10 @@ fn counters_add_up_and_what_is_full_stays_full() {
 #[test]
 fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     for options in TABLES {
-        for apart in [false, true] {
+        for background in [false, true] {
             let pair = Pair::new();
             let server = &pair.primary;
-            server.goes_apart.set(apart);
+            server.goes_to_background.set(background);
             server.line(&format!("BF.RESERVE a 1e-9 200 {options} SEED 7")).unwrap();
             for (key, count) in [("a", 120), ("b", 80), ("c", 81), ("d", 1)] {
                 let _ = server.line(&format!("BF.RESERVE {key} 1e-9 200 LIKE a"));

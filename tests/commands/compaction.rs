@@ -18,9 +18,9 @@ fn theirs() -> (Cuckoo, Vec<[u8; 8]>) {
     (filter, items)
 }
 
-fn pair(filter: &Cuckoo, apart: bool) -> Pair {
+fn pair(filter: &Cuckoo, background: bool) -> Pair {
     let pair = Pair::new();
-    pair.primary.goes_apart.set(apart);
+    pair.primary.goes_to_background.set(background);
     [&pair.primary, &pair.replica].into_iter().for_each(|server| server.put("k", filter.snapshot().unwrap()));
     pair
 }
@@ -31,9 +31,9 @@ fn dump(filter: &Cuckoo) -> Vec<u8> {
 
 #[test]
 fn a_delete_compacts_whole() {
-    for apart in [false, true] {
+    for background in [false, true] {
         let (mut expected, items) = theirs();
-        let pair = pair(&expected, apart);
+        let pair = pair(&expected, background);
         let (mut compacted, mut moved) = (0, 0);
         for (number, item) in items[..11_000].iter().enumerate() {
             assert!(expected.remove(item));
@@ -45,7 +45,10 @@ fn a_delete_compacts_whole() {
             }
             assert_eq!(pair.primary.run(&[b"CF.DEL", b"k", item]), Ok(Reply::Bool(true)));
             if expected.deletes() == 0 {
-                assert!(pair.primary.dump("k") == dump(&expected), "delete {number}, apart {apart}");
+                assert!(
+                    pair.primary.dump("k") == dump(&expected),
+                    "delete {number}, background {background}"
+                );
             }
         }
         let kept = &items[11_000..];
@@ -57,14 +60,14 @@ fn a_delete_compacts_whole() {
 
 #[test]
 fn a_compaction_is_whole() {
-    for apart in [false, true] {
+    for background in [false, true] {
         let (mut expected, items) = theirs();
         items[..5000].iter().for_each(|item| assert!(expected.remove(item)));
-        let pair = pair(&expected, apart);
+        let pair = pair(&expected, background);
         expected.compact(true);
         assert_eq!(pair.primary.line("CF.COMPACT k"), Ok(Reply::Ok));
         assert!(expected.moves() > 100 && expected.deletes() == 0);
-        assert!(pair.primary.dump("k") == dump(&expected), "apart {apart}");
+        assert!(pair.primary.dump("k") == dump(&expected), "background {background}");
         assert_eq!(pair.primary.events.take(), [c"cf.compact"]);
         assert_eq!(pair.follow(), ["CF.COMPACT k"]);
     }
@@ -90,9 +93,9 @@ fn a_compaction_is_of_the_filter_that_is_there() {
         let pair = pair(&filter, true);
         let server = &pair.primary;
         server.meanwhile.replace(Some(Box::new(move |server| {
-            server.goes_apart.set(false);
+            server.goes_to_background.set(false);
             change(server);
-            server.goes_apart.set(true);
+            server.goes_to_background.set(true);
             server.take_replicated();
             server.events.take();
         })));
@@ -119,7 +122,7 @@ fn a_delete_is_never_refused_for_want_of_memory() {
     }
     let pair = pair(&filter, true);
     pair.primary.memory.set(Some(1));
-    assert!(matches!(pair.primary.line("CF.COMPACT k"), Err(CommandError::Apart(_))));
+    assert!(matches!(pair.primary.line("CF.COMPACT k"), Err(CommandError::Background(_))));
     assert!(pair.primary.dump("k") == dump(&filter));
     assert_eq!(pair.primary.run(&[b"CF.DEL", b"k", &items[deleted]]), Ok(Reply::Bool(true)));
     assert_eq!(pair.primary.copy("k").cuckoo().unwrap().deletes(), 0);

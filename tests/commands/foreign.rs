@@ -68,10 +68,10 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         ("bits-and-blooms", b"user:42", &[b"BF.IMPORT", b"k", b"BLOOMV3", &bloom_v3]),
         ("valkey-bloom", b"hello", &[b"BF.LOAD", b"k", &payload]),
     ];
-    for ((origin, member, words), goes_apart) in
+    for ((origin, member, words), goes_to_background) in
         imports.iter().flat_map(|import| [(*import, false), (*import, true)])
     {
-        server.goes_apart.set(goes_apart);
+        server.goes_to_background.set(goes_to_background);
         assert_eq!(server.run(words), Ok(Reply::Ok), "{origin}");
         assert_eq!(server.run(&[b"BF.EXISTS", b"k", member]), YES, "{origin}");
         assert_eq!(server.run(&[b"BF.TEST", b"k", b"stranger"]), NO);
@@ -87,7 +87,7 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         replica.obeys.set(true);
         replica.memory.set(Some(1));
         let sent = server.replicated.take();
-        match (origin, goes_apart) {
+        match (origin, goes_to_background) {
             (_, true) => assert!(sent.len() == 2 && sent.iter().all(|words| words[0] == b"BF.LOADCHUNK")),
             ("go-zero" | "redisson", _) => assert!(sent.len() == 1 && sent[0].contains(&b"DATA".to_vec())),
             _ => assert_eq!(sent, [words.to_vec()]),

@@ -216,9 +216,9 @@ fn chunks_that_another_thread_places_become_the_same_filter() {
             load(&server, family, &pieces[0]).unwrap();
             let mut left: Vec<_> = pieces[1..].iter().filter(|(_, piece)| !piece.is_empty()).collect();
             while !left.is_empty() {
-                server.goes_apart.set(random.random());
+                server.goes_to_background.set(random.random());
                 let piece = left[random.random_range(0..left.len())];
-                if server.goes_apart.get() && random.random_range(0..4) == 0 {
+                if server.goes_to_background.get() && random.random_range(0..4) == 0 {
                     let (head, begins_again) = (pieces[0].clone(), random.random::<bool>());
                     server.meanwhile.replace(Some(Box::new(move |server: &FakeServer| {
                         server.loads.borrow_mut().flush(None);
@@ -634,7 +634,7 @@ fn make(
     between: impl FnMut(&FakeServer) + 'static,
 ) -> (FakeServer, Result<Reply, String>) {
     let server = FakeServer::default();
-    server.goes_apart.set(true);
+    server.goes_to_background.set(true);
     server.put("bitmap", Content::String((0..2_500_000u32).map(|byte| (byte % 253) as u8).collect()));
     server.between_pieces.replace(Some(Box::new(between)));
     let run = |words: &Vec<Vec<u8>>| server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());

@@ -6,7 +6,7 @@ mod support;
 
 mod aging;
 mod algebra;
-mod apart;
+mod background;
 mod bloom;
 mod bulk;
 mod compaction;

@@ -56,12 +56,12 @@ fn filled(server: &FakeServer, options: &str) {
 fn a_union_with_blobs_is_that_with_keys() {
     let others = RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("FINGERPRINT"));
     for options in others.chain(TABLES) {
-        for (form, apart) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
+        for (form, background) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
             let (named, pair) = (FakeServer::default(), Pair::new());
             let server = &pair.primary;
             for server in [&named, server] {
-                server.workers.set(if apart { 3 } else { 0 });
-                server.goes_apart.set(apart);
+                server.workers.set(if background { 3 } else { 0 });
+                server.goes_to_background.set(background);
                 filled(server, options);
                 server.events.take();
             }
@@ -118,10 +118,10 @@ fn blobs_of_all_kinds_are_merged() {
 
 #[test]
 fn a_blob_that_does_not_go_together_is_named() {
-    for (form, apart) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
+    for (form, background) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
         let server = FakeServer::default();
         strangers(&server);
-        server.goes_apart.set(apart);
+        server.goes_to_background.set(background);
         let (before, blob) = (dumps(&server), |key: &str| form(&server.copy(key)));
         server.take_replicated();
         server.events.take();
@@ -144,10 +144,10 @@ fn a_blob_that_does_not_go_together_is_named() {
 /// A blob with a changed, missing or additional byte is refused.
 #[test]
 fn damaged_blobs_change_nothing() {
-    for (form, apart) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
+    for (form, background) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
         for options in ["NONSCALING", "COUNTING CAPACITY 3000"] {
             let server = FakeServer::default();
-            server.goes_apart.set(apart);
+            server.goes_to_background.set(background);
             // With more than 2048 bytes of cells, the filter isn't saved as one string.
             let (kind, capacity) = options.split_once(" CAPACITY ").unwrap_or((options, "60"));
             server.line(&format!("BF.RESERVE a 0.01 {capacity} {kind}")).unwrap();
@@ -225,9 +225,9 @@ fn a_key_named_blob_is_a_key() {
 /// Memory for the cells is requested before they are read, and memory for the result before it is created.
 #[test]
 fn memory_is_asked_for_before_it_is_used() {
-    for (form, apart) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
+    for (form, background) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
         let server = FakeServer::default();
-        server.goes_apart.set(apart);
+        server.goes_to_background.set(background);
         for (key, capacity) in [("small", 100), ("large", 100_000)] {
             server.line(&format!("BF.RESERVE {key} 0.01 {capacity} SEED 1")).unwrap();
             add(&server, key, key, 20);
@@ -258,7 +258,7 @@ fn a_key_that_is_another_after_the_work_is_left_alone() {
         let pair = Pair::new();
         let server = &pair.primary;
         filled(server, "NONSCALING");
-        server.goes_apart.set(true);
+        server.goes_to_background.set(true);
         server.events.take();
         server.take_replicated();
         let blob = dump(&server.copy("b"));

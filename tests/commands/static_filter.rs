@@ -32,10 +32,10 @@ fn built(pair: &Pair, layout: &str) {
 
 #[test]
 fn an_empty_key_gets_one_and_a_replica_has_the_same() {
-    for (layout, apart) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
+    for (layout, background) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let pair = Pair::new();
         let server = &pair.primary;
-        server.goes_apart.set(apart);
+        server.goes_to_background.set(background);
         let begin = format!("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT {layout} HASH SIPHASH CAPACITY 7");
         assert_eq!(server.line(&begin), OK);
         let sent = pair.follow();
@@ -147,7 +147,7 @@ fn a_commit_that_would_lose_items_is_refused() {
     for more in [false, true] {
         let pair = Pair::new();
         let server = &pair.primary;
-        server.goes_apart.set(true);
+        server.goes_to_background.set(true);
         // At this error rate no absent item tests positive.
         server.line("BF.REBUILD k BEGIN LAYOUT FUSE ERROR 0.000001").unwrap();
         backfill(server, "k", "a", 50);
@@ -161,7 +161,7 @@ fn a_commit_that_would_lose_items_is_refused() {
             }
         })));
         assert_eq!(server.line("BF.REBUILD k COMMIT"), Err(CommandError::Changed));
-        server.goes_apart.set(false);
+        server.goes_to_background.set(false);
         server.line("BF.REBUILD k COMMIT").unwrap();
         assert_eq!(found(server, "k", "late", 1), usize::from(more));
     }

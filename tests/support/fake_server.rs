@@ -3,8 +3,8 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Apart, Call, Command, CommandError, Created, Data, END, Effect, Key, Loads, Namespace, Reply,
-    Rest, TABLE, WrongType, load_command, put_sent, run,
+    Access, Background, Call, Command, CommandError, Created, Data, END, Effect, Key, Loads, Namespace,
+    Reply, Rest, TABLE, WrongType, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -63,7 +63,7 @@ pub(crate) struct FakeServer {
     /// Number of bytes that were granted to commands, and for which the server may evict keys.
     pub(crate) may_evict: Cell<u64>,
     /// Whether a command has worked in the background.
-    pub(crate) worked_apart: Cell<bool>,
+    pub(crate) worked_in_background: Cell<bool>,
     /// Commands for the replicas, as words.
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
@@ -75,7 +75,7 @@ pub(crate) struct FakeServer {
     /// The number of tasks after which the client of a command in the pool disconnects.
     pub(crate) leaves_after: Cell<Option<usize>>,
     /// Whether commands that can work in the background do so.
-    pub(crate) goes_apart: Cell<bool>,
+    pub(crate) goes_to_background: Cell<bool>,
     /// Called between the two runs of a command that works in the background.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
@@ -329,16 +329,16 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.rest.set(Some(rest));
     }
 
-    fn goes_apart(&self, _: u64) -> bool {
-        self.server.goes_apart.get()
+    fn goes_to_background(&self, _: u64) -> bool {
+        self.server.goes_to_background.get()
     }
 
-    fn apart<T: Send + 'static>(
+    fn in_background<T: Send + 'static>(
         &self,
-        job: Apart,
+        job: Background,
         work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        self.server.worked_apart.set(true);
+        self.server.worked_in_background.set(true);
         let read: Vec<Vec<u8>> = match job.data {
             Data::Arguments(range) => self.arguments[range].iter().map(|data| data.to_vec()).collect(),
             Data::Key(index) => vec![self.string(index, <[u8]>::to_vec)?],
@@ -361,7 +361,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
-        if !self.server.goes_apart.get() || !self.is_heard() {
+        if !self.server.goes_to_background.get() || !self.is_heard() {
             return Err(filter);
         }
         self.server.loads.borrow_mut().send((0, self.arguments[1].to_vec()), filter, event);

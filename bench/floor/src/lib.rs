@@ -1,6 +1,6 @@
 //! The floor: commands of the same shape as Bloomery's that do no filter work. They have the same arguments and flags,
 //! open the key, check its type, and send the same kind of reply. Those that add also replicate the command, and report
-//! that the key has changed. They cost what the server itself costs, and no filter can cost less.
+//! that the key has changed. The cost of these commands is the server's own cost, and no filter can cost less.
 //!
 //! ```text
 //! FLOOR.RESERVE key [bytes [lines]]    creates the key
@@ -9,13 +9,12 @@
 //! FLOOR.BULKTEST key FIXED width blob  a bitmap         FLOOR.BULKADD key FIXED width blob  a number
 //! ```
 //!
-//! If a command has several items, every second answer is yes. Of these commands, only `FLOOR.RESERVE` itself allocates
-//! memory.
+//! If a command has several items, every second answer is yes. Only `FLOOR.RESERVE` itself allocates memory.
 //!
 //! There are also commands that do the minimum that any filter has to do. `FLOOR.TOUCH`, `MTOUCH` and `BULKTOUCH` hash
-//! each item and read one cache line of the key for it, or as many as `lines` says. `FLOOR.MARK`, `MMARK` and
-//! `BULKMARK` also write to the lines. `FLOOR.RESERVE key bytes` makes the key as large as the filter that it stands
-//! for.
+//! each item and read one cache line of the key for it, or as many as the `lines` given to `FLOOR.RESERVE`.
+//! `FLOOR.MARK`, `MMARK` and `BULKMARK` also write to the lines. `FLOOR.RESERVE key bytes` makes the key as large as
+//! the filter that it stands for.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -99,7 +98,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _argv: Arguments, _arg
         copy2: None,
         aux_save2: None,
     };
-    // SAFETY: the server's own context; names are NUL-terminated and copied.
+    // SAFETY: the context is the server's; the names are NUL-terminated, and the server copies them.
     unsafe {
         raw::Export_RedisModule_InitAPI(ctx);
         server!(RedisModule_SetModuleAttribs(ctx, c"floor".as_ptr(), 1, raw::REDISMODULE_APIVER_1 as c_int));

@@ -38,7 +38,7 @@ pub fn plausible(mix: Mix) -> impl Fn(&Batch, &Tally) -> bool {
     }
 }
 
-/// Whether nearly every item was new.
+/// Whether more than 90% of the items were new.
 pub fn mostly_new(batch: &Batch, tally: &Tally) -> bool {
     tally.yes as f64 > 0.9 * batch.items as f64
 }

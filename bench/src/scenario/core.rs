@@ -58,8 +58,8 @@ fn tests(bench: &mut Bench) -> Result<()> {
     let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
     let partitioned = Spec { layout: LayoutChoice::Partitioned, ..classic.spec() };
     let partitioned = filters::filled::<BULK_WIDTH>(partitioned, capacity)?;
-    // Two filters of the crate `fastbloom`, of this size and with the same items: one with the crate's default hash,
-    // SipHash, and one with XXH3.
+    // Two filters of the crate `fastbloom`, as large as ours and with the same items: one with the crate's default
+    // hash, SipHash, and one with XXH3.
     let new = || AtomicBloomFilter::with_num_bits(bytes as usize * 8);
     let fastbloom = new().expected_items(capacity as usize);
     let fastbloom_xxh3 = new().expected_items(capacity as usize);

@@ -1,5 +1,5 @@
-//! Other ways to ask the same server about the same items: go-zero's Lua over a bitmap, the same bitmap without Lua,
-//! and a SET of the items themselves.
+//! Bloomery's commands, compared with other ways to test and add items on a server: go-zero's Lua over a bitmap, the
+//! bitmap without Lua, and a SET of the items themselves.
 
 use super::commands::{GROUP, numbers};
 use crate::bench::Bench;

@@ -1,8 +1,8 @@
 //! How long creating and dropping a large filter blocks the main thread.
 //!
-//! What counts is the command's own time, as the server reports it. Next to it is the longest time that another client
-//! waited for a PING in the meantime, which includes delays caused by the machine's scheduler. The server may use every
-//! core here, because it frees memory on another thread.
+//! What counts is the command's own time, as the server reports it. The table also shows the longest time that another
+//! client waited for a PING meanwhile, which includes delays caused by the machine's scheduler. The server may use
+//! every core here, because it frees memory on another thread.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};

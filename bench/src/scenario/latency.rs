@@ -1,4 +1,4 @@
-//! Latency under mixed load. One kind of command after another is probed while another client tests and adds.
+//! Latency under mixed load. Probes one kind of command at a time, while another client tests and adds.
 
 use super::commands::numbers;
 use crate::bench::Bench;

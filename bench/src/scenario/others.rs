@@ -2,7 +2,7 @@
 //!
 //! In each round, one client pings every half millisecond: first alone, then while another client sends FLOOR.BULKTEST
 //! again and again, then while it sends BF.BULKTEST. Each command has a million items. The server may use every core,
-//! because its pool of threads does.
+//! because it has a pool of threads.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -37,7 +37,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 2000 });
     let numbers = numbers(Mix::Half, 1, items, added);
     let test = items::bulk_commands("BF.BULKTEST", "filter", &numbers, items as usize);
-    // This shows what the server itself needs to receive as many bytes and to reply.
+    // The floor shows what the server itself needs to receive as many bytes and to reply.
     filters::floor(&server)?;
     let floor = items::bulk_commands("FLOOR.BULKTEST", "floor", &numbers, items as usize);
     let under = |request: &Batch| -> Result<(Latencies, u32)> {

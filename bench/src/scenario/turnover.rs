@@ -1,5 +1,5 @@
-//! The library without a server: adds to fingerprint tables that are half full or full, where each add follows a
-//! delete, and unions of fingerprint tables. An add to a full table moves several fingerprints.
+//! The library without a server: adds to fingerprint tables that are half full or full, each after a delete, and unions
+//! of fingerprint tables. An add to a full table moves several fingerprints.
 
 use crate::bench::Bench;
 use crate::clock::cpu_ns;

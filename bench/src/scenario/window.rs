@@ -1,4 +1,4 @@
-//! Windows, in which a test looks at every generation.
+//! Tests of windows. Each test looks at every generation.
 
 use super::commands::{GROUP, numbers, plausible};
 use crate::bench::Bench;

@@ -8,8 +8,9 @@
     users.add_many(f"user:{n}" for n in range(100_000))
     users.contains_many(["ada", "eve"])    # [True, False]
 
-These classes accept blocking clients of redis-py and valkey-py, of one server or of a cluster. bloomery_redis.asyncio
-has the same classes for asyncio clients. Errors of the server are raised as the client raises them for any command.
+These classes accept redis-py's and valkey-py's blocking clients, for one server or for a cluster.
+bloomery_redis.asyncio has the same classes for asyncio clients. The server's errors are raised as the client raises
+them for any command.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class BloomSteps(FilterSteps, Generic[R]):
         such as `nonscaling=True`, `counting=4` (counters of 4 bits; items can be removed), `window=25,
         every=timedelta(hours=1)` (items leave after 24 to 25 hours), `onfull="SATURATE"`, `seed="5eed"`, `like=other`.
 
-        Raises ValueError for a number or a word that makes no sense. Raises the server's error if options exclude each
-        other, if there isn't enough memory, or if the key exists. With `exist_ok`, an existing filter stays as it is.
+        Raises ValueError for an invalid number or word. Raises the server's error if options exclude each other, if
+        there isn't enough memory, or if the key exists. With `exist_ok`, an existing filter stays as it is.
         """
         command = ("BF.RESERVE", self.key, error_rate_of(error_rate), capacity_of(capacity), *words(options))
         try:
@@ -44,7 +44,7 @@ class BloomSteps(FilterSteps, Generic[R]):
         return self
 
     # ---- items ------------------------------------------------------------------------------------------------------
-    # NOCREATE everywhere: a filter that expired or was evicted must not come back empty, with a size that nobody chose.
+    # Adds use NOCREATE: a filter that expired or was evicted must not come back empty, with a size that nobody chose.
 
     @operation
     def add(self, item: Item) -> Steps[bool]:
@@ -105,7 +105,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def rotate(self) -> Steps[None]:
-        """Opens a new generation of a window, and drops the oldest. With `every` the server does this by itself."""
+        """Opens a new generation of a window, and drops the oldest. With `every`, the server does this by itself."""
         yield from ask("BF.ROTATE", self.key)
 
     @operation
@@ -130,7 +130,7 @@ class BloomSteps(FilterSteps, Generic[R]):
     @operation
     def merge(self, *sources: Key | FilterSteps) -> Steps[None]:
         """Adds all items of other filters. If the key doesn't exist, it starts as a copy of the first source. All
-        filters need the same seed, which `like=` gives them, and in a cluster the same hash tag."""
+        filters need the same seed, which `like=` gives them. In a cluster, their keys also need the same hash tag."""
         if not sources:
             raise ValueError("merge needs at least one source")
         keys = [source.key if isinstance(source, FilterSteps) else source for source in sources]
@@ -140,7 +140,7 @@ class BloomSteps(FilterSteps, Generic[R]):
     def merge_blob(self, *data: bytes) -> Steps[None]:
         """Like `merge`, but with filters as bytes: files that `bloomery pull` and `bloomery build` write, or replies of
         DUMP on any server. Each is sent in one argument, of at most 512 MiB unless the server allows more. Raises the
-        server's error if bytes are damaged, or if a filter can't be merged with the others. Then nothing has changed.
+        server's error, and changes nothing, if bytes are damaged, or if a filter can't be merged with the others.
         """
         if not data:
             raise ValueError("merge_blob needs at least one filter")
@@ -148,7 +148,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def feedback(self, checked: int, false: int) -> Steps[None]:
-        """Reports that the source of truth refuted `false` of `checked` positive answers.
+        """Tells the server that the source of truth refuted `false` of `checked` positive answers.
 
         `stats()["feedback"]` then has the error rate that the application sees. One report per thousand answers, or per
         second, is plenty.
@@ -165,14 +165,14 @@ class BloomSteps(FilterSteps, Generic[R]):
     def rebuild(
         self, *, capacity: int | None = None, error_rate: float | None = None, **options: Unpack[BloomOptions]
     ) -> R:
-        """Builds a new filter beside this one, which serves until the new one replaces it in one step.
+        """Builds a new filter while this one serves. The new one then replaces it in one step.
 
             with bloom.rebuild(capacity=2_000_000) as new:
                 new.add_many(rows)
 
         The new filter replaces the old one at the end of the block. If an exception leaves the block, the new filter is
-        dropped. (If the server can't be reached then, the rebuild continues there, until `BF.REBUILD key ABORT`.) From
-        the beginning of the block, adds to the filter go to both filters. Begin the block before you read the source of
+        dropped. (If the server can't be reached to drop it, the rebuild goes on until `BF.REBUILD key ABORT`.) From the
+        beginning of the block, adds to the filter go to both filters. Begin the block before you read the source of
         truth, so that no item is lost.
 
         Options are those of `reserve`, without `like`. Options that aren't given stay as they are. Without `capacity`,
@@ -198,7 +198,7 @@ class RebuildSteps(Caller):
 
     @operation
     def add_many(self, items: Items) -> Steps[None]:
-        """Adds any number of items to the new filter alone, in pieces of 64 KiB.
+        """Adds any number of items, only to the new filter, in pieces of 64 KiB.
 
         Raises the server's error if the new filter is full, or if the rebuild has ended by itself because an add to
         both filters found no room in the new one.

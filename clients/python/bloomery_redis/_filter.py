@@ -12,7 +12,7 @@ Piece = tuple[int, bytes]  # the iterator of SCANDUMP, and the bytes that came w
 
 
 class FilterSteps(Caller):
-    """`client` is a client of redis-py or valkey-py, of one server or of a cluster; `key` is where the filter is.
+    """`client` is a redis-py or valkey-py client, for one server or for a cluster. `key` is where the filter is.
 
     Raises TypeError for a pipeline, and for a client of the other kind: blocking where an asyncio client is needed, or
     the reverse. """
@@ -54,10 +54,10 @@ class SyncFilter(FilterSteps, Sync):
             iterator, data = self._dump(iterator)
 
     def restore(self, pieces: Iterable[Piece]) -> None:
-        """Makes the filter from the pieces that `dump` returned, in the same order. The last piece creates the key.
+        """Makes the filter from the pieces that `dump` returned, in their original order. The last one creates the key.
 
         Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
-        come from grew or rotated during the dump. Then nothing is left of the new filter.
+        come from grew or rotated during the dump. In that case, nothing is left of the new filter.
         """
         try:
             for piece in pieces:
@@ -79,10 +79,10 @@ class AsyncFilter(FilterSteps, Async):
             iterator, data = await self._dump(iterator)
 
     async def restore(self, pieces: AsyncIterable[Piece]) -> None:
-        """Makes the filter from the pieces that `dump` returned, in the same order. The last piece creates the key.
+        """Makes the filter from the pieces that `dump` returned, in their original order. The last one creates the key.
 
         Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
-        come from grew or rotated during the dump. Then nothing is left of the new filter.
+        come from grew or rotated during the dump. In that case, nothing is left of the new filter.
         """
         try:
             async for piece in pieces:

@@ -32,8 +32,8 @@ OVERFLOW = 1e-9
 def part_of(item: bytes, parts: int) -> int:
     """The number of an item's part: the first 8 bytes of its SHA-256, divided by 2^64, times the number of parts.
 
-    The filters use another hash. If they used this one, all items of a part would share its upper bits, and crowd some
-    of the cells.
+    The filters use another hash. With this one, all items of a part would have the same upper bits, and crowd some of
+    the cells.
     """
     return int.from_bytes(hashlib.sha256(item).digest()[:8], "big") * parts >> 64
 
@@ -83,8 +83,8 @@ class SpreadStats(TypedDict):
 
 
 class SpreadSteps(Caller):
-    """`client` is a client of a cluster (one of a single server works, too). `parts` is 1 to 1024. Ten for each node is
-    a good start."""
+    """`client` is a client for a cluster (one for a single server works, too). `parts` is 1 to 1024. Ten for each node
+    is a good start."""
 
     def __init__(self, client: Any, name: str, parts: int):
         super().__init__(client)

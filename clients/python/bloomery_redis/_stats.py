@@ -1,8 +1,8 @@
 """What the server says about a filter, as dictionaries whose keys are the server's names, in lower case and with
 underscores.
 
-So "Error rate now" is `error_rate_now`. What the names mean is in docs/commands/bf.stats.md and cf.stats.md. Fields
-that a newer server adds are there, too.
+For example, "Error rate now" becomes `error_rate_now`. docs/commands/bf.stats.md and cf.stats.md explain the names.
+Fields that a newer server adds are included, too.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Layer(TypedDict, total=False):
 
 
 class BloomStats(TypedDict, total=False):
-    """Statistics of a Bloom filter. A field may be missing: some exist for one kind of filter only."""
+    """Statistics of a Bloom filter. A field may be missing: some exist only for one kind of filter."""
 
-    kind: str  # fixed, counting, scaling, window
+    kind: str  # fixed, counting, scaling, window, static
     origin: str  # bloomery, or the system that made it
-    items_are: str  # what another system's filter hashes of an item
+    items_are: str  # the encoding in which another system hashes an item
     layout: str
     hash: str
     shards: int
     bits_per_cell: int
     on_full: str
-    error_rate: float | None  # promised; None if its system doesn't keep it
+    error_rate: float | None  # promised; None if the filter is another system's, and that system promises none
     error_rate_now: float  # at the present fill
     capacity: int
     number_of_items_inserted: int
@@ -73,7 +73,7 @@ class BloomStats(TypedDict, total=False):
     next_rotation_in_ms: int | None
     early_rotations: int  # by this server, to make room
     saturated_counters: int
-    tests_answered_yes: int  # by this server since it loaded the filter, as are the next three
+    tests_answered_yes: int  # this and the next three: by this server since it loaded the filter
     tests_answered_no: int
     adds: int
     deletes: int

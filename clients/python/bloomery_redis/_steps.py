@@ -49,7 +49,7 @@ class Sync(Caller):
             while True:
                 try:
                     replies = self._send(commands)
-                except Exception as error:  # noqa: BLE001 - whether it is expected is for the steps to say
+                except Exception as error:  # noqa: BLE001 - the steps decide whether it is expected
                     commands = steps.throw(error)
                 else:
                     commands = steps.send(replies)
@@ -77,7 +77,7 @@ class Async(Caller):
             while True:
                 try:
                     replies = await self._send(commands)
-                except Exception as error:  # noqa: BLE001 - whether it is expected is for the steps to say
+                except Exception as error:  # noqa: BLE001 - the steps decide whether it is expected
                     commands = steps.throw(error)
                 else:
                     commands = steps.send(replies)

@@ -377,7 +377,7 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_waiting_dropped",
         metric_type: Counter,
-        help: "Commands abandoned because their client had disconnected.",
+        help: "Commands abandoned because their client had disconnected or their filter had left its key.",
         fields: &[("waiting_dropped", None)],
     },
     OfServer {

@@ -17,7 +17,7 @@ const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 fn pair(options: &str) -> Pair {
     let pair = Pair::new();
     let server = &pair.primary;
-    server.goes_apart.set(true);
+    server.goes_to_background.set(true);
     server.line(&format!("BF.RESERVE a 0.001 200 {options}")).unwrap();
     server.line("BF.RESERVE b 0.001 200 LIKE a").unwrap();
     add(server, "a", "a", 50);
@@ -192,9 +192,9 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// A command asks for the memory of its background work, as `Apart` demands, but lets the server evict keys only for
-/// the bytes by which the command's own keys grow. This runs every command in the table, and also fails if a command
-/// that isn't listed here works in the background.
+/// A command asks for the memory of its background work, as `Background` demands, but lets the server evict keys only
+/// for the bytes by which the command's own keys grow. This runs every command in the table, and also fails if a
+/// command that isn't listed here works in the background.
 #[test]
 fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [
@@ -215,7 +215,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     };
     let payload = export(golden::foreign("foreign-valkey"));
     let fields = payload.len() as u64 - golden::foreign("foreign-valkey").bytes();
-    let mut apart = BTreeSet::new();
+    let mut background = BTreeSet::new();
     for state in [bloom_filters, cuckoo_filter] {
         let lines =
             of_table.iter().chain(&more).map(|line| line.split(' ').map(|word| word.into()).collect());
@@ -226,7 +226,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             let server = FakeServer::default();
             state(&server);
             begin_loads(&server);
-            server.goes_apart.set(true);
+            server.goes_to_background.set(true);
             let bytes = || {
                 let names: Vec<Vec<u8>> = server.keys.borrow().keys().cloned().collect();
                 let filters = names.iter().filter(|name| *name != b"bits");
@@ -242,12 +242,12 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             // A payload is longer than the filter, because it has fields in addition to the cells.
             let is_kept = reply.is_err() || may_evict <= grown + fields;
             assert!(is_kept, "{line}: {may_evict} bytes for keys that grow by {grown}");
-            if server.worked_apart.get() {
-                apart.insert(String::from_utf8(words[0].clone()).unwrap());
+            if server.worked_in_background.get() {
+                background.insert(String::from_utf8(words[0].clone()).unwrap());
             }
         }
     }
     let known =
         "BF.IMPORT BF.INTERSECT BF.LOAD BF.LOADCHUNK BF.MERGE BF.REBUILD CF.COMPACT CF.DEL CF.LOADCHUNK";
-    assert_eq!(apart.into_iter().collect::<Vec<_>>().join(" "), known);
+    assert_eq!(background.into_iter().collect::<Vec<_>>().join(" "), known);
 }

@@ -22,7 +22,7 @@ use super::api::{Context, Detached, Text};
 use super::key::OpenKey;
 use super::offload::{self, Request, Retained};
 use super::{guard, held::Held, loads, reclaim};
-use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
+use crate::command::{Access, Background, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
 use crate::parallel::{ParallelFor, Stop};
@@ -326,10 +326,10 @@ pub(super) fn begin<T: Send + 'static>(
     ctx: Context<'_>,
     (number, request): (Option<u64>, Request),
     command: Command,
-    apart: Apart,
+    job: Background,
     work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
 ) {
-    let Apart { keys, inputs, data, memory } = apart;
+    let Background { keys, inputs, data, memory } = job;
     let bytes = memory.bytes();
     let mut job = Job {
         now_ms: ctx.now_ms(),
