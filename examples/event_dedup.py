@@ -7,8 +7,8 @@ window of the last day whether each event is new. At one point, the consumer die
 it, and another consumer takes over. What they did is then compared with the truth, which the program knows because it
 made the stream.
 
-An hour of the stream passes in a moment, so here the consumer rotates the window, by BF.ROTATE, at every full hour of
-the events' own clock. With real events, reserve the window with EVERY 3600000, and the server rotates it. """
+An hour of the stream passes in a moment, so here the consumer rotates the window, with BF.ROTATE, at every full hour
+of the events' own clock. With real events, reserve the window with EVERY 3600000, and the server rotates it. """
 
 import argparse
 import collections
@@ -107,7 +107,7 @@ def deliveries(events: int) -> list[tuple[int, str]]:
 
 
 def truth(stream: list[tuple[int, str]]) -> collections.Counter[str]:
-    """Counts the verdicts that an exact memory with the same number of generations would give."""
+    """Counts the verdicts that an exact record of the same number of generations would give."""
     verdicts: collections.Counter[str] = collections.Counter()
     noted: dict[str, int] = {}
     for hour, event in stream:

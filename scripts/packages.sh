@@ -6,7 +6,7 @@
 # machine changes. Apt resolves the dependencies against an empty package status. So the C library is fetched, too, and
 # the programs run with its dynamic loader on any host.
 
-# The Debian mirror that this machine uses.
+# Prints the address of the Debian mirror that this machine uses; nothing if there are no package lists yet.
 known_mirror() {
     apt-get indextargets --format "\$(REPO_URI)" 'Created-By: Packages' 'Label: Debian' | awk 'NR == 1'
 }

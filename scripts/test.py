@@ -120,7 +120,7 @@ STAGES = [
 
 
 def chosen(arguments):
-    """The stages to run: the named ones, or all, and the stages that these need."""
+    """The stages to run: the named ones, or else all (with --quick, all quick ones), and the stages that these need."""
     wanted = {argument for argument in arguments if not argument.startswith("--")}
     if unknown := wanted - {stage.name for stage in STAGES}:
         sys.exit(f"scripts/test: there is no stage {', '.join(sorted(unknown))}; --list prints them")

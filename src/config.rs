@@ -151,8 +151,8 @@ fn error_rate(text: &str) -> Result<f64, Refusal> {
 /// Maximum number of threads besides the main thread.
 pub const MAX_THREADS: usize = 8;
 
-/// The smallest limit that can be set on the number of items in a command. A command with no more items than this isn't
-/// checked.
+/// The smallest limit that can be set on the number of items in a command. Commands with no more items than this aren't
+/// checked against the limit.
 pub const MIN_ITEMS_LIMIT: i64 = 1000;
 
 /// The largest capacity that can be set as the default, as in RedisBloom. For BF.RESERVE, memory is the limit.
@@ -286,8 +286,8 @@ pub const OPTIONS: &[Setting] = &[
     },
 ];
 
-/// valkey-bloom's option names, each with ours. Load arguments can use valkey-bloom's names. So can CONFIG on a server
-/// that puts the module's name before option names, so a configuration file of valkey-bloom still works there.
+/// valkey-bloom's option names, each with ours. Load arguments can use valkey-bloom's names. If the server puts the
+/// module's name before option names, CONFIG can use them too, so configuration files for valkey-bloom still work.
 pub const VALKEY_NAMES: [(&str, &str); 4] = [
     ("bloom-capacity", "initial-size"),
     ("bloom-expansion", "expansion-factor"),

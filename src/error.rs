@@ -41,8 +41,8 @@ pub enum Error {
     Full,
     /// A static filter accepts no adds: its cells are computed from all its items at once.
     Static,
-    /// No hash function was found with which the static filter can be built, or its build was stopped. With another
-    /// seed, there are other hash functions to try.
+    /// No hash function was found with which the static filter can be built, or its build was stopped. Building again
+    /// with another seed tries other hash functions.
     Unbuilt,
     /// The filter has the maximum number of layers, sub-filters or links, or another one would be too large.
     TooManyLayers,

@@ -160,8 +160,8 @@ pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
 /// they are in the same slice, this is a little less frequent, because one probe hits at most one of the two cells. Two
 /// cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
 /// number of empty cells follows as a sum over pairs of cells. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load
-/// of λ = k·n/m, as in [`range_rate`]. For blocks that are mostly set, it is many times as large, since some blocks are
-/// much fuller than others.
+/// of λ = k·n/m, as in [`range_rate`]. For blocks whose cells are mostly set, the variance is many times larger, since
+/// some blocks are much fuller than others.
 pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let (k, range) = (f64::from(probes), f64::from(slices) * cells);
@@ -260,8 +260,8 @@ mod tests {
         assert_eq!(estimate_items(whole(1.0, 64.0, 3), 1.0), f64::INFINITY);
     }
 
-    /// Simulates filters as lists of cells, from nearly empty to nearly full. Their estimates deviate as far as the
-    /// function computes.
+    /// Simulates filters as lists of cells, from nearly empty to nearly full. The standard deviation of their estimates
+    /// is close to the computed one.
     #[test]
     fn estimates_deviate_as_far_as_simulated_ones() {
         const FILTERS: usize = 2000;

@@ -99,7 +99,7 @@ pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static OFFLOADS_REFUSED: Counter = Counter::new();
 
-/// Commands that were given up because their client had disconnected, or to free filters that had left their keys.
+/// Commands that were abandoned because their client had disconnected, or to free filters that had left their keys.
 #[cfg(feature = "module")]
 pub(crate) static OFFLOADS_DROPPED: Counter = Counter::new();
 

@@ -29,7 +29,8 @@ impl Stop {
         self.0.store(1, Relaxed);
     }
 
-    /// Runs tasks with `parallel`, but starts none after [`set`](Stop::set). The results are then incomplete.
+    /// Runs tasks with `parallel`, but skips those that would start after [`set`](Stop::set). If tasks are skipped, the
+    /// results are incomplete.
     pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         parallel(tasks, &|index| {
             if !self.is_set() {
@@ -45,16 +46,16 @@ impl Stop {
     }
 }
 
-/// Whether the work is still needed. For work that can't be divided: runs an empty task, after which other jobs may
-/// run.
+/// Runs an empty task, which lets other jobs run, and returns whether it was executed. If not, the work is no longer
+/// needed. For work that can't be divided.
 pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
     let is_run = AtomicU64::new(0);
     parallel(1, &|_| is_run.store(1, Relaxed));
     is_run.into_inner() != 0
 }
 
-/// Words per task: 8 MiB, which is about a millisecond of work. A smaller task isn't worth another thread. In a loom
-/// model, whose layers have a few words, a task is one word.
+/// Words per task: 8 MiB, which is about a millisecond of work. A smaller task isn't worth another thread. With
+/// `small_steps`, and in loom models, whose layers consist of a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
 
 /// Indices per task of [`all_of`] and [`in_turns`]. If each takes 60 ns, as looking up a cell's item in a second

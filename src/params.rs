@@ -136,14 +136,14 @@ impl Cell {
     }
 }
 
-/// What an add to a full filter of fixed size does.
+/// What an add does if the filter is full and doesn't scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Overflow {
     /// Refuse the item.
     #[default]
     Error = 0,
-    /// Accept it. The real error rate then rises above the promise.
+    /// Accept it, so the real error rate rises above the promise.
     Saturate = 1,
     /// Drop the oldest generation early. Only for windows of fingerprints.
     Rotate = 2,
@@ -172,8 +172,8 @@ impl Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
     }
 
-    /// Number of generations: one more than steps, so that an item whose generation is nearly over when it is added
-    /// stays for all steps.
+    /// Number of generations: one more than the number of steps, so that an item stays for all steps even if its
+    /// generation is nearly over when it is added.
     pub fn generations(self) -> u16 {
         self.0 + 1
     }
@@ -272,7 +272,7 @@ const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation earl
      FINGERPRINT; use ONFULL ERROR or SATURATE";
 
 impl Spec {
-    /// A filter of bits for `capacity` items, which refuses more.
+    /// A filter of bits that has room for `capacity` items and refuses more.
     pub fn fixed(capacity: u64, error_rate: f64) -> Spec {
         Spec {
             capacity,

@@ -1,7 +1,7 @@
 //! The atomics, locks and threads that loom replaces in the models of this crate (the modules called `model`).
 
-/// `std`'s atomic even in the models, for a metric that is only displayed. A model need not explore which value of it
-/// each thread sees, which would multiply the executions.
+/// `std`'s atomic even in the models, for a metric that is only displayed. With loom's atomic, a model would explore
+/// every value that a thread may see, which would multiply the executions for nothing.
 pub(crate) use std::sync::atomic::AtomicU64 as Figure;
 
 // Unit tests only: loom is a development dependency, and an ordinary build never contains it.

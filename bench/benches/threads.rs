@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};
 use std::time::Instant;
 
-/// Capacity of a filter. At 1%, the filter has 12 MiB, which is more than a core's caches hold.
+/// Capacity of a filter. At an error rate of 1%, the filter takes up 12 MiB, more than a core's caches hold.
 const CAPACITY: u64 = 10_000_000;
 
 /// Items numbered below this are in a filter from the start. Half of the items in a round are among them.

@@ -35,7 +35,7 @@ def topic(scale: Scale) -> Topic:
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {}
         for threads in THREADS.values():
-            # The server has one core, or all cores if it has I/O threads.
+            # The server runs on one core, or on all cores if it has I/O threads.
             where = {} if threads == 1 else {"cores": set(CORES)}
             with bench.sides(config=io_threads(bench.spec, threads), **where) as sides:
                 answer(sides, [encode("BF.RESERVE", "BF", RATE, size), encode("CF.RESERVE", "CF", 2 * size)])

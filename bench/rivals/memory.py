@@ -6,7 +6,7 @@ from rivals.rows import RATE, answer, fill
 CAPACITIES = [digit * 10**power for power in range(1, 6) for digit in (1, 2, 4, 7)] + [1_000_000]
 GROWTHS = [2, 3, 4, 7, 10, 20, 40, 100, 200, 400, 1000]
 OPTIONS = ["", " NONSCALING"]
-COPIES = 8 << 20  # used_memory is averaged over copies of a filter, which have about this many bytes in total
+COPIES = 8 << 20  # used_memory is averaged over copies of a filter, which take up about this many bytes in total
 
 # Targets for the rival's memory over ours. The most common filters, which can grow and are for up to SMALL items, may
 # not be a byte larger than the rival's.

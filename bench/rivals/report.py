@@ -125,7 +125,7 @@ def gains(results: dict) -> str:
 
 
 def readme(text: str, results: dict) -> str:
-    """README.md with new numbers in those of its rows that are in FIRST. The cell of valkey-bloom is empty, because
+    """Returns README.md with new numbers in the rows that are in FIRST. The cell for valkey-bloom is empty, because
     valkey-bloom has not been measured."""
     for words, row, gozero in first_rows(results):
         other = with_unit(gozero["rival"], words) if gozero else "–"
@@ -155,5 +155,5 @@ def between(text: str, marks: tuple[str, str], inner: str) -> str:
 
 
 def document(text: str, results: dict) -> str:
-    """docs/PERFORMANCE.md with new tables."""
+    """Returns docs/PERFORMANCE.md with new tables."""
     return between(between(text, GAINS, gains(results)), (BEGIN, END), section(results))

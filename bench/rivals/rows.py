@@ -285,7 +285,7 @@ def ways(scale: Scale) -> Topic:
 
 
 def large(scale: Scale) -> Topic:
-    """Commands with a hundred thousand items, and with ten, on filters whose size is between those of `of_size`."""
+    """Commands with a hundred thousand items, and with ten, on filters whose size lies between two of `scale.sizes`."""
     size, many = 3 * scale.sizes["100k"], scale.many
     half = {family: Fresh(family, size) for family in ("BF", "CF")}
     empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # filling takes longer than a large command

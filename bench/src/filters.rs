@@ -88,7 +88,7 @@ pub fn serve<const W: usize>(server: &Server, key: &str, spec: Spec, items: u64)
     load(server, key, &filled::<W>(spec, items)?)
 }
 
-/// Adds the items with these numbers to the key, with a `command` for every 1000.
+/// Adds the items with these numbers to the key. Sends one `command` for every 1000 items.
 pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> Result<()> {
     let mut connection = server.connect()?;
     for start in numbers.clone().step_by(100_000) {

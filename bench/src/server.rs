@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The server's core. The client has the other one.
+/// The server's core. The client runs on [`CLIENT_CORE`].
 pub const SERVER_CORE: usize = 0;
 
 /// The client's core.

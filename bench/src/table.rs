@@ -4,7 +4,7 @@ use crate::measure::{Series, Spread};
 use crate::report::Measured;
 use crate::rows::{Bound, ROWS, Section};
 
-/// A number with three decimals if it is below 1, two if it is below 100, and otherwise none.
+/// A number with three decimals if it is below 1, two if it is below 100, and otherwise none. Zero has none either.
 pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

@@ -18,7 +18,7 @@ pub(crate) fn parse_whole_seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is not a number of whole seconds: write 90, 90s, 15m, 1h or 7d"))
 }
 
-/// Parses the character between the columns of a CSV file: one ASCII character, or `tab`.
+/// Parses the character between the columns of a CSV file: one ASCII character, `tab` or `\t`.
 pub(crate) fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),

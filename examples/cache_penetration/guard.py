@@ -73,7 +73,7 @@ class Guard:
         self._try(lambda: self.client.unlink(_cached(user)))
 
     def report(self, *, was_false: bool) -> None:
-        """Counts a "yes" of the filter that the store has checked. Reports to the server after every REPORT_EVERY."""
+        """Counts a "yes" that the store has checked. After REPORT_EVERY of them, reports the counts to the server."""
         with self.lock:
             self.checked += 1
             self.false += was_false

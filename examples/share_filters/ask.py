@@ -17,7 +17,7 @@ class SplitBlockFilter:
     """A filter from the reply of BF.EXPORT: Parquet's header, then blocks of 32 bytes."""
 
     def __init__(self, data: bytes):
-        # The header has 15 to 19 bytes, and a block has 32. So the header's length is the remainder of this division.
+        # The header is 15 to 19 bytes long, and a block is 32 bytes long, so this remainder is the header's length.
         self.bitset = data[len(data) % 32 :]
 
     def __contains__(self, item: bytes) -> bool:

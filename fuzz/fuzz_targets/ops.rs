@@ -9,8 +9,8 @@ use bloomery_fuzz::made::{self, ITEMS, insert, item, may_grow};
 use bloomery_fuzz::{Input, LARGE};
 use libfuzzer_sys::fuzz_target;
 
-/// What the model knows about an item: how many of its adds haven't been removed, and the latest generation to which it
-/// was added.
+/// What the model knows about an item: the number of its adds minus the number of its deletes, and the latest
+/// generation to which it was added.
 #[derive(Clone, Copy, Default)]
 struct Known {
     count: u64,

@@ -11,7 +11,7 @@ use bloomery::{Bloom, Cuckoo, Error, Filter};
 /// Maximum size of a filter in bytes. Larger filters would be slow, and behave the same.
 pub const LARGE: u64 = 1 << 16;
 
-/// Input, read from its start. Numbers have 8 bytes, and a string is preceded by its length in 2 bytes.
+/// Input, read from its start. A number is 8 bytes long, and a string is preceded by its length in 2 bytes.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -141,7 +141,7 @@ pub fn survives(value: Filter) {
         Filter::Foreign(filter) => Filter::Foreign(Box::new(added(*filter))),
         Filter::Cuckoo(filter) => Filter::Cuckoo(inserted(filter)),
         Filter::Bloom(filter) => Filter::Bloom(used(filter)),
-        // Ends the rebuild in both ways, so that each of the two filters is tested.
+        // Ends the rebuild both ways, by commit and by abort, so that each of the two filters is tested.
         value @ Filter::Rebuild(_) => {
             let commit = |filter: &mut Filter| filter.commit_rebuild().map(Filter::from);
             let abort = |filter: &mut Filter| filter.abort_rebuild().map(Filter::from);
@@ -157,8 +157,9 @@ pub fn survives(value: Filter) {
     comes_back(&value.snapshot().unwrap());
 }
 
-/// Checks that every form in which the filter is written can be read. In our own format, it must be the same filter.
-/// Another system's format may leave something out, but what was loaded from it is saved and loaded unchanged.
+/// Checks that every form in which the filter is written can be read. A filter that is read from our own format must be
+/// the same as before. Another system's format may leave something out, but a filter that was loaded from that format
+/// must be saved and loaded unchanged.
 fn comes_back(value: &Filter) {
     let native = Encoder::native(value).to_vec();
     let read = Decoder::read(&native).expect("it was written");

@@ -172,8 +172,8 @@ pub fn growth_chart(wanted: &Wanted, steps: &[Growth]) -> Option<Chart> {
     ))
 }
 
-/// The points of a line in steps. A step `(items, bytes)` means that the filter has this many bytes up to this many
-/// items. The line ends at `last` items.
+/// The points of a line in steps. A step `(items, bytes)` means that the filter occupies `bytes` bytes until it
+/// contains `items` items. The line ends at `last` items.
 fn staircase(steps: impl Iterator<Item = (u64, u64)>, last: u64) -> Vec<(f64, f64)> {
     let (mut points, mut from) = (Vec::new(), 0);
     for (items, bytes) in steps {

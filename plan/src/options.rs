@@ -116,7 +116,7 @@ enum OnFull {
     Rotate,
 }
 
-/// The values of [`LayoutChoice`], with their help.
+/// The values of [`LayoutChoice`] for filters that accept adds, each with its help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Layout {
     /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that supports the
@@ -132,7 +132,7 @@ enum Layout {
     Partitioned,
 }
 
-/// The constructions of a static filter, with their help.
+/// The constructions of a static filter, each with its help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StaticLayout {
     /// Three cache lines per item
@@ -158,7 +158,7 @@ pub struct Static {
     pub layout: Option<StaticLayout>,
 }
 
-/// The values of [`HashKind`], with their help.
+/// The values of [`HashKind`], each with its help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Hash {
     /// Fast

@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// A blob that hasn't been read yet, so that a thread other than the server's can read it. Reading the lengths in
+/// A blob that hasn't been read yet, so that a thread other than the main thread can read it. Reading the lengths in
 /// 460 MiB of short items takes 250 ms.
 pub(super) struct Unread {
     place: Place,
@@ -96,8 +96,8 @@ pub(super) struct Blob<'a> {
 }
 
 impl<'a> Blob<'a> {
-    /// Maximum number of items in a parallel task. They take about 100 µs, whereas handing a task to another thread
-    /// takes 1 µs.
+    /// Maximum number of items in a parallel task. Processing them takes about 100 µs, whereas handing a task to
+    /// another thread takes 1 µs.
     pub(super) const PART: usize = 64 * GROUP;
 
     pub(super) fn fixed(bytes: &'a [u8], width: NonZeroUsize) -> Result<Blob<'a>, CommandError> {
@@ -194,7 +194,7 @@ impl<'a> Parts<'a> {
         Ok(Parts { place, bytes, at: 0, done: 0, of })
     }
 
-    /// The next part: the remaining items, or the first of them. `None` if all items are done.
+    /// The next part of the items that aren't done. `None` if all items are done.
     pub(super) fn next(&mut self) -> Result<Option<Blob<'a>>, CommandError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
@@ -292,8 +292,8 @@ pub(super) struct Items<'a, 'f> {
 }
 
 impl<'a> Items<'a, '_> {
-    /// The remaining items, if each has 16 bytes, as UUIDs and digests do. With a length that the compiler knows,
-    /// hashing needs no branches.
+    /// The remaining items, if each is 16 bytes long, like a UUID or an MD5 digest. With a length that the compiler
+    /// knows, hashing needs no branches.
     pub(super) fn of_16(&self) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
         match self.form {
             Form::Fixed { width } if width.get() == 16 => {

@@ -202,8 +202,8 @@ pub struct Background {
     pub memory: Admitted,
 }
 
-/// Memory that a command may use for its result. Background work can't begin without it. A server that follows a
-/// primary grants it without a check, because it has to create what the primary has created.
+/// Memory that a command may use for its result. Background work can't begin without it. A command from a primary or an
+/// AOF gets it without a check, because this server has to create the same filter as the server that sent the command.
 pub struct Admitted {
     bytes: u64,
 }
@@ -384,7 +384,8 @@ pub trait Call<'a> {
     }
 
     /// Ends the command with the reply for the items that are done. The server serves other clients and then runs the
-    /// command again, with the same arguments before the items and with the remaining items. It joins the replies.
+    /// command again, with the same arguments before the items and with the remaining items. The replies are joined
+    /// into one.
     fn go_on_later(&self, _rest: Rest) {}
 
     /// Whether work on this many bytes would block the server for too long, and can be done [in the
@@ -416,8 +417,8 @@ pub trait Call<'a> {
     /// between. When only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::is_heard) it, or
-    /// the client can't wait.
+    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::is_heard) it, the
+    /// client can't wait, or the server doesn't tell the module when it forks.
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.

@@ -344,8 +344,8 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// Whether a compaction runs to its end, as in RedisBloom. This server's primary or replica might run RedisBloom, and
-/// both servers must have the same sub-filters afterwards.
+/// Whether each compaction of this filter runs to its end, as in RedisBloom. This is so for RedisBloom's filters: this
+/// server's primary or replica might run RedisBloom, and both servers must have the same sub-filters afterwards.
 fn compacts_whole(filter: &Cuckoo) -> bool {
     filter.spec().origin == Origin::RedisBloom
 }

@@ -154,8 +154,7 @@ struct Load {
     /// Whether the most recent piece came from a slot's source node, or from a primary or a file that this server still
     /// obeys. Such a load isn't dropped when memory is short.
     is_obeyed: bool,
-    /// When the most recent piece arrived. The process's own clock is enough, because nothing that is replicated
-    /// depends on it.
+    /// When the most recent piece arrived. The process's own clock is enough, because no other server uses this time.
     moved: Instant,
     _counted: [Hold; 2],
     held: Hold,
@@ -206,7 +205,7 @@ impl Pieces {
         Ok(Pieces { name_len: name.len(), head: head.to_vec(), body })
     }
 
-    /// Bytes of memory for the name, and for the parameters in the head.
+    /// Maximum number of bytes of memory for the key's name, the head, and the head's decoded fields.
     fn head_bytes(&self) -> u64 {
         HEAD_FACTOR.saturating_mul(self.head.len() as u64).saturating_add(self.name_len as u64)
     }
@@ -334,8 +333,8 @@ impl Body {
             Namespace::Cuckoo => Loader::cuckoo(head),
         };
         // RedisBloom's head begins with a number of items, which may look like our magic. The length tells the two
-        // apart. Let n be the u32 at byte 8. Our head has 24 + n bytes. RedisBloom's has 38 or 46 bytes for a cuckoo
-        // filter, and 16 + 49 n, 20 + 49 n or 20 + 53 n for a Bloom filter.
+        // apart. Let n be the u32 at byte 8. Our head is 24 + n bytes long. RedisBloom's is 38 or 46 bytes long for a
+        // cuckoo filter, and 16 + 49 n, 20 + 49 n or 20 + 53 n bytes long for a Bloom filter.
         if theirs.is_err() && head.starts_with(&MAGIC) {
             let decoder = Decoder::new(head).map_err(|why| namespace.bad_head(Some(why)))?;
             if decoder.is_cuckoo() != (namespace == Namespace::Cuckoo) {
@@ -497,8 +496,8 @@ impl Loads {
         })
     }
 
-    /// Records that the server that has sent the loads so far sends no more pieces. From now on, the loads are treated
-    /// like loads of clients, unless this server is a replica.
+    /// Records that no more pieces come from the server or file that the loads came from. From now on, the loads are
+    /// treated like loads of clients.
     pub fn are_own(&mut self) {
         self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }
@@ -661,7 +660,7 @@ mod tests {
     use crate::params::Spec;
     use crate::wire::Encoder;
 
-    /// Loads of the keys 0, 1 and so on. `chunks[n]` chunks of load n have arrived. A chunk has 1 MiB. None of its
+    /// Loads of the keys 0, 1 and so on. `chunks[n]` chunks of load n have arrived. A chunk is 1 MiB long. None of its
     /// pages is all zeros, because such a page would occupy no memory.
     fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
         let mut filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
@@ -725,7 +724,7 @@ mod tests {
         assert!(pieces.most_held() > SMALL);
         _ = named.begin((0, long), pieces, false);
         assert!(!named.are_small_with(0) && named.drop_for_memory().elsewhere.len() == 2);
-        // What a slot's source node sends is in a key on that node.
+        // Loads from a slot's source node aren't dropped: that node has the filter in a key, and goes on sending it.
         let mut obeyed = loads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);
         // After a failover or a restart, only the client can send the rest.

@@ -43,8 +43,8 @@ pub struct Pieces {
 
 impl Pieces {
     /// Maximum number of arguments, and of bytes, in a piece. Copying this number of bytes takes 50 µs, and reading the
-    /// lengths of the items in them takes 500 µs. Every piece repeats the arguments before the items, so the maximum
-    /// number of arguments is never smaller than the number of those.
+    /// lengths of the items in them takes 500 µs. Every piece repeats the arguments before the items. If there are more
+    /// of these than the maximum number of arguments, their number is the maximum instead.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
     /// A command whose first piece is done. `end` is the command's number of arguments or, if all items are in one

@@ -12,7 +12,7 @@ use crate::filter::{LiveRef, Step, layers_after};
 enum End {
     /// At the requested capacity.
     Wanted,
-    /// At the limit of memory.
+    /// At the memory limit.
     Memory,
     /// At an error rate or a number of arrays beyond which the filter can't grow.
     Limit,

@@ -188,7 +188,8 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         }
     };
     let (built, of) = built?;
-    // While the list was in another key, it might have received items that the built filter lacks.
+    // If the filter was in another key during the work, the list might have received items there that the built filter
+    // lacks.
     if of != items {
         return Err(CommandError::Changed);
     }

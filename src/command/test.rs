@@ -247,7 +247,8 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
     let key = call.open(1, Access::Read);
     let filter = key.bloom()?;
-    // An item might be tested in every layer. An imported filter can have as many probes as hundreds of layers.
+    // An item might be tested in every layer. A single test in an imported filter can need as many probes as one in
+    // hundreds of layers.
     let probes = filter.map_or(0, LiveRef::probes).checked_div(limits::MAX_PROBES.into()).unwrap_or(0);
     let layers = filter.map_or(1, LiveRef::arrays).max(usize::try_from(probes).unwrap_or(usize::MAX));
     let is_short =

@@ -150,8 +150,8 @@ pub(super) fn make<'a, C: Call<'a>>(
 /// asked how much memory the machine has, which takes 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
-/// Checks whether a new filter of `more` bytes may be created in a key that will have `total` bytes with it. A replica
-/// doesn't check, because it has to create what its primary has created.
+/// Checks whether a new filter of `more` bytes may be created in a key whose filters then occupy `total` bytes
+/// together. A replica doesn't check, because it has to create what its primary has created.
 pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
     if more >= LONG_TO_CREATE {
         call.may_be_long();
@@ -402,8 +402,8 @@ pub(super) struct Growing {
     /// Bytes of the live filter, if the growing filter is its shadow; otherwise 0.
     beside: u64,
     /// Why the filter may not grow, once this is known. It is remembered because it doesn't change until the command
-    /// ends, and finding it out costs more than adding an item. A command may have millions of items for which the
-    /// filter is full.
+    /// ends, and finding it out costs more than adding an item. A command may have millions of items that the full
+    /// filter refuses.
     refused: Option<CommandError>,
 }
 
@@ -478,8 +478,9 @@ pub(super) fn rebuild_in(key: &impl Key) -> Option<&Rebuild> {
     key.filter().ok()??.rebuild()
 }
 
-/// Ends a rebuild whose shadow cannot follow. Replicates the end before the effect of the command that the shadow
-/// could not follow, notifies subscribers, logs it, and remembers the reason for clients that ask later.
+/// Ends a rebuild whose shadow cannot follow. Replicates the end, before the effect of the command that the shadow
+/// could not follow. Notifies subscribers, writes a line into the log, and remembers the reason for clients that ask
+/// later.
 ///
 /// A primary whose shadow couldn't follow would have sent an ABORT first. So if this server obeys a primary, the two
 /// now differ: this server lacks memory that the primary has.

@@ -129,7 +129,7 @@ impl<'s> Union<'s> {
         new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes()).sum()
     }
 
-    /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with this filter.
+    /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with `base`.
     pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
         self.others.iter().fold(base.bytes(), |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
@@ -190,7 +190,8 @@ impl<'s> Union<'s> {
         }
     }
 
-    /// Merges the sources into a filter or its copy. Fingerprints are only merged into a copy.
+    /// Merges the sources into `destination`, which is a filter or a copy of one. Fingerprints are only merged into a
+    /// copy. Returns whether anything changed.
     fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;

@@ -98,7 +98,7 @@ impl AtomicBloom {
         self.add(item).added
     }
 
-    /// Like [`insert`](AtomicBloom::insert), but returns more information.
+    /// Like [`insert`](AtomicBloom::insert), but also returns whether the filter changed.
     #[inline]
     pub fn add(&self, item: impl Item) -> Added {
         self.layer.insert(item.hash_by(self.hasher()))

@@ -16,8 +16,8 @@ pub trait Grow {
     /// Adds the item to the existing arrays.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room. Then nothing has changed, and [`grow`](Grow::grow) may make room. Other
-    /// errors depend on the filter.
+    /// [`Error::Full`] if there is no room. In this case, nothing has changed, and [`grow`](Grow::grow) may make room.
+    /// Other errors depend on the filter.
     fn try_add(&mut self, item: Self::Item<'_>) -> Result<Added, Error>;
 
     /// Bytes of the array that [`grow`](Grow::grow) would add, or 0 if `grow` makes room in another way. `None` if the
@@ -27,9 +27,9 @@ pub trait Grow {
     /// [`Error::TooManyLayers`], [`Error::Unreachable`].
     fn next_bytes(&self) -> Result<Option<u64>, Error>;
 
-    /// Adds the next array. In a window that rotates when it is full, begins or drops a generation instead. If the
-    /// filter has a fixed capacity, nothing changes: a Bloom filter returns false, and a cuckoo filter returns
-    /// [`Error::Full`].
+    /// Adds the next array and returns true. A window that rotates when it is full begins or drops a generation
+    /// instead. If the filter has a fixed capacity, nothing changes: a Bloom filter returns false, and a cuckoo filter
+    /// returns [`Error::Full`].
     ///
     /// # Errors
     /// The errors of [`next_bytes`](Grow::next_bytes), [`Error::LastGeneration`], and [`Error::OutOfMemory`].

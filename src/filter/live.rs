@@ -32,7 +32,7 @@ impl Contents {
 
 /// A Bloom filter, native or another system's.
 pub enum Live {
-    /// A native Bloom filter: fixed, scaling, static or a window, with bits, counters or fingerprints.
+    /// A native Bloom filter (fixed, scaling, static or window) with bits, counters or fingerprints.
     Bloom(Bloom),
     /// Another system's filter.
     Foreign(Box<Foreign>),
@@ -119,7 +119,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Number of items that commands have added, except those that the filter refused.
+    /// Number of items that commands have added, including those that were already in the filter. Refused items aren't
+    /// counted.
     pub(crate) fn adds(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.adds(),
@@ -205,7 +206,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// A copy that shares no memory.
+    /// A copy that shares no memory with this filter.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -232,8 +233,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// The address of the filter's first array of cells. It is the same for all filters that [share](LiveRef::share)
-    /// the array, and for no other filter.
+    /// The address of the filter's first array of cells. Two filters have the same address if and only if they
+    /// [share](LiveRef::share) the array.
     #[cfg(feature = "module")]
     pub(crate) fn address(self) -> usize {
         match self {

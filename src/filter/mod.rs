@@ -54,7 +54,7 @@ use crate::parallel::{ParallelFor, alone};
 
 /// A filter of any kind.
 pub enum Filter {
-    /// A native Bloom filter: fixed, scaling, static or a window, with bits, counters or fingerprints.
+    /// A native Bloom filter (fixed, scaling, static or window) with bits, counters or fingerprints.
     Bloom(Bloom),
     /// Another system's Bloom filter.
     Foreign(Box<Foreign>),
@@ -197,7 +197,7 @@ impl Filter {
         }
     }
 
-    /// A copy that shares no memory.
+    /// A copy that shares no memory with this filter.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -248,7 +248,7 @@ impl Filter {
     }
 
     /// Ends a rebuild whose shadow is a list: `built`, the filter that was built from it, replaces the live filter.
-    /// Returns the live filter and the list.
+    /// Returns the live filter and the list. Does nothing and returns `None` if no rebuild is running.
     pub(crate) fn commit_built(&mut self, built: Bloom) -> Option<(Live, Bloom)> {
         let parts = self.take_rebuild()?.into_parts();
         *self = Filter::Bloom(built);

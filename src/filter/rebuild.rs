@@ -2,9 +2,9 @@
 //! built, which replaces the live one when it is complete.
 //!
 //! Adds go to both filters, so the shadow contains every item added since the rebuild began, as well as the items that
-//! are backfilled. Deletes go only to the live filter. An item that isn't in the shadow yet could test positive in the
-//! shadow by chance, and deleting it there would clear cells that other items need. A rebuild never loses an item, but
-//! it may keep items that were deleted in the meantime.
+//! are backfilled. Deletes go only to the live filter, because an item that isn't in the shadow yet could test positive
+//! in the shadow by chance. Deleting that item from the shadow would clear cells that other items need. A rebuild never
+//! loses an item, but it may keep items that were deleted in the meantime.
 
 use super::bloom::{Bloom, Window};
 use super::live::{Live, LiveRef};
@@ -98,7 +98,7 @@ impl Rebuild {
         own + self.live.allocated() + self.shadow.allocated()
     }
 
-    /// A copy that shares no memory, made on the threads of `parallel`.
+    /// A copy that shares no memory with this rebuild, made on the threads of `parallel`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

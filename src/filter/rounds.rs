@@ -11,13 +11,14 @@ use crate::sizing::fuse::MOST_ROUNDS;
 use crate::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Approximate number of hashes in a bucket, which is sorted in one step: 8 KiB.
+/// Approximate number of hashes in a bucket (8 KiB). Each bucket is sorted in one step.
 const BUCKET: usize = 1024;
 
 /// Maximum number of hashes in a bucket that is sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Maximum number of buckets. While the hashes are distributed, one cache line of each bucket is being written to.
+/// Maximum number of buckets. While the hashes are distributed, one cache line of each bucket is being written to: up
+/// to 512 KiB in all.
 const MOST_BUCKETS: usize = 1 << 13;
 
 /// Number of items, cells or rows that are processed between two turns of other jobs. This takes a millisecond if each

@@ -35,7 +35,7 @@ pub struct StaticBuilder {
     look_at: u64,
 }
 
-/// Number of items before the list is searched for the first time: half a MiB.
+/// Number of items at which the list is first searched for repetitions. At that point, the list takes up half a MiB.
 const FIRST_LOOK: u64 = 1 << 16;
 
 impl StaticBuilder {

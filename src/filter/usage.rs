@@ -82,12 +82,12 @@ impl Usage {
         count(&self.deletes, items);
     }
 
-    /// Adds 1 to the number of times that the window has made room.
+    /// Adds 1 to the number of times that the window has made room early.
     pub(crate) fn rotated_early(&self) {
         self.shared.get_or_init(Arc::default).early_rotations.fetch_add(1, Relaxed);
     }
 
-    /// How often the window has made room.
+    /// How often the window has made room early.
     pub(crate) fn early_rotations(&self) -> u64 {
         self.shared.get().map_or(0, |more| more.early_rotations.load(Relaxed))
     }
@@ -109,7 +109,8 @@ impl Usage {
         }
     }
 
-    /// Number of items that commands have added, except those that the filter refused.
+    /// Number of items that commands have added, including those that were already in the filter. Refused items aren't
+    /// counted.
     pub(crate) fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
@@ -234,8 +235,8 @@ struct Mark {
     wrong: u64,
 }
 
-/// A second and a minute in milliseconds. The last minute is kept in steps of one second, and the last hour in steps of
-/// one minute.
+/// A second and a minute in milliseconds. The reports of the last minute are kept in steps of one second, and those of
+/// the last hour in steps of one minute.
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
 /// Number of steps in a minute and in an hour.

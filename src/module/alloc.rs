@@ -67,7 +67,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
             // SAFETY: the caller's contract is System's.
             return unsafe { System.alloc(layout) };
         }
-        // SAFETY: bound; the size is not 0 by the caller's contract.
+        // SAFETY: the server's allocator is bound. By the caller's contract, the size is not 0.
         unsafe {
             if layout.align() <= PROMISED {
                 return try_alloc(layout.size());
@@ -82,7 +82,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
             // SAFETY: the caller's contract is System's.
             return unsafe { System.alloc_zeroed(layout) };
         }
-        // SAFETY: bound; the size is not 0 by the caller's contract.
+        // SAFETY: the server's allocator is bound. By the caller's contract, the size is not 0.
         unsafe {
             if layout.align() <= PROMISED {
                 return try_calloc(layout.size());

@@ -206,8 +206,8 @@ impl<'a> Context<'a> {
     /// the command is returned as the error.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
         // SAFETY: "v" is as above. "!" replicates. "S" and "M" refuse what the server's state forbids to clients, such
-        // as writes without enough replicas, or commands that need memory if the most recent client command couldn't
-        // free any by eviction. "E" returns every refusal as a reply. The reply is freed once.
+        // as writes without enough replicas, or commands that need memory, if eviction couldn't free enough for the
+        // most recent client command. "E" returns every refusal as a reply. The reply is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;
@@ -371,7 +371,7 @@ impl Context<'_> {
         };
     }
 
-    /// A simple string. Never use it for user data, which might contain a line break.
+    /// Replies with a simple string. Never use this for user data, which might contain a line break.
     pub(super) fn reply_simple(self, text: &CStr) {
         // SAFETY: the text is NUL-terminated, and the server copies it.
         unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr())) };

@@ -1,4 +1,4 @@
-//! A queue of commands that work in the background, and of commands that wait for their keys.
+//! A queue of commands that work in the background, and of commands that wait for keys that others hold.
 //!
 //! A command that would block the server for a long time hands its work to the pool, which computes the result in the
 //! background. No client sees any of the result until `resume` runs the command again on the main thread. This second

@@ -25,7 +25,7 @@ pub(crate) fn call<R>(place: &'static str, work: impl FnOnce() -> R, fallback: i
 }
 
 /// Sends panic messages to the server's log. The default hook may print a backtrace, which aborts the server on Valkey
-/// ≥ 8.1: it would free memory with a different allocator than the one it came from (RTLD_DEEPBIND).
+/// ≥ 8.1, because memory is freed with an allocator other than the one that it came from (RTLD_DEEPBIND).
 pub(crate) fn install_hook() {
     panic::set_hook(Box::new(|panic| {
         let place =

@@ -4,8 +4,8 @@
 //! The flags of a context show whether there is an append-only file or a cluster. Replicas are shown only in a section
 //! of INFO, which the server needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second.
 //! "Nobody does" holds until the server forks or changes its role: a new replica first gets a snapshot written by a
-//! forked child, which contains everything done before. A server that has been a replica, or has read replication data
-//! from a file, is asked again.
+//! forked child, which contains everything done before. A server that has changed its role or read a file is asked
+//! again, because replicas might then resume from its backlog, without a snapshot.
 
 use super::api::Context;
 use redis_module::raw;

@@ -1,4 +1,5 @@
-//! An open key: the filter in it, the totals that INFO counts for that filter, and values of the server's own types.
+//! An open key: the filter in it, that filter's share of the totals that INFO shows, and values of the server's own
+//! types.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type;
@@ -17,7 +18,8 @@ pub(super) struct OpenKey<'a> {
     /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
     /// reading it needs two calls.
     value: Result<*mut Filter, WrongType>,
-    /// The totals that INFO has counted for the value. `None` if they needn't be compared when the key is closed.
+    /// The value's share of the totals in INFO, as last counted. `None` if it needn't be compared when the key is
+    /// closed.
     counted: Option<Contents>,
     /// Whether the key was opened to add an item.
     adds: bool,
@@ -77,8 +79,8 @@ impl OpenKey<'_> {
         Err(WrongType)
     }
 
-    /// The totals that INFO counts for a value. Not inlined, because most adds don't need it, and it would make the
-    /// code that opens a key larger.
+    /// A value's share of the totals that INFO shows. Not inlined, because most adds don't need this function, and it
+    /// would make the code that opens a key larger.
     ///
     /// # Safety
     /// `value` is the value of a key that is open.
@@ -90,7 +92,7 @@ impl OpenKey<'_> {
     }
 
     /// Whether an add changes only one of the totals, the number of items, unless the filter grows. True only for a
-    /// native Bloom filter that isn't being rebuilt and isn't a window, in which an add may drop other items.
+    /// native Bloom filter that isn't being rebuilt and isn't a window. In a window, an add may drop other items.
     ///
     /// # Safety
     /// `value` is the value of a key that is open.
@@ -122,7 +124,7 @@ impl Key for OpenKey<'_> {
 
     #[inline]
     fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
-        // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
+        // SAFETY: as above. The reference is unique, because we have `&mut self`, and commands run one at a time.
         Ok(unsafe { self.value?.as_mut() })
     }
 

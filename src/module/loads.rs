@@ -3,8 +3,8 @@
 //!
 //! When too much memory is used, the server evicts keys or refuses writes. A load's memory counts, but a load isn't in
 //! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, the
-//! loads of clients are dropped, unless they are small. Eviction frees what the current command needs, and before the
-//! next command, the memory of the loads is free as well.
+//! loads of clients are dropped, unless they are small. Eviction frees what the current command needs. The memory of
+//! the loads is freed for the commands after it.
 //!
 //! A replica has the loads of its primary. It ends none of them by itself, because the two servers might report
 //! different key events. The primary tells the replica which ones to end. A server that isn't a replica treats every
@@ -299,9 +299,9 @@ unsafe extern "C" fn tick(
     guard::call("tick", work, || ());
 }
 
-/// Whether this server can end loads now without a command. While writes are paused, as in a failover, it can't
-/// replicate anything. On a replica, the primary decides which loads end; while an append-only file is being loaded,
-/// the file does.
+/// Whether this server may now end loads on its own, without a command. While writes are paused, as in a failover, it
+/// can't replicate anything. On a replica, the primary decides which loads end; while an append-only file is being
+/// loaded, the file does.
 fn may_end(ctx: Context<'_>) -> bool {
     let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
     !ctx.must_not_write() && ctx.flags() & obeys == 0
@@ -312,8 +312,8 @@ fn drop_for_memory(ctx: Context<'_>) {
     if !dropped.is_empty() {
         let dropped = end(ctx, dropped, "memory is short");
         let bytes = dropped.bytes();
-        // Until their memory is free, each write evicts keys. Freeing 1 GiB takes 45 to 200 ms if it consists of
-        // cells, and a second if it consists of short pieces.
+        // Until the memory of the loads is free, each write evicts keys. Freeing 1 GiB takes 45 to 200 ms if it
+        // consists of cells, and a second if it consists of short pieces.
         reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }

@@ -25,8 +25,8 @@ pub(super) fn configuration_changed() {
     MAXMEMORY.store(UNKNOWN, Relaxed);
 }
 
-/// Allows or refuses `more` bytes for a filter that will have `total` bytes with them. `may_evict` says whether the
-/// filter is in a key, for which the server may evict other keys.
+/// Allows or refuses `more` bytes for a filter that will then occupy `total` bytes. `may_evict` says whether the filter
+/// is in a key, for which the server may evict other keys.
 pub(super) fn admit(
     ctx: Context<'_>,
     limit: u64,

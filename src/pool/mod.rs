@@ -28,8 +28,8 @@
 //!
 //! A worker takes the lock and looks for work (`take`). If there is none, it counts itself as spinning, reads `news`,
 //! releases the lock and watches `news`. Then it takes the lock again, no longer counts as spinning, and **looks for
-//! work a second time**, whether or not it saw any news. Only if there is still none does it count itself as sleeping
-//! and wait on the condition variable, which releases the lock in the same step.
+//! work a second time**, whether or not it saw any news. Only if there is still no work does it count itself as
+//! sleeping and wait on the condition variable, which releases the lock in the same step.
 //!
 //! No wake-up is lost, because work is posted under the same lock, at one of three times:
 //!
@@ -37,7 +37,7 @@
 //!    that are spinning: they always look once more before they sleep.
 //! 2. After the worker has gone to sleep: the poster finds it counted in `sleeping`, and notifies it. Between the
 //!    second look and the wait the lock isn't released, so nothing can be posted in between.
-//! 3. While the worker runs other work: it looks again when that ends.
+//! 3. While the worker runs other work: it looks again when that work ends.
 //!
 //! `news` only makes a worker look sooner. It orders nothing, so it is relaxed. A worker that misses news spins to the
 //! end and then finds the work under the lock. A worker that sees news but finds that another worker has taken the work

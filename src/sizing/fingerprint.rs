@@ -2,8 +2,8 @@
 
 use crate::params::limits;
 
-/// Minimum number of bits per fingerprint. With 6 bits, there are 63 or 64 fingerprints, and up to as many distances
-/// between an item's two windows. With 4 bits, one in 10,000 tables for 50 to 400 items becomes full early.
+/// Minimum number of bits per fingerprint. With 6 bits, there are 63 or 64 fingerprints, and no more distances than
+/// that between an item's two windows. With 4 bits, one in 10,000 tables for 50 to 400 items becomes full early.
 const LEAST_BITS: u32 = 6;
 
 /// Additional cells in every table. Without them, a small table would be full if a few items happened to share their

@@ -168,7 +168,7 @@ impl Shape {
         Spread { ranges: ranges as f64, slices, cells: cells as f64, probes }
     }
 
-    /// The number of cells must be a multiple of this: each shard consists of whole words (CLASSIC), of whole blocks
+    /// The divisor that the number of cells must have: each shard consists of whole words (CLASSIC), of whole blocks
     /// (BLOCKED), or of slices of whole words (PARTITIONED).
     pub(super) fn stride(&self) -> u64 {
         let words = match self.layout {
@@ -194,7 +194,7 @@ impl Shape {
     }
 
     /// Number of distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all cells are set,
-    /// there is no upper bound. The result is then the number of items at which one unset cell is expected.
+    /// there is no upper bound, so the result is the number of items at which one unset cell is expected.
     pub fn items_at(&self, fill: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.items_at(fill * self.cells as f64);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// How bytes are written into words from a byte offset onwards, and what they add to the cell count.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// Cells that don't cross word boundaries.
+    /// Cells that don't cross word boundaries. The function places and counts them.
     By(fn(&Words, u64, &[u8]) -> Census),
     /// Bits or slots. A part may arrive more than once; its latest bytes win. The function counts how many bits or
     /// slots are set in a range of words.
@@ -63,9 +63,9 @@ pub(super) enum Allocation {
     /// When the first part arrives. For bytes that are all available, such as a file's.
     AtOnce,
     /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends little more than
-    /// a head uses little memory. After that, each part that arrives moves at least its own number of waiting bytes
-    /// into the words. So no bytes are left waiting when the last part has arrived, and no call does more than a few
-    /// times the work of placing its own bytes.
+    /// a head uses little memory. After that, each part that arrives also moves at least as many waiting bytes into the
+    /// words as it contains itself. So no bytes are left waiting when the last part has arrived, and no call does more
+    /// than a few times the work of placing its own bytes.
     InProportion,
 }
 
@@ -219,8 +219,8 @@ impl Arrival {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
-    /// Places the waiting parts that overlap this range. The range has arrived again, so its new bytes must be written
-    /// after them.
+    /// Places the waiting parts that overlap this range, so that the range's newer bytes, which the caller places next,
+    /// overwrite theirs.
     fn place_under(&mut self, start: u64, end: u64) {
         while let Some(first) = self.last_from(start, end) {
             let Some(part) = self.waiting.remove(&first) else { break };

@@ -132,7 +132,7 @@ impl Decoder {
     /// make the decoder allocate memory. See also [`in_proportion`](Decoder::in_proportion).
     ///
     /// # Errors
-    /// What is wrong with the chunk. The decoder is then unchanged.
+    /// What is wrong with the chunk. An error leaves the decoder unchanged.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), DecodeError> {
         let (offset, stamp, data) = chunk::open(piece)?;
         if stamp != self.stamp {

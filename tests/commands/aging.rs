@@ -111,7 +111,7 @@ fn items_are_forgotten_within_a_step_after_their_ttl() {
 }
 
 /// Each item stays exactly until the generation of its last add is dropped. New generations are started manually and by
-/// the clock, items are added again and deleted, and the clock jumps to where generation numbers are reused.
+/// the clock, items are added again and deleted, and the clock jumps so far ahead that generation numbers are reused.
 #[test]
 fn deadlines_equal_a_model() {
     const EVERY: u64 = 1000;
@@ -119,7 +119,7 @@ fn deadlines_equal_a_model() {
         let mut random = SmallRng::seed_from_u64(seed);
         let server = at(START);
         let span: u64 = [2, 3, 4, 7, 8, 15, 32, 64, 1000][random.random_range(0..9)];
-        // No item is mistaken for another, so the answers are exact.
+        // At this error rate, no item is mistaken for another, so the answers are exact.
         let steps = span - 1;
         server
             .line(&format!("BF.RESERVE k 1e-12 60000 TTL {} STEPS {steps} ONFULL ERROR", EVERY * steps))
@@ -195,9 +195,9 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
     assert!(server.text("BF.DEL ring a").starts_with("ERR not a counting filter"));
 }
 
-/// The oldest items make room for new ones: no item that leaves early is newer than one that stays. But if the newest
-/// generation alone has at least g − 1 times the capacity of a generation, where g is the number of generations, the
-/// next one begins early, which may shorten the TTL of the other items by one step.
+/// The oldest items make room for new ones: no item that leaves early is newer than one that stays. But the next
+/// generation begins early if the newest one holds at least g − 1 times the capacity of a generation, where g is the
+/// number of generations. This may shorten the TTL of the other items by one step.
 #[test]
 fn rotations_that_make_room_drop_the_oldest_alone() {
     const STEP: u64 = 1000;
@@ -212,7 +212,7 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
             Reply::Integer(early) => early as u64,
             other => panic!("{other:?}"),
         };
-        // The time when each item was added, and the number of early rotations by then.
+        // The time when each item was added, and the number of early rotations before that.
         let (mut added, mut items) = (HashMap::new(), 0u32);
         for _ in 0..40 {
             let now = server.now_ms.get() + random.random_range(0..3 * STEP);
@@ -361,8 +361,7 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
     }
 }
 
-/// No generation is dropped unless room is needed, and the newest 10 items, the capacity of one generation, always
-/// stay.
+/// No generation is dropped unless room is needed. The newest 10 items always stay: 10 is the capacity of a generation.
 #[test]
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);

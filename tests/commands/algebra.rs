@@ -216,7 +216,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     );
     assert_eq!(server.line("BF.INFO young ITEMS"), Ok(Reply::Entry(c"Number of items inserted", Some(900))));
     pair.follow();
-    // Repeat the merge, as a client does that didn't get the reply.
+    // Repeat the merge, as a client that didn't get the reply would.
     assert_eq!(server.line("BF.MERGE young grown fixed empty"), OK);
     assert_eq!(
         (field(server, "young", "Number of filters"), server.take_replicated()),
@@ -225,8 +225,8 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     for (prefix, count) in [("y", 100), ("g", 500), ("f", 300)] {
         assert_eq!(found(server, "young", prefix, count), count);
     }
-    // Adds go to the layer with room until it has a thousand items. Then the chain grows by a layer with twice that
-    // capacity.
+    // Adds go to the layer with room until it holds a thousand items, its capacity. Then the chain grows by a layer
+    // with twice that capacity.
     add(server, "young", "more", 890);
     assert_eq!(field(server, "young", "Number of filters"), Reply::Integer(layers + 2));
     add(server, "young", "even", 50);
@@ -628,7 +628,7 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
 }
 
 /// Random merges of chains of different lengths and a filter of fixed size: no added item is ever missing, and the
-/// replica ends up equal.
+/// replica ends up with the same filters.
 #[test]
 fn no_item_is_ever_missed() {
     for seed in 0..30 {

@@ -319,7 +319,7 @@ fn an_add_renews_an_item_of_a_window_and_addnx_does_not() {
     assert_eq!(answers(server.line("BF.MTEST w renewed first")), [YES, NO]);
 }
 
-/// Fingerprint tables with counts grow when they are full. A replica stays bit for bit the same, even after deletes.
+/// Fingerprint tables with counts grow when they are full. A replica stays identical bit for bit, even after deletes.
 #[test]
 fn a_counting_filter_of_fingerprints_grows() {
     let pair = Pair::new();

@@ -481,7 +481,7 @@ fn a_full_filter_says_how_many_went_in() {
                 format!("ERR non scaling filter is full; {done} of 8000 items were added")
             );
 
-            // Exactly these items are replicated, and exactly these are in the filter.
+            // Exactly the first `done` items are replicated, and no others are in the filter.
             let sent = server.replicated.take();
             let words =
                 [&[b"BF.BULKADD".to_vec(), b"k".to_vec()], &form.arguments(&items[..done])[..]].concat();
@@ -495,7 +495,7 @@ fn a_full_filter_says_how_many_went_in() {
             assert_eq!(plain.dump("k"), server.dump("k"));
             assert_eq!(server.events.take(), [c"bf.add"]);
 
-            // The same command again changes nothing. Present items aren't refused, wherever they are in the blob.
+            // Repeating the command changes nothing. Present items aren't refused, wherever they are in the blob.
             let again = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
             assert_eq!(again, reply);
             let known = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items[..done]));
@@ -541,7 +541,8 @@ fn only_large_tests_are_left_to_the_pool() {
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
             run(&server, &["BF.BULKADD", "k"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
-            // This also applies to a missing key: for a string of 460 MiB, the answers alone take 50 ms.
+            // A large test of a missing key is also left to the pool: for a string of 460 MiB, creating the answers
+            // takes 50 ms.
             run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), 2 * offloaded, "{count}");
         }

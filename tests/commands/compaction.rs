@@ -73,8 +73,8 @@ fn a_compaction_is_whole() {
     }
 }
 
-/// While a worker compacts a filter, its key may be replaced, written to or deleted. The result is then discarded, even
-/// if the filter has the same items as before.
+/// While a worker compacts a filter, the filter in the key may be replaced, written to or deleted. The result is then
+/// discarded, even if the filter has the same items as before.
 #[test]
 fn a_compaction_is_of_the_filter_that_is_there() {
     type Meanwhile = fn(&FakeServer);

@@ -269,8 +269,8 @@ fn an_insert_is_replicated_as_it_came_only_if_it_added_every_item() {
     assert_eq!(server.take_replicated(), ["CF.INSERT tight ITEMS a a"]);
 }
 
-/// This command may pause after every item, but pauses only when it looks at the clock. So the number of its answers
-/// shows how many items it adds between two looks.
+/// CF.INSERT may pause after any item here, but pauses only when it looks at the clock. So the number of its answers
+/// shows how many items it processes between two looks.
 #[test]
 fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     let server = FakeServer::default();

@@ -1,10 +1,10 @@
 //! The law of doubling: if one dimension of a command or of the state doubles, the command takes at most about twice as
 //! long. If the dimension doesn't concern the command, it takes no longer.
 //!
-//! A search for the worst case only covers a limited range. But quadratic time shows in any range, and by sending more
-//! data, a client can make such a command last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each
-//! dimension. Times are the thread's processor time, the shortest of several runs. A command that takes at most 5 ms at
-//! the largest size is skipped.
+//! A search for the worst case only covers a limited range. But quadratic time shows in any range. By sending more
+//! data, a client could make a quadratic command last for seconds. So every command runs at sizes s, 2s, 4s and 8s of
+//! each dimension. Each time is the thread's processor time in the shortest of several runs. A command that takes at
+//! most 5 ms at the largest size is skipped.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::TABLE;
@@ -20,8 +20,8 @@ type Words = Vec<Vec<u8>>;
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 /// A command that is faster than this at the largest size delays no other client.
 const SHORT: Duration = Duration::from_millis(5);
-/// How far the measured exponent may exceed the law's, because caches are smaller than the state. Quadratic time would
-/// exceed a linear law by 1.
+/// How far the measured exponent may exceed the law's. Some excess is normal, because caches are smaller than the
+/// state. Quadratic time would exceed a linear law by 1.
 const TOLERANCE: f64 = 0.45;
 
 /// Commands to be timed on a server that is prepared for each size.
@@ -80,7 +80,7 @@ impl Case<'_> {
         }
         let mut best = [Duration::MAX; SIZES.len()];
         let mut exponent = 0.0;
-        for _ in 0..4 {
+        for attempt in 0..4 {
             for (best, size) in best.iter_mut().zip(SIZES) {
                 *best = self.time(size * self.first, 2).min(*best);
             }
@@ -89,8 +89,9 @@ impl Case<'_> {
             if best[3] <= SHORT || exponent <= self.law + TOLERANCE {
                 return None;
             }
-            if exponent > self.law + 2.0 * TOLERANCE {
-                break; // too far off to be noise
+            // Twice in a row, this is too far off to be noise. Once, a busy machine can cause it.
+            if attempt > 0 && exponent > self.law + 2.0 * TOLERANCE {
+                break;
             }
         }
         Some(format!(
@@ -211,8 +212,8 @@ type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
-    // A few thousand sub-filters fit in the caches. The maximum number doesn't, and a visit to each takes three times
-    // as long.
+    // A few thousand sub-filters fit in the caches. The maximum number doesn't, and then visiting each one takes three
+    // times as long.
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
         let spec = Spec::fixed(1000, 0.01);
@@ -550,7 +551,7 @@ fn a_word_of_twice_the_length_for_an_option() {
     }
 }
 
-/// Items have up to 10 million bytes, and go into several kinds of filters.
+/// Commands on several kinds of filters get an item of up to 10 million bytes.
 #[test]
 fn an_item_of_twice_the_length() {
     let reservations = [
@@ -594,7 +595,8 @@ fn a_long_item_with_twice_as_many_probes() {
     }
 }
 
-/// The time for all chunks of a load together, from a client or from a primary, in order or backwards.
+/// Measures the time for all chunks of a load together. They come from a client or from a primary, in order or
+/// backwards.
 #[test]
 fn a_load_of_twice_as_many_chunks() {
     for (is_obeyed, is_backwards) in [(false, false), (true, false), (false, true), (true, true)] {

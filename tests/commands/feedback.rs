@@ -297,8 +297,8 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
     assert!(advice(&server, "k").is_empty());
 }
 
-/// The filter is for 10,000 items and has 6,000. Several times as many answers are false as this fill accounts for, but
-/// not far more than the promised error rate allows.
+/// The filter is for 10,000 items and holds 6,000. Several times as many answers are false as this fill accounts for,
+/// but not far more than the promised error rate allows.
 #[test]
 fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     let server = FakeServer::default();

@@ -355,7 +355,7 @@ fn adds_replicate_what_changed() {
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c"bf.add"; 4]);
 
-    // An item that the original system doesn't accept doesn't prevent the others from being added.
+    // The original system doesn't accept one of the items. The others are added all the same.
     let Ok(Reply::Answers(answers)) = server.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::Refused, Answer::Yes]);
     assert_eq!(answers.error.unwrap().to_string(), "ERR the items of this filter are text in UTF-8");
@@ -378,7 +378,7 @@ fn adds_replicate_what_changed() {
 }
 
 /// RedisBloom's head begins with the number of items. Whatever the number, the head must not be mistaken for a native
-/// one, because a replica, or a server that replays an append-only file, would lose the filter.
+/// one. Otherwise a replica, or a server that replays an append-only file, would lose the filter.
 #[test]
 fn a_number_of_items_that_is_our_magic() {
     let server = FakeServer::default();
@@ -460,7 +460,7 @@ fn info_of_redisblooms_filter_is_its_own() {
     assert_eq!(server.dump("n"), server.dump("k"));
 }
 
-/// BF.INFO FULL covers only the bits that a probe can reach. A file may contain further bits after these.
+/// The fill in BF.INFO FULL covers only the bits that a probe can reach. A file may contain further bits after these.
 #[test]
 fn a_fill_is_at_most_1() {
     let server = FakeServer::default();

@@ -55,7 +55,7 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
             server.asked.set(0);
             let second = add(&server, command, 1 << 32);
             assert_eq!(server.asked.get(), 1, "{kind}: {command}");
-            // Both replies show refusals, and name the error if they can.
+            // Both replies show refusals, and name the error if their format allows it.
             for reply in [first, second] {
                 match reply {
                     Ok(Reply::Answers(answers)) => {
@@ -121,7 +121,8 @@ fn the_layers_that_info_lists_are_limited() {
     }
 }
 
-/// The cost of an import depends on its source, not on BITS. So does the size of what it replicates.
+/// The cost of an import depends on the length of its source, not on BITS. The same is true of the number of bytes that
+/// it replicates.
 #[test]
 fn an_import_replicates_as_many_bytes_as_its_source_has() {
     const BITS: usize = 1 << 20;

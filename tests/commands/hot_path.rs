@@ -159,7 +159,7 @@ fn a_small_bloom_filter_is_one_allocation_and_its_value() {
         (0..5u32).for_each(|item| assert!(bloom.insert(item.to_le_bytes()).unwrap()));
         assert_eq!(requests() - before, 1, "adding");
     }
-    // The value that the server keeps has 56 bytes, and the layer has 168.
+    // The value that the server keeps is 56 bytes long, and the layer is 168 bytes long.
     let default = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
     assert_eq!((size_of::<Filter>(), default.allocated() - size_of::<Filter>()), (56, 168));
 }

@@ -1,4 +1,4 @@
-//! Limits for one client: the items in a command, the numbers in a reservation, and filters that are being loaded.
+//! Limits on what clients may ask for: items in a command, numbers in a reservation, and filters that are being loaded.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::{Reply, TABLE};

@@ -336,7 +336,7 @@ fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     }
 }
 
-/// The head of a RedisBloom cuckoo filter whose slots have `size` bytes in total.
+/// The head of a RedisBloom cuckoo filter whose slots occupy `size` bytes in total.
 fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
     let mut head = Vec::new();
     [0, size / 4, 0, 1].iter().for_each(|field: &u64| head.extend(field.to_le_bytes()));
@@ -361,7 +361,7 @@ fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
 const OURS: [&str; 3] =
     ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
 
-/// Two clients load into one key. A chunk in Bloomery's format has another filter's cells, which must not get into
+/// Two clients load into one key. A chunk in Bloomery's format contains another filter's cells, which must not get into
 /// RedisBloom's filter.
 #[test]
 fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
@@ -476,8 +476,8 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
         let is_yes = |server: &FakeServer, command: &str, item: usize| {
             server.line(&format!("{family}.{command} k {item}")) == Ok(Reply::Bool(true))
         };
-        // For a cuckoo filter, how often each item is in it: adds minus deletes. A test isn't enough: an item may be
-        // found only because of another one, which is deleted later.
+        // For a cuckoo filter, the number of copies of each item: adds minus deletes. A test isn't enough: an item may
+        // be found only because of another one, which is deleted later.
         let mut added: [u32; 40] = std::array::from_fn(|item| is_yes(&server, "ADD", item).into());
         for _ in 0..20 {
             let is_in = |added: &[u32], item| match family {
@@ -627,8 +627,8 @@ fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
     all
 }
 
-/// Runs these commands on a server that sends large filters in pieces. Its loads are in no snapshot, so their pieces
-/// aren't sent as they arrive. Calls `between` after each piece of the filter.
+/// Runs these commands on a server that sends large filters in pieces. The server doesn't save loads in snapshots, so
+/// it doesn't forward their pieces as they arrive. Calls `between` after each piece of the filter.
 fn make(
     commands: &[Vec<Vec<u8>>],
     between: impl FnMut(&FakeServer) + 'static,

@@ -141,14 +141,14 @@ fn a_blob_that_does_not_go_together_is_named() {
     }
 }
 
-/// A blob with a changed, missing or additional byte is refused.
+/// A blob is refused if a byte is changed, if its end is missing, or if it has an additional byte.
 #[test]
 fn damaged_blobs_change_nothing() {
     for (form, background) in FORMS.iter().flat_map(|form| [(form, false), (form, true)]) {
         for options in ["NONSCALING", "COUNTING CAPACITY 3000"] {
             let server = FakeServer::default();
             server.goes_to_background.set(background);
-            // With more than 2048 bytes of cells, the filter isn't saved as one string.
+            // The counting filter has more than 2048 bytes of cells, so it isn't saved as one string. The other one is.
             let (kind, capacity) = options.split_once(" CAPACITY ").unwrap_or((options, "60"));
             server.line(&format!("BF.RESERVE a 0.01 {capacity} {kind}")).unwrap();
             server.line(&format!("BF.RESERVE b 0.01 {capacity} LIKE a")).unwrap();
@@ -178,7 +178,7 @@ fn damaged_blobs_change_nothing() {
     }
 }
 
-/// Blobs that a client may have sent by mistake.
+/// The error for a blob that a client may have sent by mistake says what is wrong with the bytes.
 #[test]
 fn a_refusal_says_what_the_bytes_are() {
     let server = FakeServer::default();

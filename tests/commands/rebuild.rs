@@ -321,8 +321,9 @@ fn memory_is_asked_for_both_filters_together() {
     assert!(server.text("BF.REBUILD k BEGIN").contains("Insufficient memory"));
     assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
     // There is memory for two, but not for a shadow that grows: a backfill gets the error, and the rebuild continues.
+    // The seed is fixed because in 1 of 100 shadows, the item added below tests positive, so it needs no room.
     server.memory.set(Some(2 * bytes + bytes / 2));
-    server.line("BF.REBUILD k BEGIN").unwrap();
+    server.line("BF.REBUILD k BEGIN SEED 1").unwrap();
     let mut words = vec!["BF.REBUILD".to_owned(), "k".into(), "ADD".into()];
     words.extend((0..2000).map(|item| format!("b{item}")));
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();

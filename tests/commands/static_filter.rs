@@ -140,8 +140,8 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     pair.follow();
 }
 
-/// While a worker builds the filter, its key may get another filter, or its list may get more items. Then COMMIT is
-/// refused.
+/// While a worker builds the filter, its key may get another filter, or its list may get more items. In both cases,
+/// COMMIT is refused.
 #[test]
 fn a_commit_that_would_lose_items_is_refused() {
     for more in [false, true] {

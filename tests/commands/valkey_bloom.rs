@@ -10,7 +10,7 @@ use bloomery::{Filter, Foreign};
 
 /// The seed of valkey-bloom filters that don't have a random one.
 const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";
-/// A filter for 10 items with that seed and the item `hello`, as valkey-bloom writes it into an append-only file.
+/// A filter for 10 items with [`FIXED_SEED`] and the item `hello`, as valkey-bloom writes it into an append-only file.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
@@ -112,7 +112,8 @@ fn a_clients_seed_makes_a_filter_of_valkey_blooms() {
     assert!(sent[0].starts_with("BF.INSERT k CAPACITY 2 ERROR 0.02 TIGHTENING 0.5 SEED "), "{sent:?}");
     assert!(sent[0].ends_with(" EXPANSION 2"));
     assert_eq!(sent[1], "BF.MADD k a b c");
-    // Without items the result is an empty filter and an empty reply, even the second time.
+    // Without items, the first command creates an empty filter, and the second one changes nothing. Both replies are
+    // empty.
     for expected in [1, 0] {
         let replied = run(&pair.primary, "BF.INSERT e SEED TIGHTENING 0.25 NONSCALING", &seed).unwrap();
         assert_eq!(replied, Reply::Answers(Answers::default()));
@@ -212,7 +213,8 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
     assert!(server.line(&format!("{line} 3000000")).is_ok());
 }
 
-/// The reply is valkey-bloom's: only the value, without the array or map that RedisBloom puts its fields in.
+/// For a field that only valkey-bloom has, BF.INFO replies with just the value, as valkey-bloom does. RedisBloom puts
+/// its fields in an array or a map.
 #[test]
 fn fields_that_only_valkey_bloom_has() {
     let server = FakeServer::default();

@@ -82,7 +82,7 @@ impl Model {
     }
 
     /// The age that the other window's items of age `age` get in this window, so that they stay at least as long as in
-    /// the other window. It may exceed this window's span.
+    /// the other window. The age may exceed this window's span.
     fn age_here(&self, age: usize, other: &Model) -> u64 {
         let Some((mine, theirs)) = self.next.zip(other.next) else { return age as u64 };
         // A source that is ahead by more than a period counts as if a write had corrected its schedule.
@@ -362,7 +362,7 @@ fn a_clock_that_is_set_back_takes_nothing_away_early() {
             really += passed;
             world.set_clock(world.now + passed);
             if random.random_range(0..8) == 0 {
-                // Often by only a little, so that the clock wavers around the time of a rotation.
+                // The clock is often set back by only a little, so that it wavers around the time of a rotation.
                 let back = [1, 5, 40, EVERY / 2, EVERY, 5 * EVERY, DAY, 2 * YEAR][random.random_range(0..8)];
                 world.set_clock(world.now - back);
             }

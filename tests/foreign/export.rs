@@ -61,7 +61,7 @@ fn filters_of_every_system_come_back() {
     assert_eq!(systems.len(), 6, "{systems:?}");
 }
 
-/// Exports in pieces of any length, from any offset.
+/// A piece of any length, from any offset, equals the same part of the whole export.
 #[test]
 fn pieces_are_those_of_the_whole() {
     for (name, recipe) in golden::FOREIGN {

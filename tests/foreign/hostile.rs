@@ -381,7 +381,7 @@ fn saved_chains() -> Vec<Fields> {
 fn narrowed(fields: &Fields, encoding: u32) -> Fields {
     let mut fields: Vec<_> = fields.0.iter().cloned().collect();
     if encoding == 0 {
-        // Links have no fields for bits and n2. The number of bits follows from capacity and density.
+        // Links have no fields for bits and n2. The number of bits follows from the capacity and the bits per item.
         for link in (4..fields.len()).step_by(8).rev() {
             if let [Field::Unsigned(capacity), _, _, Field::Double(density), Field::Unsigned(bits), ..] =
                 &mut fields[link..link + 8]
@@ -665,7 +665,7 @@ fn headers_of_our_own_format() {
 }
 
 /// Every encoding with every system: only possible combinations are accepted. RedisBloom's own format has no field for
-/// the encoding of items, so any other encoding would be lost, and no item would be found.
+/// the encoding of items, so an encoding other than bytes would be lost, and no item would be found.
 #[test]
 fn items_are_encoded_as_their_system_could_have() {
     for (name, recipe) in golden::FOREIGN {

@@ -52,7 +52,7 @@ pub(super) fn numbers(json: &Json) -> Vec<u64> {
     json.as_array().unwrap().iter().map(number).collect()
 }
 
-/// Checks that every member is found, and of the absent items only those that the original found.
+/// Checks that every member is found, and, of the absent items, exactly those that the original found.
 pub(super) fn answers_alike(
     contains: impl Fn(&[u8]) -> bool,
     prefix: &str,

@@ -405,7 +405,8 @@ fn encodings_that_are_not_known_are_refused() {
     }
 }
 
-/// An impossible value of any field is refused, usually by the field's name. Odd but possible values are accepted.
+/// An impossible value of any field is refused, usually with the field's name in the error. Odd but possible values are
+/// accepted.
 #[test]
 fn fields_are_refused_by_name() {
     // Indices of the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.

@@ -84,7 +84,7 @@ fn fingerprints_lie_where_the_original_puts_them() {
     }
 }
 
-/// `CF.RESERVE c 8 BUCKETSIZE 2 MAXITERATIONS 5 EXPANSION 2`, then `hello` seven times.
+/// `CF.RESERVE c 8 BUCKETSIZE 2 MAXITERATIONS 5 EXPANSION 2`, then seven adds of `hello`.
 #[test]
 fn duplicates_fill_buckets_and_open_a_sub_filter() {
     let mut filter = load_cuckoo(4, cuckoo_fields(4, 2, 5, 2));
@@ -102,7 +102,7 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
         encoder.head(),
         hex("0700000000000000040000000000000000000000000000000200000000000000020005000200")
     );
-    // Iterators 9 and 25, then the end.
+    // The chunks end at bytes 8 and 24. RedisBloom's iterators for them are 9 and 25.
     let mut chunk = Vec::new();
     assert_eq!(encoder.chunk(0, &mut chunk), Some(8));
     assert_eq!(chunk, slots(&filter)[0]);
@@ -110,8 +110,8 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     assert_eq!(chunk, slots(&filter)[1]);
     assert_eq!(encoder.chunk(24, &mut chunk), None);
 
-    // Versions 2.2.0 to 2.2.10 wrote an address after the head. Earlier versions wrote heads of four numbers, and their
-    // iterators counted buckets; both are refused.
+    // Versions 2.2.0 to 2.2.10 wrote an address after the head. Earlier versions wrote heads of four numbers, which are
+    // refused. Their iterators, which counted buckets, are refused, too.
     let head = encoder.head().to_vec();
     let of_2_2_0 = [&head[..], &0x7f00_dead_beef_u64.to_le_bytes()].concat();
     for head in [&head, &of_2_2_0] {
@@ -131,8 +131,8 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     }
 }
 
-/// Before 2.2.0, items had another fingerprint and another second bucket. Filters with such items keep the old rule in
-/// whatever encoding they are saved.
+/// Before 2.2.0, items had a different fingerprint and a different second bucket. Filters with such items keep the old
+/// rule, whichever encoding they are saved in.
 #[test]
 fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
     for slot in [918, 919, 772, 773] {

@@ -2,8 +2,9 @@
 BF.LOAD.
 
 The filters of RedisBloom, go-zero and bits-and-blooms were recorded from the originals, each with its members and the
-absent items that tested positive; see the manifests in tests/fixtures. For Guava, Parquet, Redisson, valkey-bloom and
-old versions of RedisBloom, `foreign` makes filters by rules that were checked against recorded positions.
+absent items that tested positive, which the manifests in tests/fixtures list. For Guava, Parquet, Redisson,
+valkey-bloom and old versions of RedisBloom, `foreign` makes filters by rules that were checked against recorded
+positions.
 """
 
 import dataclasses
@@ -145,7 +146,7 @@ def fixtures():
 
 
 def bits_and_blooms() -> dict[str, bytes]:
-    """The file in the form that programs usually write, and in the form that they write after calling
+    """The recorded file in both byte orders: as programs usually write it, and as they write it after calling
     `bitset.LittleEndian()`."""
     blob = (FIXTURES / "bits-and-blooms" / "filter.bin").read_bytes()
     swapped = b"".join(blob[at : at + 8][::-1] for at in range(16, len(blob), 8))

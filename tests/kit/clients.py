@@ -13,7 +13,7 @@ def refusal(client, *command) -> str:
 
 
 class Pings:
-    """Sends PING on another connection while the block runs. `longest` is the most CPU time, in seconds, that the
+    """A context manager that sends PINGs on another connection. `longest` is the most CPU time, in seconds, that the
     server's main thread used between the sending of a PING and its reply."""
 
     def __init__(self, server):

@@ -73,7 +73,7 @@ def long_length(length: int) -> bytes:
 
 
 def read_string(data: bytes, at: int) -> tuple[bytes, int]:
-    """A string in an RDB file, and where it ends. It may be stored as is, as an integer, or compressed."""
+    """A string in an RDB file, and where it ends. The string may be stored as is, as an integer, or compressed."""
     if data[at] < 0xC0:
         length, at = read_length(data, at)
         return data[at : at + length], at + length
@@ -104,7 +104,7 @@ def decompressed(data: bytes) -> bytes:
 
 
 def values_of(rdb: bytes) -> dict[bytes, bytes]:
-    """The module values in an RDB file, each from its type byte to its end mark. The file must contain no others.
+    """The module values in an RDB file, each from its type byte to its end mark. The file must contain no other values.
     """
     at, values = len("REDIS0000"), {}
     while rdb[at] != 0xFF:
@@ -284,7 +284,7 @@ class Full(Exception):
 
 
 class Chain:
-    """A chain of links. Adds go to the newest link until it is full; then a new link is appended."""
+    """A chain of links. Adds go to the newest link. If it is full, the add first appends a new link."""
 
     links: list[Link]
     positions: Positions

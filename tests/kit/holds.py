@@ -60,7 +60,8 @@ class Clock:
 
 
 class Other:
-    """Another client, and the longest time that the server spent between two replies to it while the block ran."""
+    """A context manager for another client, which sends PING all the time. `longest` is the longest time that the
+    server spent between two replies to it."""
 
     def __init__(self, server):
         pid = server.process.pid
@@ -71,7 +72,7 @@ class Other:
         self.thread = threading.Thread(target=self.run)
 
     def ping(self) -> float:
-        """Waits for a reply, and returns the time since the previous one."""
+        """Sends a PING, waits for the reply, and returns the time since the previous reply."""
         self.socket.sendall(b"PING\r\n")
         self.socket.recv(64)
         before, self.last = self.last, (time.monotonic(), int(os.pread(self.schedstat, 64, 0).split()[0]) / 1e9)

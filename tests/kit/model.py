@@ -44,7 +44,8 @@ class Wire:
 
 @dataclass(frozen=True)
 class Double:
-    """A bulk string in RESP2, a double in RESP3; `None` if the model doesn't predict the number."""
+    """A number: a bulk string in RESP2 and a double in RESP3. `value` is `None` if the model doesn't predict the
+    number."""
 
     value: float | None
 
@@ -107,7 +108,7 @@ def encode(reply, protocol: int) -> bytes:
 
 
 def matches(expected: bytes, actual: bytes) -> bool:
-    """Whether the bytes match, apart from masks."""
+    """Whether the actual bytes match the expected ones, which may contain masks."""
     if expected == actual:
         return True
     if b"<" not in expected:
@@ -135,7 +136,7 @@ def through_lua(reply, resp3: bool):
 
 
 class Refused(Exception):
-    """A command returns this error and changes nothing."""
+    """Raised by a command that returns this error and changes nothing."""
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from kit.servers import ROOT
 
 MODULE = ROOT / ".cache" / "redisbloom" / "redisbloom.so"
 
-# For both replicas and primaries. The number of sub-filters is practically unlimited, because at the limit RedisBloom
-# refuses every add.
+# Module arguments for replicas and primaries. The number of sub-filters is practically unlimited, because at the limit
+# RedisBloom refuses every add.
 MODULE_ARGS = ["CF_MAX_EXPANSIONS", "65535"]
 
 # Some keys look like options of RESERVE. RedisBloom accepts them. If the key is MAXITERATIONS, it reads the capacity as

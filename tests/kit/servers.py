@@ -337,7 +337,8 @@ class Server:
 
 
 def option(spec, name: str) -> str:
-    """The name of a module option in CONFIG. Redis 8 lets the module choose it; other servers put `bf.` first."""
+    """The name of a module option in CONFIG. Redis 8 lets the module choose the name, and other servers put `bf.`
+    before it."""
     return f"bf-{name}" if spec.product == "redis" and spec.version >= (8,) else f"bf.{name}"
 
 

@@ -73,8 +73,9 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
 
 @contextlib.contextmanager
 def clients(server: Server, works: list):
-    """Runs clients until the block ends. Each of `works` is a function that gets a client and `go_on`, which returns
-    false when the function must stop. If a function raises an exception, `clients` raises it again at the end.
+    """A context manager that runs a client for each of `works`, a function that gets the client and `go_on`. On exit,
+    `go_on` returns false, and the functions must return. If a function has raised an exception, the exit raises it
+    again.
     """
     failures, over = [], threading.Event()
 
@@ -99,6 +100,6 @@ def clients(server: Server, works: list):
 
 
 def progress(done: int, count: int, what: str) -> None:
-    """Shows the progress on a terminal; in a pipe, it shows nothing."""
+    """Shows the progress if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{done:,} of {count:,} {what}", end="" if done < count else "\n", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Servers under a tool that watches their memory: valgrind, or the preloaded runtime of a sanitizer.
 
-`put_under` runs every server that is started from then on under a tool. As a pytest plugin (`-p kit.under`), this
+After a call of `put_under`, every server that is started runs under a tool. As a pytest plugin (`-p kit.under`), this
 module does so for the server tests, if the environment variable BLOOMERY_UNDER contains words to put before the
 server's command line.
 

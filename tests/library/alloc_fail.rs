@@ -3,7 +3,8 @@
 //! The cells of a filter come from `alloc_zeroed`, and for them the crate promises an error instead of an abort. The
 //! tests' allocator refuses the Nth such request, for every N, in each operation that creates or grows a filter: the
 //! operation must return an error, leave the filter unchanged, and leak nothing. Lists, heads and pieces come from
-//! `alloc` and `realloc` through `Vec` and `Box`, which abort. These requests are counted and bounded here instead.
+//! `alloc` and `realloc` through `Vec` and `Box`, which abort the process if memory is refused. These requests are
+//! counted and bounded here instead.
 
 use crate::support::alloc_counter::{
     forget_largest_infallible, granting, largest_infallible, live, requests,
@@ -241,7 +242,7 @@ const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
 const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
 
 /// Every command reports the refusal, for the whole command or for an item, and keeps the items that it added before.
-/// When repeated, it succeeds as if nothing had happened. A refused command that does only one thing changes nothing.
+/// When repeated, it succeeds as if nothing had happened. A refused command without a list of items changes nothing.
 #[test]
 fn commands() {
     let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();
@@ -503,7 +504,8 @@ fn items_allocate_nothing() {
     }
 }
 
-/// Operations on one item of another system's filter, which hashes the item's bytes differently, allocate nothing.
+/// Operations on one item of another system's filter allocate nothing, if the filter hashes items without encoding them
+/// first.
 #[test]
 fn items_of_other_systems_allocate_nothing() {
     for (name, recipe) in golden::FOREIGN {

@@ -1,4 +1,5 @@
-//! Several threads on one filter: the promises about lost items, tallies, readers and copies during concurrent adds.
+//! Several threads on one filter: no item is lost, tallies stay correct, and readers and copies work during concurrent
+//! adds.
 
 use crate::support::env;
 use crate::support::naive::cells_of;
@@ -38,7 +39,7 @@ fn layers() -> impl Iterator<Item = Layer> {
     })
 }
 
-/// Runs `work` in every thread at the same time.
+/// Runs `work` in [`THREADS`] threads at the same time.
 fn at_once(work: impl Fn(u32) + Sync) {
     let ready = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -55,8 +56,8 @@ fn at_once(work: impl Fn(u32) + Sync) {
     });
 }
 
-/// Checks that every item is present, and that the numbers of set and of saturated cells are those that these items
-/// give in any order.
+/// Checks that every item is present, and that the numbers of set and of saturated cells are what adding these items
+/// gives, in whatever order.
 fn assert_cells(layer: &Layer, items: impl Iterator<Item = ItemHash>) {
     let shape = layer.shape();
     let max = (1u64 << shape.cell.bits()) - 1;
@@ -145,8 +146,8 @@ fn an_item_is_deleted_once_whoever_else_deletes_it() {
     }
 }
 
-/// One thread adds items, and hands each to another thread, which must then find it. The reader that this thread uses
-/// is older than the item, unless the filter has just grown.
+/// One thread adds items, and hands each to another thread, which must then find it. The other thread's reader is older
+/// than the item, unless the filter has just grown.
 #[test]
 fn readers_never_miss_what_they_were_handed() {
     let specs = [

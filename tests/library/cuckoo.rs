@@ -8,7 +8,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// Default number of sequences. BLOOMERY_SEQUENCES sets another number, and BLOOMERY_SEED the seed of the first one.
+/// Default number of sequences. BLOOMERY_SEQUENCES sets another number, and BLOOMERY_SEED sets the seed of the first
+/// sequence.
 const SEQUENCES: u64 = 2_000;
 
 const STEPS: u32 = 300;

@@ -5,9 +5,9 @@
 //! * too few: X < Qr − 5σ with the rate r that the model of src/math.rs predicts. A sizing that wastes memory, or a
 //!   test that measures nothing, fails here.
 //!
-//! σ is the standard deviation of the binomial distribution. Where 16 or more filters are pooled, the scatter of their
-//! results takes its place if that is larger, because small filters vary by chance. Seeds are fixed, so that a gate
-//! always gives the same verdict. BLOOMERY_SCALE=10 runs ten times as many tests.
+//! σ is the standard deviation of the binomial distribution. If 16 or more filters are pooled and their results scatter
+//! more than that, σ follows from this scatter instead, because small filters vary by chance. Seeds are fixed, so that
+//! a gate always gives the same verdict. BLOOMERY_SCALE=10 runs ten times as many tests.
 
 mod fingerprints;
 
@@ -276,7 +276,7 @@ fn the_model_holds_at_every_fill() {
     gates.verdict();
 }
 
-/// Fills a chain until it has grown this often and its newest layer is full.
+/// Returns a function that fills a chain until it has grown `growths` times and its newest layer is full.
 fn to_growth(growths: usize) -> impl Fn(&mut Bloom, &mut Writer) -> u64 {
     move |filter, writer| {
         let mut i = 0;
@@ -291,7 +291,7 @@ fn to_growth(growths: usize) -> impl Fn(&mut Bloom, &mut Writer) -> u64 {
     }
 }
 
-/// The rate of the whole filter after growth, not only that of its last layer.
+/// Measures the rate of the whole filter after growth, not only the rate of its last layer.
 #[test]
 fn chains_after_ten_growths() {
     let mut gates = Gates::default();
@@ -318,7 +318,7 @@ fn chains_after_ten_growths() {
     gates.verdict();
 }
 
-/// Every generation is full of different items.
+/// Every generation is full, and no item is in two of them.
 #[test]
 fn windows_with_all_generations_full() {
     let mut gates = Gates::default();
@@ -345,10 +345,10 @@ fn windows_with_all_generations_full() {
     gates.verdict();
 }
 
-/// A filter that refuses items when it is full counts only items that were new. So it accepts a few more, which tested
-/// positive when they were added. At 1% and below the difference isn't measurable. At 10% it accepts 3% more items than
-/// its capacity, which raises its rate by 6–8% over the promise. There the gate uses the model's rate for the items
-/// that it accepted.
+/// A filter that refuses items when it is full counts only items that were new. So it accepts a few more items than its
+/// capacity: those that tested positive when they were added. At 1% and below the difference isn't measurable. At 10%
+/// it accepts 3% more items than its capacity, which raises its rate to 6–8% above the promise. So at 10%, the gate
+/// uses the model's rate for the items that it accepted.
 #[test]
 fn filters_that_refuse_when_full() {
     let mut gates = Gates::default();

@@ -30,7 +30,7 @@ fn bits_per_item_at_the_promised_rate() {
     }
 }
 
-/// A filter of counters has as many cells as one of bits, each as wide as a counter.
+/// With LAYOUT CLASSIC, a filter of counters has as many cells as one of bits, each as wide as a counter.
 #[test]
 fn counters_cost_their_width() {
     for (cell, width) in [(Cell::Counter4, 4.0), (Cell::Counter8, 8.0), (Cell::Counter16, 16.0)] {

@@ -102,7 +102,7 @@ impl Run {
         }
     }
 
-    /// Deletes the item if it was added. Deleting any other item is forbidden.
+    /// Deletes the item if the filter must have it. Deleting any other item is forbidden.
     fn remove(&mut self, item: u16) {
         if !self.must_have(item) {
             return;
@@ -138,7 +138,8 @@ impl Run {
         self.filter = copy;
     }
 
-    /// Checks that the number of items is at most the number of adds, and 0 exactly if the filter is empty.
+    /// Checks that the number of items is at most the number of adds, is 0 exactly if the filter is empty, and fits the
+    /// fill if the filter has a single layer.
     fn count_items(&self) {
         if self.filter.window().is_some() || self.filter.saturated() > 0 {
             return;

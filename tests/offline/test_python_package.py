@@ -17,7 +17,8 @@ def test_its_version_is_that_of_the_module():
 
 @pytest.mark.parametrize("name", ["LICENSE-MIT", "LICENSE-APACHE"])
 def test_its_licences_are_those_of_the_repository(name):
-    """These are copies, because a source distribution contains nothing from outside its folder."""
+    """The package has copies of the licences, because a source distribution contains nothing from outside its
+    folder."""
     assert (PACKAGE / name).read_bytes() == (ROOT / name).read_bytes()
 
 

@@ -17,16 +17,16 @@ import java.util.function.Supplier;
 
 /** Makes Guava filters with every funnel and strategy, and records their answers. compare.py describes the files. */
 public class Guavas {
-    static final int QUESTIONS = 50_000; // about members, and as many about strangers
+    static final int QUESTIONS = 50_000; // about members, and the same number about strangers
     static final int ADDS = 1_000; // after the questions
 
     static Path folder;
     static Random random;
 
-    /** A type of item: its name, the words of BF.IMPORT, its funnel, how to make a random item, and an item's bytes. */
+    /** A type of item: name, words of BF.IMPORT, funnel, maker of random items, and function for an item's bytes. */
     record Kind<T>(String name, String words, Funnel<T> funnel, Supplier<T> item, Function<T, byte[]> bytes) {}
 
-    /** Random text with characters from all planes. It has no lone surrogates, because these have no bytes in UTF-8. */
+    /** Random text with characters from all planes. It has no lone surrogates, because UTF-8 can't encode them. */
     static String text() {
         int[] ends = {0x80, 0x800, 0xD800, 0x110000};
         StringBuilder text = new StringBuilder();

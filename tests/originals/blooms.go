@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	questions = 50_000 // about members, and as many about strangers
+	questions = 50_000 // about members, and the same number about strangers
 	adds      = 1_000  // after the questions
 )
 
 // filter has the methods that both kinds of filters have in common.
 type filter interface {
 	Test(item []byte) bool
-	TestAndAdd(item []byte) bool // whether it was there already
+	TestAndAdd(item []byte) bool // returns whether the item was present before
 	file() []byte
 }
 
@@ -40,7 +40,8 @@ func (f original) file() []byte {
 	return out.Bytes()
 }
 
-// goZero is go-zero's formula over a bitmap as SETBIT makes it. The hash comes from the package that go-zero uses.
+// goZero applies go-zero's formula to a bitmap with SETBIT's bit order. The hash comes from the package that go-zero
+// uses.
 type goZero struct {
 	bitmap []byte
 	bits   uint64
@@ -158,7 +159,7 @@ func main() {
 		record(folder, fmt.Sprintf("blooms-m%d-k%d", shape[0], shape[1]), "BLOOMV3", f, items, random)
 	}
 	for _, items := range []int{0, 1, 100, 1_999, 50_000, 500_000} {
-		// Twenty bits per item, as go-zero's authors advise, and 7 more, so that the last byte is not whole.
+		// Twenty bits per item, as go-zero's authors recommend, and 7 more, so that the last byte is only partly used.
 		bits := uint64(20*items + 7)
 		f := goZero{make([]byte, bits/8+1), bits}
 		record(folder, fmt.Sprintf("gozero-%d", items), fmt.Sprintf("GOZERO BITS %d", bits), f, items, random)

@@ -1,15 +1,16 @@
-"""Imports filters of the original programs into a server, and compares what both answer: no difference is allowed.
+"""Imports filters of the original programs into a server, and compares the answers of both: no difference is allowed.
 
     PYTHONPATH=tests python -m originals.compare FOLDER [--server NAME]
 
 For each filter, the programs leave two files in the folder. NAME.filter is the filter as the original writes it.
-NAME.log has what the original answered after that, in order. Its first line has the words of BF.IMPORT, without the
-data. The other lines:
+NAME.log contains what the original answered after that, in order. The first line of the log contains the words of
+BF.IMPORT, without the data. The other lines look like this:
 
     ?1 68656c6c6f    the filter contains the item with these bytes in hexadecimal
     +0               adding the item with no bytes changed no bit
 
-So adds after an import are also compared. BF.EXPORT after the import must return the bytes of the file. """
+So adds after an import are also compared. BF.EXPORT after the import must return the bytes of the file, except that a
+bitmap may be followed by zeros. """
 
 import argparse
 import itertools

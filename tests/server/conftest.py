@@ -20,8 +20,8 @@ import pytest
 from kit.servers import MODULE, Server, ServerFailed, matrix
 
 PRIMARY = "redis-8.0"
-# Half a minute of CPU time in total, on one server: 32 transcripts, recorded replies, the examples, errors and options
-# in the documents, permissions, clients, and damaged heads.
+# The modules marked `quick`: 32 transcripts, recorded replies, the examples, errors and options in the documents,
+# permissions, clients, and damaged heads. On one server, they use half a minute of CPU time in total.
 QUICK = ["test_transcripts", "test_redisbloom", "test_docs", "test_acl", "test_clients", "test_hostile"]
 
 

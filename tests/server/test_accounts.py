@@ -16,7 +16,7 @@ from test_apart import SLOW, Busy, Replies
 
 EVERY_SERVER = pytest.mark.every_server("the server counts memory, evicts keys and unblocks clients")
 
-CAPACITY = 26_900_000  # at 1%, 31.8 MiB of cells, just below jemalloc's size class of 32 MiB
+CAPACITY = 26_900_000  # at an error rate of 1%, 31.8 MiB of cells, just below jemalloc's size class of 32 MiB
 GAUGES = ("waiting_bytes", "freeing_bytes", "load_held_bytes")
 SLACK = 2 << 20  # bytes, for buffers and tables
 
@@ -261,7 +261,8 @@ def write_probes(client, go_on) -> None:
 
 
 def test_a_table_of_a_power_of_two_takes_no_size_more_from_the_allocator(server):
-    """A few bytes more would need jemalloc's next size class, which is a quarter larger."""
+    """If a table were a few bytes larger than its slots, it would need jemalloc's next size class, which is a quarter
+    larger."""
     with server.client() as client:
         client.execute_command("CF.RESERVE", "first", 10)
         for slots in (1 << 16, 1 << 20, 1 << 24):

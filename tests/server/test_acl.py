@@ -43,7 +43,7 @@ def described(client) -> dict[Command, list]:
 
 
 def may(client, user: str, words: list[str]) -> bool:
-    """Whether the user may send the command, which isn't run."""
+    """Whether the user may send the command. Doesn't run it."""
     reply = client.execute_command("ACL DRYRUN", user, *words)
     assert reply == "OK" or "has no permissions" in reply, reply
     return reply == "OK"
@@ -93,7 +93,7 @@ def test_keys(described):
 
 
 def test_a_command_needs_its_arguments(client):
-    """The server checks the number of arguments before the permissions."""
+    """The server accepts every command with the right number of arguments, and refuses it with a wrong one."""
     client.acl_setuser("anybody", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
     for command in COMMANDS:
         assert may(client, "anybody", command.words()), command.name
@@ -184,7 +184,7 @@ def test_the_servers_own_categories(client, spec, category):
 
 
 def test_a_command_can_be_granted_by_its_name(client):
-    """This works on every server, whether or not it has categories for module commands."""
+    """A permission by name works on every server, whether or not the server has categories for module commands."""
     for command in COMMANDS:
         client.execute_command("ACL SETUSER", "one", "reset", "on", "nopass", "~*", f"+{command.name.lower()}")
         assert allowed(client, "one") == {command.name}

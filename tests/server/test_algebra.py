@@ -30,7 +30,7 @@ def alike(client, kind, count=3):
 
 
 def are_everywhere(primary, client, other) -> None:
-    """Checks that all keys are the same on the replica, and on the primary after it was killed and restarted."""
+    """Checks that all keys are the same on the replica, and on the primary after it has been killed and restarted."""
     keys = sorted(key.decode() for key in client.keys())
     primary.wait_for_replicas()
     before = snapshots(client, keys)

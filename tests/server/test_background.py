@@ -52,7 +52,8 @@ def fill(client):
 
 
 class Busy:
-    """Stops the only worker in the middle of a job until the block ends, so the worker can't start any other job."""
+    """A context manager that stops the only worker in the middle of a job, so that it can't start another. On exit, the
+    worker continues."""
 
     def __init__(self, server):
         self.server, self.waiting = server, []
@@ -284,8 +285,8 @@ def redisblooms(size: int) -> dict:
 @EVERY_SERVER
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_long_pieces_of_redisblooms_make_the_filter_that_a_transaction_makes(new_server, prefix):
-    """The filter is the same whether the main thread places the pieces, in a transaction, or a worker does. Replicas
-    have the same filter, too."""
+    """In a transaction, the main thread places the pieces. Otherwise, a worker does. The filters are the same, and
+    replicas have them too."""
     server, size = new_server(), 64 << 20
     replica, part = server.replica(), bytes(range(256)) * (1 << 16)
     ends = range(len(part), size + 1, len(part))
@@ -793,7 +794,8 @@ def test_commands_that_wait_are_counted_and_bounded(one_worker):
 
 @EVERY_SERVER
 def test_random_traffic_is_that_of_a_replica(new_server):
-    """Clients add, merge, intersect and delete at the same time. In the end, the replica has the same filters."""
+    """Clients add, merge, intersect and delete at the same time. In the end, the replica has the same filters as the
+    primary."""
     server = new_server()
     replica = server.replica()
     with server.client() as client:

@@ -61,7 +61,7 @@ def test_as_madd_and_mexists(server, kind, protocol):
             client.flushall()
             reserve, _, *words = kind.reservation("key")
             client.execute_command(reserve, "one", *words, "SEED", "7")
-            # Even without items, the command rotates a window when it is due, as every add does.
+            # Even without items, the command rotates a window when a rotation is due, as every add does.
             assert client.execute_command("BF.BULKADD", "one", "FIXED", WIDTH, b"") == 0
             assert client.copy("one", "many")  # a copy, because a new window would begin at a different time
             # Some items occur twice. There are few enough items to fit into a filter of any kind.
@@ -413,9 +413,9 @@ DISTURBANCES = {
     "CLIENT KILL": lambda client, waiting: client.execute_command("CLIENT", "KILL", "ID", waiting.id),
 }  # fmt: skip
 
-# After these, the server might have disconnected the client.
+# After these disturbances, the server might have disconnected the client.
 FATAL = ("REPLICAOF", "CLIENT KILL")
-# After these, the filter needn't be restored. After all others, it has changed or moved.
+# After these disturbances, the filter needn't be restored. After all others, it has changed or moved.
 HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
@@ -568,7 +568,7 @@ def test_from_how_many_items_on_a_client_waits(new_server):
 @pytest.mark.parametrize("io_threads", [1, 3])
 @EVERY_SERVER
 def test_many_clients_at_once(new_server, io_threads):
-    """In pipelines that mix commands that wait with commands that don't, each command gets its own answer."""
+    """Clients send pipelines in which some commands wait and others don't. Each command gets its own answer."""
     config = {"io-threads": io_threads}
     if io_threads > 1 and new_server().command("CONFIG", "GET", "io-threads-do-reads"):
         config["io-threads-do-reads"] = "yes"

@@ -78,7 +78,7 @@ INFO = b"*4\r\n" + text("Kind") + text("fixed") + text("Identity") + text("0" * 
     "reply", [b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"$3\r\n1.5\r\n", b"*0\r\n", b":-1\r\n", b"+QUEUED\r\n"], ids=bytes.decode
 )
 def test_an_unexpected_reply_is_no_success(reply):
-    """If a proxy answers +OK, or a transaction was left open, nothing was added."""
+    """If a proxy answers +OK, or a transaction was left open, nothing was added, so the program must fail."""
     with FakeServer({"BF.STATS": INFO, "BF.BULKADD": reply}) as server:
         _, errors = run("load", "k", port=server.port, input="ada\ngrace\n", status=SERVER)
         assert "unexpected reply to BF.BULKADD" in errors
@@ -86,7 +86,7 @@ def test_an_unexpected_reply_is_no_success(reply):
 
 @pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":1\r\n", b"$2\r\n\xff\xff\r\n", b"$0\r\n\r\n", b"*0\r\n"], ids=repr)
 def test_an_unexpected_reply_is_no_answer(reply, tmp_path):
-    """For example, nil must not be taken for "no"."""
+    """A reply such as nil must not be taken for "no"."""
     with FakeServer({"BF.STATS": INFO, "BF.BULKTEST": reply, "BF.SCANDUMP": reply}) as server:
         _, errors = run("test", "k", "ada", "grace", port=server.port, status=SERVER)
         assert "unexpected reply to BF.BULKTEST" in errors

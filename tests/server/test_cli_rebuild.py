@@ -50,8 +50,8 @@ def is_running(server, key="k") -> bool:
 
 @contextlib.contextmanager
 def begun(server, *words):
-    """Runs `bloomery rebuild`. When the block begins, the program has sent several commands with items and waits for
-    more input."""
+    """A context manager that runs `bloomery rebuild`. On entry, the program has sent several commands with items and is
+    waiting for more input."""
     process = subprocess.Popen(
         command("rebuild", "k", "-", *words, port=server.port),
         stdin=subprocess.PIPE,

@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "CLIENTS.md"
 INSTALLED = ROOT / ".cache" / "clients"
 
 # What each program prints. Adding ada adds one item. Of ada and grace, one is new. Of ada and barbara, the first is
-# present: a bitmap with this bit set is 80 in hexadecimal. In the end, there are two items.
+# present: a bitmap with only its first bit set is 80 in hexadecimal. In the end, there are two items.
 SAYS = "1 1 80 2\n"
 
 

@@ -145,8 +145,8 @@ def test_half_a_load_does_not_move(cluster, client, kind):
 
 @contextlib.contextmanager
 def loads_under_way(node, tag: str = ""):
-    """Begins as many loads on a node as clients may have in progress there. Completes them when the block ends, so that
-    no later test finds them."""
+    """A context manager that begins as many loads on a node as clients may have in progress there. On exit, it
+    completes them, so that no later test finds them."""
     with Server(node.spec) as workbench, workbench.client() as there:
         there.execute_command("BF.RESERVE", "source", 0.01, 100)
         head, chunk = pieces(there, "source", "BF")
@@ -207,7 +207,8 @@ def test_a_node_does_not_judge_what_moves_in(cluster, client):
 
 
 def test_a_window_goes_on_with_its_clock(cluster, client):
-    """On any node, the time determines a window's generation. A node that a window has left doesn't rotate it."""
+    """The clock determines a window's generation, whichever node the window is on. A node that a window has left
+    doesn't rotate it."""
     key, slot, every = "window", key_slot(b"window"), 40
     since = int(time.time() * 1000)
     client.execute_command("BF.RESERVE", key, 0.01, 2000, "WINDOW", 64, "EVERY", every, "SINCE", since)
@@ -438,7 +439,7 @@ def test_the_slack_of_a_part(capacity, parts):
 
 
 def test_a_spread_filter(spread, client, monkeypatch):
-    """Checks answers, numbers and refusals. Batches have 96 KiB instead of 1.5 MiB, so that several are needed."""
+    """Checks answers, numbers and refusals. Batches are 96 KiB long instead of 1.5 MiB, so that several are needed."""
     monkeypatch.setattr(bloomery_redis._spread, "PIECE_BYTES", 4096)
     with pytest.raises(Exception, match="not found"):
         spread.add("ada")

@@ -131,7 +131,7 @@ def options(names):
     return {row[1]: row[2] for row in rows if row and re.match(names, row[1])}
 
 
-PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose its options' names
+PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # OWN_NAMES on Redis 8, which lets a module choose its options' names
 
 
 def known_options(server):

@@ -124,7 +124,7 @@ def test_feedback_is_there_once_it_is_given(server):
         assert "bloomery_observed_error_ratio" not in samples, "a rate that nobody has seen"
         client.execute_command("BF.MEXISTS", "users", *members(50), *members(150, "absent"))
         client.execute_command("BF.FEEDBACK", "users", 50, 10)
-        time.sleep(1.1)  # the exporter returns a cached page until then
+        time.sleep(1.1)  # for up to a second, the exporter returns a cached page
         samples = exporter.samples()
         assert one(samples, "bloomery_feedback_checked_total", key="users") == 50
         assert one(samples, "bloomery_feedback_false_total", key="users") == 10

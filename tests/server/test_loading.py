@@ -524,7 +524,8 @@ def test_damaged_pieces(transfer):
 
 
 def test_iterators_that_are_wrong(transfer):
-    """If the iterator doesn't match the piece, the client is confused. The load ends, and the client must start again.
+    """If the iterator doesn't match the piece, the load ends, and the client must start again. An iterator that isn't a
+    valid number doesn't end the load.
     """
     _, (right, chunk), (later, _), *_ = transfer.pieces
     for wrong in [2, right - 1, right + 1, later, 1 << 62, (1 << 63) - 1]:
@@ -724,7 +725,8 @@ STRANGER = "the chunk does not belong to the header that was loaded"
 
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_items_that_come_during_a_dump(server, prefix):
-    """No item that was there at the beginning is missing. Items added since then may be in the copy."""
+    """The copy has every item that the filter had when the dump began. Items added during the dump may be in the copy,
+    too."""
     with server.client() as client:
         kind = next(kind for kind in KINDS if kind.family == prefix and kind.name.endswith("several-chunks"))
         client.execute_command(*kind.reservation("source"))
@@ -753,7 +755,7 @@ def test_items_that_come_during_a_dump(server, prefix):
     ids=["growth of a chain", "rotation", "growth of a cuckoo filter", "moves", "compaction", "delete"],
 )
 def test_a_change_of_shape_during_a_dump(server, reservation, change):
-    """The chunks that follow no longer match the head, and are refused, because an item might be missing."""
+    """Chunks dumped after the change don't match the head, and are refused, because an item might be missing."""
     prefix = reservation[:2]
     with server.client() as client:
         client.execute_command(*reservation.split())

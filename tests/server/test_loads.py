@@ -52,7 +52,7 @@ class Announced:
 
 
 def cut(head: bytes, stamp: bytes, prefix: str, name: str) -> Announced:
-    """A load in one of Bloomery's own formats. Its first chunk has only one word."""
+    """A load in one of Bloomery's own formats, with a first chunk of only one word."""
     data = struct.pack("<QI", 0, 8) + bytes(8) + b"\1" * 8
     return Announced(name, prefix, head, 8, seal_chunk(data, stamp))
 
@@ -182,7 +182,7 @@ def client(server):
 
 @pytest.fixture(params=["BF", "CF"])
 def parts(request, server):
-    """The prefix of a filter's commands, and the pieces of the filter, which has more than 10 MiB."""
+    """The prefix of a filter's commands, and the pieces of the filter, which is larger than 10 MiB."""
     with server.client() as client:
         client.execute_command(*{
             "BF": ["BF.RESERVE", "source", 0.01, 20_000_000, "NONSCALING"],
@@ -298,8 +298,8 @@ def test_a_key_of_the_same_name_ends_a_load(server, client, way):
 def test_others_go_first_when_memory_is_short(new_server, policy):
     """The load ends when the first key is evicted, or soon after the limit is exceeded. Then other clients can write
     again."""
-    # Number of keys that may be evicted before the load's memory is free. More are evicted if the thread that frees the
-    # load has to wait for a processor.
+    # Number of keys that may be evicted before the load's memory has been freed. More are evicted if the thread that
+    # frees the load has to wait for a processor.
     most = 0 if policy == "noeviction" else 200
     assert any(evicted_beside_a_load(new_server, policy) <= most for _ in range(3))
 
@@ -685,7 +685,8 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
                 client.config_set("maxmemory", 5 * MIB)  # the buffers for replicas don't count
             case "evicted":
                 client.config_set("maxmemory", 5 * MIB)  # the buffers for replicas don't count
-                # All keys may be evicted before the server notices that the memory of the keys and the load is free.
+                # The server may evict every key before it notices that the memory of the keys and of the load has been
+                # freed. It then refuses this SET.
                 with contextlib.suppress(redis.exceptions.OutOfMemoryError):
                     client.set("other", "x" * 1000)
             case "flush":

@@ -320,7 +320,8 @@ def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
 
 
 def test_a_key_that_comes_in_between_stays(source, target):
-    """The program doesn't overwrite the key, and deletes the filter that it has loaded."""
+    """A key appears at the target while the filter for it is being loaded. The program doesn't overwrite the key, and
+    deletes the filter."""
     source.command("BF.RESERVE", "late", "0.01", "100000000", "NONSCALING")
     target.command("CONFIG", "RESETSTAT")
     line = command(source, target, "--match", "late", "--pieces-from", "0", "--rounds", "1")

@@ -122,8 +122,8 @@ CUCKOO = {
     "RESERVE": 8, "ADD": 14, "ADDNX": 8, "INSERT": 12, "INSERTNX": 6, "EXISTS": 6, "MEXISTS": 6, "COUNT": 6, "DEL": 26,
     "COMPACT": 3, "INFO": 3, "STATS": 3, "DEBUG": 4, "SCANDUMP": 3, "LOADCHUNK": 2,
 }  # fmt: skip
-# Kinds of Bloom filters to which little happens by chance. Some sequences reserve only filters of one such kind, and
-# use these verbs more often.
+# Kinds of Bloom filters to which little happens by chance, each with its verbs. Some sequences reserve only filters of
+# one such kind, and use its verbs more often.
 THEMES = {"COUNTING": ["DEL", "MDEL", "MADD", "COUNT"], "WINDOW": ["ROTATE", "ROTATE", "MADD", "AGE"]}
 ONE_ITEM = {"ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"}
 MANY_ITEMS = {"MADD", "MEXISTS", "MTEST", "MDEL"}
@@ -173,8 +173,8 @@ class Sequence:
         self.universe = self.random.sample(ITEMS, self.random.choice([2, 6, 15, len(ITEMS)]))
         self.commands = [["FLUSHDB"]]
         for key in self.keys:
-            # Some keys begin with a filter; the others get one from the first command that adds to them or reserves
-            # one.
+            # Some keys have a filter from the start. The others get one from the first command that adds to them or
+            # reserves one.
             if self.happens(0.8 if self.theme else 0.5):
                 family = self.random.choice(self.families)
                 self.commands += self.with_dump([f"{family}.RESERVE", key, *self.reservation(family, refused=0)])

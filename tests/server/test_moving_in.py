@@ -283,7 +283,7 @@ def test_payloads_of_redisbloom(moved):
 
 @EVERY_SERVER
 def test_dump_gives_redisblooms_value_back(moved):
-    """The values are equal byte for byte."""
+    """DUMP returns, byte for byte, the values that RedisBloom wrote."""
     _, client, _ = moved
     for key, value in ORIGINALS.items():
         dump = client.dump(key)
@@ -340,18 +340,18 @@ def overlapping(parts, chance):
 
 
 def with_iterator_0(parts, chance):
-    """The head as append-only files of versions up to 2.2.6 contain it."""
+    """The head has iterator 0, as in append-only files of versions up to 2.2.6."""
     (_, head), *chunks = parts
     return [(0, head), *chunks]
 
 
 def before_2_2_1(parts, chance):
-    """The head as versions before 2.2.1 wrote it: each capacity has 32 bits."""
+    """The head as versions before 2.2.1 wrote it: each capacity is 32 bits wide."""
     return [(1, shortened(parts[0][1], 20)), *parts[1:]]
 
 
 def before_2_2_0(parts, chance):
-    """The head as versions before 2.2.0 wrote it: each capacity has 32 bits, and there is no growth factor."""
+    """The head as versions before 2.2.0 wrote it: each capacity is 32 bits wide, and there is no growth factor."""
     return [(1, shortened(parts[0][1], 16)), *parts[1:]]
 
 
@@ -382,7 +382,7 @@ def test_pieces_of_redisbloom(moved, arranged):
             continue  # this filter needs its growth factor, 4
         parts = scanned(key)
         parts = parts if arranged is list else arranged(parts, chance)
-        # All bytes have arrived with the last piece at the latest, so that piece is left out at first.
+        # The last piece is left out at first, because all bytes have arrived with it at the latest.
         needed = [part for part in parts if part != parts[-1]]
         client.delete("there")
         load_pieces(client, "there", prefix, needed)
@@ -746,8 +746,8 @@ def other_module(tmp_path):
 
 @EVERY_SERVER
 def test_another_module_has_the_type(new_server, other_module, moved):
-    """Values of this type then belong to that module. RedisBloom's pieces of Bloom filters make keys of Bloomery's own
-    type."""
+    """Another module has registered MBbloom--, so the server gives values of that type to it. Pieces of Bloom filters
+    in RedisBloom's format make keys of Bloomery's own type instead."""
     _, _, before = moved
     server = new_server(config={"loadmodule": str(other_module)})
     assert "another module has the data type MBbloom--" in server.log()

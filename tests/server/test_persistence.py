@@ -83,7 +83,7 @@ def test_dump_and_restore(made):
 
 
 def test_a_default_filter_takes_no_more_than_redisblooms(server):
-    """RedisBloom's DUMP payload of a default filter has 87 bytes with one item, and 206 bytes with a hundred."""
+    """RedisBloom's DUMP payload of a default filter is 87 bytes long with one item, and 206 bytes with a hundred."""
     with server.client() as client:
         for items, most in [(1, 87), (100, 206)]:
             client.execute_command("BF.MADD", f"items:{items}", *(f"item:{item}" for item in range(items)))
@@ -238,8 +238,8 @@ def test_a_window_keeps_its_schedule(new_server):
 
 @pytest.mark.parametrize("rewritten", [False, True], ids=["", "rewritten on the way"])
 def test_replay_of_random_commands(new_server, rewritten):
-    """Replaying the append-only file of thousands of random commands restores the same data, even if the file was
-    rewritten in between."""
+    """Replaying the append-only file of thousands of random commands restores all data, even if the file was rewritten
+    in between."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     server = new_server(config=APPEND_ONLY | {"appendfsync": "no"})
@@ -332,7 +332,7 @@ def arrays_of_zeros(client, command: str, head: bytes) -> None:
 
 
 def chain_of_valkey_bloom(client) -> None:
-    """Makes a chain whose second link has 66 MiB."""
+    """Makes a chain whose second link takes up 66 MiB."""
     client.execute_command("BF.LOAD", "k", ValkeyBloomChain(100, 0.01, 0.5, 500_000, bytes(32)).payload())
     client.execute_command("BF.MADD", "k", *members(110))
 

@@ -164,9 +164,9 @@ HEADS = {
 
 @pytest.mark.parametrize("head", HEADS)
 def test_what_comes_before_the_items_takes_long(server, head):
-    """If the words before the items take long, pieces are longer, so there are fewer of them. Otherwise there would be
-    at least 85 pieces, however quiet the machine is. On a busy machine, the server may be stopped in the middle of a
-    piece, so the test tries three times."""
+    """If the words before the items take long, pieces are longer, so there are fewer of them. With pieces of the usual
+    length, there would be at least 85, however quiet the machine is. On a busy machine, the server may be stopped in
+    the middle of a piece, so the test tries three times."""
     client = server.client(socket_timeout=100)
 
     def pieces() -> int:
@@ -185,7 +185,8 @@ def test_what_comes_before_the_items_takes_long(server, head):
 
 class Long:
     """A command that lasts for a second or more, sent by its own client: each of its items finds a cuckoo filter full,
-    and searches for room. When the block begins, the command has begun. When the block ends, so has the command."""
+    and searches for room. In a `with` statement, the command has begun when the body is entered, and has ended when the
+    statement is left."""
 
     COUNT = 300_000
 

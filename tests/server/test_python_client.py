@@ -473,7 +473,7 @@ def test_a_rebuild_that_ended_by_itself(api):
 
 
 def test_dump_and_restore(api):
-    """Copies filters in several pieces. The copies have the same bits."""
+    """Copies filters in several pieces. The copies have the same bits as the originals."""
     bloom = api.Bloom("bloom").reserve(1e-4, 1_000_000, nonscaling=True)
     cuckoo = api.Cuckoo("cuckoo").reserve(1 << 21)
     for filled, make in ((bloom, api.Bloom), (cuckoo, api.Cuckoo)):
@@ -557,7 +557,7 @@ CLASSES = ["Bloom", "Cuckoo", "SpreadBloom", "Rebuild"]
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_both_kinds_have_the_same_methods(spec, name):
-    """The methods also have the same parameters and the same descriptions."""
+    """The methods have the same names and descriptions and, except for `restore`, the same parameters."""
     blocking, other = getattr(bloomery_redis, name), getattr(bloomery_redis.asyncio, name)
     public = [method for method in dir(blocking) if not method.startswith("_")]
     assert public == [method for method in dir(other) if not method.startswith("_")]

@@ -285,7 +285,7 @@ def test_creation_carries_everything(wire):
         found = re.match(pattern, first)
         assert found, command
         seed = found[1]
-        # 64 random bits, or 128. A shorter number would be an extreme coincidence.
+        # The seed has 64 random bits, or 128 for SipHash. A much shorter number would be an extreme coincidence.
         assert seed.lstrip("0") == "beef" if command.endswith("00BEEF") else len(seed) > (24 if "SIPHASH" in command else 8)
     # The parameters copied by LIKE are written out, so that they don't depend on the other key.
     (like,) = wire("BF.RESERVE n 0.1 10 LIKE g")

@@ -648,7 +648,7 @@ def test_a_window_may_lack_what_made_room(new_server, files):
 
 
 def test_a_batch_may_go_in_over_several_generations(new_server, files):
-    """The window accepts ten items of a batch at a time, and drops them after three rotations."""
+    """Between two rotations, the window accepts ten items of a batch. It drops them after three rotations."""
     path, state = files
     server = new_server()
     server.command("BF.RESERVE", "k", "0.000001", "10", "WINDOW", "3", "ONFULL", "ERROR")

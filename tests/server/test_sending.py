@@ -85,7 +85,8 @@ def longest_argument(server) -> int:
 
 @EVERY_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
-    """Replicas and the append-only files have the same filter, with the same type."""
+    """The filters on the server, on replicas and in append-only files equal those that transactions make, and have the
+    same types."""
     server = new_server(config=APPEND_ONLY)
     replica = server.replica(config=APPEND_ONLY)
     last = replica.replica()

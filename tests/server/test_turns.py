@@ -18,7 +18,7 @@ from test_apart import Replies, valkey_payload
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients and calls timers")
 
-SMALL = 2_000_000  # capacity at 1%: 2.3 MiB of cells, enough for a merge in the background
+SMALL = 2_000_000  # capacity at an error rate of 1%: 2.3 MiB of cells, enough for a merge in the background
 LARGE = 128 << 20  # bytes of the filters that long commands work on
 CLIENTS = 4  # clients that send the same long command, so that together their commands last longer than BOUND
 TRIES = 3
@@ -56,7 +56,7 @@ LONG = {
     "intersect": lambda n: ["BF.INTERSECT", f"intersection:{n}", "large", "larger"],
 }
 
-# Short commands that hold a key (in most cases none), and the command that is sent and timed after them.
+# Short commands that hold a key (in most cases, there are none), and the command that is sent after them and timed.
 PLAIN = {
     "other-filter": ([], ["BF.ADD", "plain", "x"]),
     "test": ([], ["BF.EXISTS", "large", "x"]),

@@ -5,9 +5,9 @@ repeated, overlapping, damaged, from another filter, sent by the other family's 
 Clients are killed between two chunks and within one; keys appear and disappear. Between any two pieces the client might
 end the load or give the key a value (with SET, RENAME, COPY or an add), all keys might be flushed, or the server might
 briefly have no memory. A model predicts whether each piece is accepted and whether each key exists. A key must not
-exist before its filter is complete; then the filter must equal the dumped one, and it can be copied, and restored from
-its own DUMP. The model also predicts the number of unfinished loads and the total size of their filters, and limits the
-memory that the loads may use.
+exist before its filter is complete. The complete filter must equal the dumped one, and it can be copied, and restored
+from its own DUMP. The model also predicts the number of unfinished loads and the total size of their filters, and
+limits the memory that the loads may use.
 
 The server writes an append-only file, and so does its replica, which has a replica of its own. Every now and then a
 server restarts, does a full sync, or rewrites its file with or without an RDB part, or a new replica joins, usually in
@@ -108,8 +108,8 @@ class Sequences:
 
     def __init__(self, server, client, seed: int):
         self.server, self.chance = server, random.Random(seed)
-        # Whether a load ends when its key gets another value. On Valkey it doesn't: the module would have to listen to
-        # these events, and MOVE would then leave the key in both databases.
+        # Whether a load ends when its key gets another value. On Valkey it doesn't: the module would have to subscribe
+        # to such changes of keys, and MOVE would then leave the key in both databases.
         self.overwriting_ends = server.spec.product != "valkey"
         dumps = sources(client)
         for name in SOURCES:
@@ -262,8 +262,8 @@ class Sequences:
         self.chunk(key, source, 0, source.cut(self.chance, 0))
 
     def wrong_iterator(self, key: str) -> None:
-        """Sends a chunk under a wrong iterator. In our own format it is the right chunk; in RedisBloom's, one that
-        would end beyond the filter, or begin before it."""
+        """Sends a chunk under a wrong iterator. In our own format, the chunk itself is right. In RedisBloom's, it would
+        end beyond the filter, or begin before it."""
         source = self.source_of(key)
         if source.stamp:
             start = self.loads[key].next if key in self.loads else 0
@@ -289,8 +289,8 @@ class Sequences:
         self.batch.append((["EXISTS", key], 0))
 
     def end(self, key: str) -> None:
-        """Ends the load with SCANDUMP's last reply. The server refuses it without a load, or if the load belongs to the
-        other family."""
+        """Ends the load with SCANDUMP's last reply. The server refuses this if there is no load, or if the load belongs
+        to the other family."""
         load, prefix = self.loads.get(key), self.chance.choice(["BF", "CF"])
         waits = load is not None and load.source.prefix == prefix
         self.batch.append(([f"{prefix}.LOADCHUNK", key, 0, b""], b"OK" if waits else redis.ResponseError))
@@ -299,7 +299,8 @@ class Sequences:
             del self.loads[key]
 
     def overwrite(self, key: str) -> None:
-        """Gives the key another value. On Redis that ends its load; on Valkey the load waits until the key is gone."""
+        """Gives the key another value. On Redis, this ends the key's load. On Valkey, the load waits until the key is
+        gone."""
         way = self.chance.choice(["SET", "RENAME", "COPY", "ADD"])
         match way:
             case "SET":
@@ -319,8 +320,8 @@ class Sequences:
         self.batch.append((["EXISTS", key], 1))
 
     def without_memory(self, key: str) -> None:
-        """Sends pieces while the server is above its memory limit. It refuses them, but keeps the loads, because they
-        are small."""
+        """Sends pieces while the server is above its memory limit. The server refuses them, but keeps the loads,
+        because these are small."""
         source = self.source_of(key)
         refused = redis.exceptions.OutOfMemoryError
         iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
@@ -354,7 +355,7 @@ class Sequences:
     # ---- restarts, replicas and rewritten files ---------------------------------------------------------------------
 
     def waits_elsewhere(self, load: Load) -> bool:
-        """Whether replicas and files have the pieces that were sent so far."""
+        """Whether replicas and files have the pieces that have been sent so far."""
         return bool(load.source.stamp) and not load.missed and saves_loads(self.server.spec)
 
     def disturb(self) -> None:

@@ -44,7 +44,7 @@ class Herd:
 
 
 def workbench(spec) -> tuple[dict[str, bytes], dict[str, tuple], dict[str, str]]:
-    """Makes a filter of every kind in every state, and one of every other system. Returns their DUMPs, looks and
+    """Makes a filter of every kind in every state, and the filters from other systems. Returns their DUMPs, looks and
     families."""
     with Server(spec) as server, server.client() as client:
         make_all(client)

@@ -258,7 +258,7 @@ class Suite:
 
     def starts(self, server, where: str) -> bool:
         """Starts the server. If it refuses the file, it must exit normally, not by a signal. The exception is a file
-        that contains a key twice: there the server itself panics, whatever the key's type."""
+        that contains a key twice, which makes the server itself panic, whatever the key's type."""
         logged = len(server.log())
         try:
             try:

@@ -1,4 +1,5 @@
-"""Cuts full resyncs at random moments: the replica must recover, equal to its primary, and no memory may leak.
+"""Interrupts full resyncs at random moments: afterwards the replica must recover and be equal to its primary, and no
+memory may leak.
 
 If the primary's backlog doesn't reach back far enough, the replica needs the whole data set again: 200 MiB of filters
 of every kind. `Syncs` causes full resyncs and interrupts them, again and again: it cuts the link from either side, or
@@ -77,7 +78,7 @@ class Syncs:
             client.execute_command("CF.ADD", "cuckoo", self.random.randbytes(8))
 
     def phase(self) -> str | None:
-        """The current phase of a sync, or `None` if there is no sync."""
+        """The current phase of a sync, or `None` if there is no sync or the replica doesn't answer."""
         try:
             with self.replica.client(decode_responses=True, socket_timeout=5) as client:
                 info = client.info("replication") | client.info("persistence")

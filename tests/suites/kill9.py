@@ -62,7 +62,7 @@ def kill9(spec, arguments) -> str:
 
 
 def traffic(server, writers, testers=()):
-    """Clients that write and test until the block ends or the server is killed."""
+    """A context manager for clients that write and test until it exits or the server is killed."""
     return clients(
         server, [writer.write for writer in writers] + [functools.partial(test_members, tests) for tests in testers]
     )

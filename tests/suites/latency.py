@@ -2,8 +2,8 @@
 
 A round uses a filter of one kind and of the given size, with new pages or with all pages in use, while the worker is
 idle or busy. Every command in kit/commands.py runs with its example's arguments, made as large as possible: 20,000
-items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms, plus the step of the clock
-and the time for freeing the arguments. REASONS lists the exceptions.
+items, pieces of SCANDUMP, or a second filter of the same kind. No hold may be longer than 5 ms, plus the step of the
+clock and the time for freeing the arguments. REASONS lists the exceptions.
 
 The time of a command is the CPU time of its longest hold of the main thread. A command that is executed in pieces holds
 that thread many times (kit/holds.py). --short tries each kind in one of the four states. --table prints the longest
@@ -36,8 +36,9 @@ MANY = 20_000  # items in a command
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
 # Additional seconds for which commands may block the server on some kinds of filters, and why.
 REASONS = {
-    # An add makes 65,535 moves, and undoes as many. Each waits for the previous one, and for memory. RedisBloom's walk
-    # can't be split. If the measuring client has to wait for the CPU, it sees the holds of two items as one.
+    # An add makes 65,535 moves, and undoes all of them. Each move waits for the previous one, and for memory.
+    # RedisBloom's walk can't be split. If the measuring client has to wait for the CPU, it sees the holds of two items
+    # as one.
     (command, kind): 0.06
     for command in ("CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX")
     for kind in ("cuckoo of RedisBloom without room", "cuckoo of RedisBloom without room, 255 slots")
@@ -312,7 +313,7 @@ class Round:
 
 
 class Busy:
-    """Keeps the worker busy with something else until the block ends."""
+    """A context manager that keeps the worker busy with something else if `is_busy` is true."""
 
     def __init__(self, server, is_busy: bool):
         self.server, self.is_busy, self.stop = server, is_busy, threading.Event()

@@ -1,9 +1,10 @@
 """Loads millions of lines with `bloomery load`, compares its time with that of the commands alone, and interrupts it.
 
 "The commands alone" means the same BF.BULKADD commands, prepared in advance and sent one after the other over one
-connection. With a million lines or more, the load may take at most 1.5 times as long. Each is measured three times,
-alternately, and the medians are compared. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL,
-and started again with the same command. In the end the filter must equal one that was filled without interruption."""
+connection. With a million lines or more, the load may take at most 1.5 times as long as these commands. Both are
+measured three times, alternately, and the medians are compared. Then the load is stopped eight times at random moments,
+by SIGINT or SIGKILL, and started again with the same command. In the end the filter must equal one that was filled
+without interruption."""
 
 import random
 import signal

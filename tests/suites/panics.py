@@ -49,8 +49,8 @@ class Panics:
 
     @contextlib.contextmanager
     def panic(self, place: str, caught: int = 1):
-        """Checks that the block reaches the fail point, and that the server survives. If a child process panics,
-        `caught` is 0, because the child has a count of its own."""
+        """Checks that the body of a `with` statement reaches the fail point, and that the server survives. If a child
+        process panics, `caught` is 0, because the child has a count of its own."""
         before = self.panics()
         self.client.config_set(self.failpoint, place)
         yield

@@ -66,7 +66,7 @@ class Round:
         self.point = POINTS[number % len(POINTS)]
         self.key = f"{self.kind}:{number}"
         self.source = Source()
-        self.sent: list[str] = []  # the subcommands of BF.REBUILD that were sent
+        self.sent: list[str] = []  # the subcommands of BF.REBUILD that have been sent
         self.done: list[str] = []  # the acknowledged ones among them
         self.left: list[list[bytes]] = []  # the batches still to backfill
         self.backfilled: list[bytes] = []  # the items of all batches

@@ -373,7 +373,7 @@ class Chain:
 TROUBLES = [Chain.nothing, Chain.cut_links, Chain.pause_a_replica, Chain.outrun_a_replica, Chain.kill_a_replica]
 PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
 
-# The numbers in INFO commandstats, with the signs with which they add up to the calls that succeeded.
+# Fields of INFO commandstats, each with its sign in the sum that gives the number of successful calls.
 CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
 
 

@@ -3,13 +3,14 @@
 Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, BGREWRITEAOF or a full sync. In a full
 sync, the killed server may also be the replica. Keys are saved and loaded slowly, so that there is time to interrupt,
 and clients write at the same time. After an interrupted snapshot, the server must have either the previous snapshot or
-all of this one. After a rewrite, it must have everything that was acknowledged. After a sync, the replica must become
-equal to its primary.
+a complete new one. After a rewrite, it must have everything that was acknowledged. After a sync, the replica must
+become equal to its primary.
 
-Cuts: the append-only file is cut at every byte of its last commands in turn, including commands within transactions. A
-server without the module gets a file of its own commands with the same lengths. With `aof-load-truncated yes` both
-servers must start, execute all whole commands and transactions, and leave a file of the same length. With `no`, both
-must refuse to start if a command or transaction is incomplete, and start after `check-aof --fix`.
+Cuts: the append-only file is cut at every byte of its last commands in turn, including commands within transactions.
+For comparison, a server without the module gets a file in which each of our commands is replaced by a SET of the same
+length. With `aof-load-truncated yes` both servers must start, execute all whole commands and transactions, and leave a
+file of the same length. With `no`, both must refuse to start if a command or transaction is incomplete, and start after
+`check-aof --fix`.
 """
 
 import contextlib

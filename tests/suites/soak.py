@@ -225,7 +225,7 @@ def soak(spec, arguments) -> str:
 
 
 def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float, float]]:
-    """Runs traffic, and samples the memory: hours, MiB resident, MiB used."""
+    """Runs traffic, and samples the memory. A sample is the time in hours, the resident MiB, and the used MiB."""
     started, samples = time.monotonic(), []
     while len(samples) < count:
         began = time.monotonic()

@@ -95,7 +95,7 @@ pub(crate) struct FakeServer {
     pub(crate) is_timed: Cell<bool>,
     /// The number of items after which a command pauses and continues later, if it is allowed to.
     pub(crate) pauses_after: Cell<Option<usize>>,
-    /// What a command that paused has left to do.
+    /// The part of a paused command that is still to be done.
     pub(crate) rest: Cell<Option<Rest>>,
 }
 
@@ -474,7 +474,7 @@ impl FakeServer {
         }
     }
 
-    /// The commands that were replicated since the last call, as lines.
+    /// The commands that have been replicated since the last call, as lines.
     pub(crate) fn take_replicated(&self) -> Vec<String> {
         let lines = self.replicated.take();
         lines

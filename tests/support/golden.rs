@@ -178,7 +178,7 @@ fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     Decoder::read(&bytes).unwrap().into_cuckoo().unwrap()
 }
 
-/// Adds to another system's empty filter those of the items that it can contain, and returns the filter.
+/// Adds the items to another system's empty filter, except those that it can't contain, and returns the filter.
 fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
     let mut filter = filter.unwrap();
     let encoding = filter.encoding();

@@ -6,7 +6,7 @@ use HashKind::SipHash;
 use LayoutChoice::{Auto, Blocked, Classic, Fingerprint, Partitioned};
 use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
 
-/// The capacity of the filters that don't scale. The laws add up to four times as many items.
+/// The capacity of the filters that don't scale. The laws add up to four times this number of items.
 const CAPACITY: u64 = 60;
 
 /// High enough that false positives happen in every case, so that the laws are also tried on them.

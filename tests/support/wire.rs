@@ -14,15 +14,15 @@ pub(crate) const ENVELOPE: usize = 24;
 pub(crate) const FILTER_HEADER: usize = 96;
 /// Bytes of each layer's header.
 pub(crate) const LAYER_HEADER: usize = 40;
-/// The number of the kind for cuckoo filters.
+/// The kind byte in the head of a cuckoo filter.
 pub(crate) const CUCKOO: u8 = 4;
-/// The number of the kind for other systems' filters.
+/// The kind byte in the head of another system's filter.
 pub(crate) const FOREIGN: u8 = 5;
 /// Bytes of the header of another system's filter.
 pub(crate) const FOREIGN_HEADER: usize = 64;
 /// Bytes of the header of each link in another system's filter.
 pub(crate) const LINK_HEADER: usize = 64;
-/// The number of the kind for filters that are being rebuilt.
+/// The kind byte in the head of a filter that is being rebuilt.
 pub(crate) const REBUILD: u8 = 6;
 /// Bytes of a rebuild's own header, before the headers of its two filters.
 pub(crate) const REBUILD_HEADER: usize = 16;
@@ -99,8 +99,8 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
 }
 
 /// A filter's cells that aren't 0, each with its layer, its index and its value. For fingerprints, the identities in
-/// order, each with its count, or in a filter with generations only the identities that are alive, each with its age.
-/// An identity consists of an item's first window of cells and its fingerprint.
+/// order, each with its count. In a window, only the identities that are alive, each with its age. An identity consists
+/// of an item's first window of cells and its fingerprint.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];

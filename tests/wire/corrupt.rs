@@ -306,8 +306,8 @@ const REBUILD_FIELDS: &[Field] = &[
     ("reserved", 38, 2),
 ];
 
-/// Bytes that a decoder may need in addition to the body that a head declares. The sizes of a cuckoo filter's
-/// sub-filters are a list whose length depends only on their number, which is bounded.
+/// Bytes that a decoder may need in addition to the body that a head declares. A decoder lists the sizes of a cuckoo
+/// filter's sub-filters. The list's length depends only on their number, which is bounded.
 fn overhead(head: &[u8]) -> u64 {
     let tables = match head[5] {
         wire::CUCKOO => u32::from_le_bytes(head[72..76].try_into().unwrap()).into(),
@@ -316,8 +316,8 @@ fn overhead(head: &[u8]) -> u64 {
     (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
 }
 
-/// Sets every field of the head to values at which programs break. Whether the bytes load or not, reading them needs no
-/// more memory than the head declares.
+/// Sets every field of the head to values at which programs typically break. Whether the bytes load or not, reading
+/// them needs hardly more memory than the head declares.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {
     let floats =
@@ -497,7 +497,8 @@ fn fingerprints_in_impossible_cells_are_refused() {
     }
 }
 
-/// Numbers of cells whose size in bytes overflows, or exceeds any machine's memory, with a matching body length.
+/// A head that declares more cells than a filter may have is refused, even if the body length matches. A head within
+/// the limit is accepted without allocating the cells.
 #[test]
 fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     let golden = bytes("bits-classic");

@@ -77,8 +77,8 @@ fn head(capacity: u64, bucket_size: u8, expansion: u16, tables: u32, body: u64) 
     head
 }
 
-/// Whether a reader accepts these parameters according to docs/FORMAT.md, and the length that the body would have even
-/// if the reader refuses them. Computed with numbers that don't overflow.
+/// Whether a reader accepts these parameters according to docs/FORMAT.md, and the length of the body, even for
+/// parameters that the reader refuses. Both are computed with numbers that don't overflow.
 fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool, u64) {
     let [capacity, slots, growth] = [u128::from(capacity), u128::from(bucket_size), u128::from(expansion)];
     let mut valid = slots >= 1
@@ -106,7 +106,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
         for bucket_size in [0, 1, 2, 3, 4, 7, 128, 255] {
             for expansion in [0, 1, 2, 3, 4, 1 << 14, 1 << 15, (1 << 15) + 1, u16::MAX] {
                 for tables in [0, 1, 2, 3, 47, 48, 65_536, 65_537, u32::MAX] {
-                    // Checking this number of sub-filters takes a moment.
+                    // Checking 65,536 or more sub-filters takes a while, so only every sixteenth capacity does it.
                     if tables >= 65_536 && index % 16 != 1 {
                         continue;
                     }

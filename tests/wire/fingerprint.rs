@@ -88,8 +88,8 @@ fn a_count_that_changes_between_two_pieces_is_whole() {
         let spec = Spec { cell: Cell::Counter8, layout: LayoutChoice::Fingerprint, ..spec };
         Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap()
     };
-    // Chosen such that a piece ends after the lowest bit of a count, or after its two lowest bits. The count is the
-    // last part of a cell.
+    // Finds a piece that ends after the lowest bit of a count, or after its two lowest bits. The count is the last part
+    // of a cell.
     let cut = |filter: &Bloom| {
         let mut ends = (1..=2).map(|mib| (mib, (bits_before(filter, mib) + 8).saturating_sub(width(filter))));
         ends.find(|(_, bits)| (1..=2).contains(bits))
@@ -129,8 +129,7 @@ fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
         let spec = Spec { family, layout: LayoutChoice::Fingerprint, ..Spec::fixed(560_000, error_rate) };
         Bloom::new(Spec { seed: Seed::from(seed), ..spec }).unwrap()
     };
-    // Chosen such that a piece ends between the two bits of a cell's generation number, which are the last bits of the
-    // cell.
+    // Finds a piece that ends between the two bits of a cell's generation number, which are the last bits of the cell.
     let cut = |filter: &Bloom| (1..=3).find(|mib| bits_before(filter, *mib) == width(filter) - 1);
     let rates = [1e-6, 7e-7, 5e-7, 3e-7].into_iter();
     let (rate, mib) = rates.filter_map(|rate| Some((rate, cut(&made(rate, 1))?))).next().unwrap();

@@ -66,8 +66,8 @@ fn small_filters_are_packed_as_ever_and_large_ones_are_in_pieces() {
     assert!(small >= names().count() - 2 && large > 0, "{small} of {}", names().count());
 }
 
-/// A server may have a million small filters. RedisBloom writes 45 bytes for such a filter, and 144 bytes of cells,
-/// which the server compresses.
+/// The packed form of a filter with default options is short, because a server may have a million of them. For such a
+/// filter, RedisBloom writes 45 bytes, and 144 bytes of cells, which the server compresses.
 #[test]
 fn a_default_filter_is_short() {
     let spec = Spec { seed: Seed::from(u128::from(u64::MAX)), ..Spec::scaling(100, 0.01) };

@@ -12,9 +12,9 @@
 //! If a command has several items, every second answer is yes. Only `FLOOR.RESERVE` itself allocates memory.
 //!
 //! There are also commands that do the minimum that any filter has to do. `FLOOR.TOUCH`, `MTOUCH` and `BULKTOUCH` hash
-//! each item and read one cache line of the key for it, or as many as the `lines` given to `FLOOR.RESERVE`.
-//! `FLOOR.MARK`, `MMARK` and `BULKMARK` also write to the lines. `FLOOR.RESERVE key bytes` makes the key as large as
-//! the filter that it stands for.
+//! each item and read one cache line of the key per item, or as many lines as the argument `lines` of `FLOOR.RESERVE`
+//! says. `FLOOR.MARK`, `MMARK` and `BULKMARK` also write to the lines. `FLOOR.RESERVE key bytes` makes the key as large
+//! as the filter that it stands for.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -148,7 +148,7 @@ unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_in
     }
 }
 
-/// Opens a command's key, and returns whether `FLOOR.RESERVE` made it.
+/// Opens a command's key, and returns whether it has the type that `FLOOR.RESERVE` creates.
 ///
 /// # Safety
 /// Context and arguments are those of the running command, which has a key.
@@ -315,7 +315,7 @@ unsafe extern "C" fn bulk_add(ctx: Context, argv: Arguments, argc: c_int) -> c_i
     }
 }
 
-/// Opens a command's key, and returns its lines, or `None` if `FLOOR.RESERVE` didn't make it.
+/// Opens a command's key, and returns its lines, or `None` if it doesn't have the type that `FLOOR.RESERVE` creates.
 ///
 /// # Safety
 /// As for [`visit`]. Only this command uses the lines, and nothing interrupts it.

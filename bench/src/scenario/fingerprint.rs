@@ -1,5 +1,5 @@
-//! LAYOUT FINGERPRINT, compared with commands that hash each item and access two cache lines, in as much memory as the
-//! counting filter has.
+//! LAYOUT FINGERPRINT, compared with commands that hash each item and access two cache lines in a region of memory as
+//! large as the counting filter.
 
 use super::commands::{GROUP, mostly_new, numbers, plausible};
 use crate::bench::Bench;

@@ -1,6 +1,6 @@
 //! Static filters: how fast they are built, how large they are, and how fast their tests are. They are compared with a
-//! BLOCKED filter of as many items, and with commands that hash each item and access three cache lines, in as much
-//! memory as the FUSE filter has.
+//! BLOCKED filter that has the same number of items, and with commands that hash each item and access three cache lines
+//! in a region of memory as large as the FUSE filter.
 
 use super::commands::{GROUP, numbers, plausible};
 use crate::bench::Bench;
@@ -42,8 +42,8 @@ fn builder(count: u64, layout: LayoutChoice, error_rate: f64) -> Result<StaticBu
     Ok(builder)
 }
 
-/// Builds static filters on one thread, and adds as many items to a BLOCKED filter for comparison. Returns a FUSE and a
-/// RIBBON filter.
+/// Builds static filters on one thread, and adds the same items to a BLOCKED filter for comparison. Returns a FUSE and
+/// a RIBBON filter.
 fn build(bench: &mut Bench, count: u64) -> Result<[Bloom; 2]> {
     let names =
         ["collect the hashes", "build, FUSE", "build, RIBBON", "fill a BLOCKED filter, for comparison"];

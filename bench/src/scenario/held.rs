@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Enough items to touch every page of the filter.
 const TOUCHING: u64 = 50_000_000;
 
-/// How long PINGs are still sent after the command, because memory is freed only then.
+/// How long PINGs continue after the command has ended, because that is when another thread frees the memory.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
 pub fn run(bench: &mut Bench) -> Result<()> {

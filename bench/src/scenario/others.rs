@@ -37,7 +37,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 2000 });
     let numbers = numbers(Mix::Half, 1, items, added);
     let test = items::bulk_commands("BF.BULKTEST", "filter", &numbers, items as usize);
-    // The floor shows what the server itself needs to receive as many bytes and to reply.
+    // The floor shows what the server itself needs to receive the same number of bytes and to reply.
     filters::floor(&server)?;
     let floor = items::bulk_commands("FLOOR.BULKTEST", "floor", &numbers, items as usize);
     let under = |request: &Batch| -> Result<(Latencies, u32)> {

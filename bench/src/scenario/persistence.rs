@@ -1,6 +1,6 @@
 //! Saving and loading a filter, compared with a plain string of the same size. Two servers with the same settings have
-//! one key each, and run in turn. What counts is the CPU time of the server or of its child, because the speed of the
-//! disk and the machine's other work say nothing about a filter.
+//! one key each, and are measured in turn. What counts is the CPU time of the server or of its child, because the speed
+//! of the disk and the machine's other work say nothing about a filter.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -17,8 +17,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large;
     // The filter is full, so that half of its bits are set.
     let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
-    // Compression is off, because with it, both would spend most of their time trying to compress incompressible bytes,
-    // which would hide the rest.
+    // Compression is off, because with it, both servers would spend most of their time trying to compress
+    // incompressible bytes, which would hide the rest.
     let settings = [("rdbcompression", "no")];
     let with_filter = bench.launch.start(None, &settings)?;
     filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, Auto), capacity)?;

@@ -99,12 +99,13 @@ impl Builder {
         })
     }
 
-    /// Adds an item. Returns whether it was absent before; for a static filter, always false.
+    /// Adds an item. Returns whether it was absent before; always true for a cuckoo filter, and always false for a
+    /// static one.
     fn add(&mut self, item: &[u8]) -> Result<bool, Error> {
         match self {
             Builder::Bloom(filter) => filter.insert(item),
             Builder::Cuckoo(filter) => filter.insert(item).map(|()| true),
-            // Repetitions are found only at the end.
+            // The number of distinct items is known only once the filter is built.
             Builder::Static(builder) => builder.insert(item).map(|()| false),
         }
     }
@@ -212,7 +213,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes the filter, and gives the file its name; returns the number of bytes written.
+/// Writes the filter to a temporary file, and renames that to `path`. Returns the number of bytes written.
 fn write(path: &Path, replace: bool, filter: &Filter) -> anyhow::Result<u64> {
     let file = temporary(path, replace)?;
     let written = file::write(filter, BufWriter::with_capacity(1 << 16, file.as_file()))

@@ -1,4 +1,4 @@
-//! The subcommands: each has its options, and `run`.
+//! The subcommands. Each module has a subcommand's options, and the function that runs it.
 
 pub(crate) mod build;
 pub(crate) mod completions;

@@ -291,7 +291,7 @@ impl Receiver {
         Ok(piece.len() as u64)
     }
 
-    /// Returns the filter if it still has to be written.
+    /// Verifies that the download is complete. Returns the filter if it still has to be written.
     fn finish(self) -> Result<Option<Filter>, DecodeError> {
         match self {
             Receiver::Native(decoder, Format::Bloomery) => decoder.finish().map(|_| None),

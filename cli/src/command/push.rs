@@ -67,7 +67,7 @@ pub(crate) struct Options {
     server: Server,
 }
 
-/// The longest time to live, in seconds: 285,000 years. Servers refuse times that are not within 2^63 ms of 1970.
+/// The longest time to live, in seconds (285,000 years). Servers refuse times that are not within 2^63 ms of 1970.
 const MAX_TTL: u64 = 9_000_000_000_000;
 
 fn parse_ttl(text: &str) -> Result<u64, String> {
@@ -79,8 +79,10 @@ fn parse_ttl(text: &str) -> Result<u64, String> {
 /// to live is set on the temporary key first, and the rename keeps it. So if the server refuses the time, the filter's
 /// key is unchanged.
 ///
-/// KEYS: from, to. ARGV: 1 to replace an existing key, the time to live in ms (-1 to keep it, 0 for none), the types
-/// that may be replaced.
+/// - `KEYS[1]` and `KEYS[2]`: the temporary key and the filter's key.
+/// - `ARGV[1]`: `1` if an existing key may be replaced, else `0`.
+/// - `ARGV[2]`: the time to live in milliseconds; `-1` to keep it, `0` for none.
+/// - From `ARGV[3]`: the types of keys that may be replaced.
 const SWAP: &str = "\
 local held = redis.call('TYPE', KEYS[2]).ok
 if held ~= 'none' then

@@ -217,7 +217,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Identity of the rebuild that is running.
+    /// Identity of the rebuild that is running; `None` if there is none.
     fn running(&self) -> anyhow::Result<Option<String>> {
         let filter = info::describe(&mut self.server.connect()?, self.key)?;
         Ok(filter.and_then(|filter| filter.rebuild?.identity))

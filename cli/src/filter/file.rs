@@ -82,7 +82,7 @@ fn damaged(at: u64, error: DecodeError) -> anyhow::Error {
     Failure::Data(format!("at byte {at}: {error}")).into()
 }
 
-/// Reads until the buffer is full or the source ends.
+/// Reads until the buffer is full or the source ends. Returns the number of bytes read.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {

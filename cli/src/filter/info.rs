@@ -45,7 +45,8 @@ pub(crate) struct FilterInfo {
     pub(crate) memory: Option<u64>,
     /// Capacity of a new layer relative to the previous one.
     pub(crate) expansion_rate: Option<u64>,
-    /// Error rate of a new layer relative to the previous one; `None` if the error rates fall by inverse squares.
+    /// Error rate of a new layer relative to the previous one; `None` if error rates fall roughly as the inverse square
+    /// of the layer's number.
     pub(crate) tightening_ratio: Option<f64>,
     /// Number of generations that a window keeps.
     pub(crate) generations: Option<u64>,

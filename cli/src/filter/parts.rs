@@ -1,6 +1,6 @@
-//! One logical Bloom filter in parts, which lie on the nodes of a cluster. Each part is a filter under its own key, and
-//! every item belongs to one part. docs/CLUSTER.md has the rules, with test vectors; the Python package's `SpreadBloom`
-//! follows the same rules.
+//! One logical Bloom filter that is split into parts, which are spread over the nodes of a cluster. Each part is a
+//! filter under its own key, and every item belongs to one part. docs/CLUSTER.md has the rules, with test vectors; the
+//! Python package's `SpreadBloom` follows the same rules.
 
 use crate::error::Failure;
 use bloomery::Spec;
@@ -16,7 +16,7 @@ const SLOTS: usize = 16_384;
 const OVERFLOW: f64 = 1e-9;
 
 /// The part that an item belongs to: the first 8 bytes of its SHA-256, as a fraction of 2^64, multiplied by the number
-/// of parts.
+/// of parts and rounded down.
 pub(crate) fn part_of(item: &[u8], parts: usize) -> usize {
     if parts == 1 {
         return 0;

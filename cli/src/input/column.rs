@@ -34,7 +34,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Opens the file, and reads its header.
+    /// Opens the file, and reads its header if it has one.
     pub(super) fn open(path: &Path, form: Csv<'_>) -> anyhow::Result<Column> {
         let name = name(path);
         let number = form.column.parse::<usize>().ok();

@@ -81,7 +81,7 @@ impl Items {
     /// computed yet.
     fn read_until(&mut self, is_whole: impl Fn(&Batch) -> bool, bytes: usize) -> anyhow::Result<Batch> {
         let mut batch = Batch::at(self.offset);
-        // Most batches are as large as the limits allow.
+        // Most batches are as large as the limits allow, so their memory is reserved at once.
         batch.blob.reserve(bytes.min(BUFFER * 4));
         while !is_whole(&batch) {
             let next = match &mut self.form {

@@ -28,7 +28,7 @@ impl Lines {
         &mut self.source
     }
 
-    /// The next line.
+    /// The next line; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Item<'_>>> {
         loop {
             let unseen = &self.buffer[self.from + self.searched..self.to];

@@ -40,7 +40,7 @@ pub(super) struct Source {
     /// The hash of all bytes before `hashed`.
     hash: Xxh3,
     hashed: u64,
-    /// Bytes that were read but not hashed yet.
+    /// Bytes that have been read but not hashed yet.
     held: Vec<u8>,
     used: u64,
     ended: bool,

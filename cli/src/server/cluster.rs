@@ -1,7 +1,7 @@
 //! A connection to a cluster, for commands whose keys are all in one slot.
 //!
 //! A command is sent again only after an error that says it wasn't executed: MOVED, ASK or TRYAGAIN. It is never
-//! repeated after a connection error: the node might have executed it, and `load` would add a batch twice.
+//! repeated after a connection error: the node might have executed it, and then `load` would add a batch twice.
 
 use super::link::Link;
 use super::options::Server;
@@ -82,7 +82,8 @@ impl Follower {
         }
     }
 
-    /// The node that the error redirects to. A node that doesn't know its own address leaves out the host.
+    /// The node that the error redirects to. If the error names no host, because the server doesn't know its own
+    /// address, the host is that of the current node.
     fn redirect(&self, error: &RedisError) -> Option<ConnectionInfo> {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         self.server.other_node(&self.node, host, port.parse().ok()?)

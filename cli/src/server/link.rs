@@ -85,7 +85,8 @@ impl Link {
             return Err(io::Error::new(ErrorKind::NotConnected, "the connection is closed").into());
         }
         self.start_clock();
-        // The connection stays closed after an error: a late reply would be mistaken for the next command's.
+        // The connection stays closed after an error, because a late reply would otherwise be mistaken for the next
+        // command's.
         self.is_open = false;
         match &self.prefix {
             None => self.stream.get_mut().write_all(commands)?,

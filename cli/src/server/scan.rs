@@ -18,7 +18,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Searches the keys that match a glob-style pattern, as in KEYS.
+    /// A search for the filters whose keys match a glob-style pattern, as in KEYS.
     pub(crate) fn new(pattern: &str) -> Scan {
         Scan { pattern: pattern.to_owned(), types: &KeyType::ALL, cursor: 0 }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The authorities to trust, and the client's own certificate.
 pub(super) struct Certificates {
-    /// Trusted instead of the system's authorities.
+    /// The authorities to trust; `None` for the system's.
     pub(super) authorities: Option<Vec<CertificateDer<'static>>>,
     /// The client's own certificate and key.
     pub(super) own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,

@@ -56,8 +56,8 @@ class BloomSteps(FilterSteps, Generic[R]):
     def add_many(self, items: Items) -> Steps[int]:
         """Adds any number of items, and returns how many were certainly absent.
 
-        The items are read and sent in pieces of 64 KiB. On an error, the earlier pieces have been added. The server's
-        error says how many items of the refused piece were added, too. """
+        The items are read and sent in pieces of 64 KiB. On an error, the earlier pieces have been added. Items of the
+        refused piece may have been added as well; the server's error says how many. """
         new = 0
         for piece in pieces(items):
             new += yield from ask("BF.BULKADD", self.key, "NOCREATE", "PREFIXED", prefixed(piece))
@@ -99,8 +99,9 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def count(self, item: Item) -> Steps[int]:
-        """How often an item was added to a counting filter, minus its removals. The result may be higher than that. It
-        is at most 15, 255 or 65535, depending on the width of the counters."""
+        """Returns how many times an item was added to a counting filter, minus the number of times it was removed.
+        Sometimes the result is higher, because other items can share the item's counters. It is at most 15, 255 or
+        65535, depending on the width of the counters."""
         return int((yield from ask("BF.COUNT", self.key, encode(item))))
 
     @operation
@@ -138,9 +139,10 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def merge_blob(self, *data: bytes) -> Steps[None]:
-        """Like `merge`, but with filters as bytes: files that `bloomery pull` and `bloomery build` write, or replies of
-        DUMP on any server. Each is sent in one argument, of at most 512 MiB unless the server allows more. Raises the
-        server's error, and changes nothing, if bytes are damaged, or if a filter can't be merged with the others.
+        """Adds all items of filters that are given as bytes: files that `bloomery pull` and `bloomery build` write, or
+        replies of DUMP on any server. Each is sent in one argument, of at most 512 MiB unless the server allows more.
+        Raises the server's error, and changes nothing, if bytes are damaged, or if a filter can't be merged with the
+        others.
         """
         if not data:
             raise ValueError("merge_blob needs at least one filter")

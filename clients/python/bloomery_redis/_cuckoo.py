@@ -98,7 +98,8 @@ class CuckooSteps(FilterSteps):
 
     @operation
     def count(self, item: Item) -> Steps[int]:
-        """How often an item was added, minus its removals. The result may be higher than that."""
+        """Returns how many times an item was added, minus the number of times it was removed. Sometimes the result is
+        higher, because other items can share the item's fingerprint."""
         return int((yield from ask("CF.COUNT", self.key, encode(item))))
 
     @operation

@@ -12,7 +12,7 @@ Piece = tuple[int, bytes]  # the iterator of SCANDUMP, and the bytes that came w
 
 
 class FilterSteps(Caller):
-    """`client` is a redis-py or valkey-py client, for one server or for a cluster. `key` is where the filter is.
+    """The filter at `key`. `client` is a redis-py or valkey-py client, for one server or for a cluster.
 
     Raises TypeError for a pipeline, and for a client of the other kind: blocking where an asyncio client is needed, or
     the reverse. """

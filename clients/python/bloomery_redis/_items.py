@@ -2,7 +2,7 @@
 
     bytes, bytearray, memoryview    as they are
     str                             UTF-8
-    int, and other types with       decimal digits, as redis-cli sends a number that is typed: 42 is the item "42"
+    int, and other types with       decimal digits, as when you type a number in redis-cli: 42 is the item "42"
     __index__, such as NumPy's
 
 Anything else (float, bool, None, tuple) is refused, because it could be written in several ways. Encode it yourself.
@@ -58,7 +58,7 @@ def pieces(items: Items, size: int = PIECE_BYTES) -> Iterator[list[bytes]]:
 
 
 def prefixed(piece: list[bytes]) -> bytes:
-    """The argument of PREFIXED in BF.BULKADD and BF.BULKTEST: before each item its length, 4 bytes, little-endian."""
+    """The argument of PREFIXED in BF.BULKADD and BF.BULKTEST: each item after its length (4 bytes, little-endian)."""
     return b"".join([part for item in piece for part in (_length(len(item)), item)])
 
 

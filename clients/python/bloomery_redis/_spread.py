@@ -32,8 +32,8 @@ OVERFLOW = 1e-9
 def part_of(item: bytes, parts: int) -> int:
     """The number of an item's part: the first 8 bytes of its SHA-256, divided by 2^64, times the number of parts.
 
-    The filters use another hash. With this one, all items of a part would have the same upper bits, and crowd some of
-    the cells.
+    The filters use a different hash, because with this one, all items of a part would have the same upper bits, and
+    would crowd some of the cells.
     """
     return int.from_bytes(hashlib.sha256(item).digest()[:8], "big") * parts >> 64
 
@@ -83,8 +83,8 @@ class SpreadStats(TypedDict):
 
 
 class SpreadSteps(Caller):
-    """`client` is a client for a cluster (one for a single server works, too). `parts` is 1 to 1024. Ten for each node
-    is a good start."""
+    """A Bloom filter in `parts` parts: 1 to 1024, and ten per node is a good start. `client` is a client for a cluster;
+    one for a single server works too."""
 
     def __init__(self, client: Any, name: str, parts: int):
         super().__init__(client)
@@ -176,7 +176,7 @@ class SpreadSteps(Caller):
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
-        """Tests any number of items, in batches like `add_many`. Returns what `contains` would return for each item."""
+        """Tests any number of items in batches, as in `add_many`. Returns what `contains` would return for each item."""
         found: list[bool] = []
         for batch in self._batches(items):
             bitmaps = yield self._bulk("BF.BULKTEST", batch)

@@ -24,7 +24,7 @@ class Feedback(TypedDict):
 
 
 class Feedbacks(TypedDict):
-    """What `feedback` reported in the last minute, in the last hour, and since the server has had the filter."""
+    """What `feedback` reported in the last minute, in the last hour, and since the server loaded the filter."""
 
     minute: Feedback
     hour: Feedback

@@ -58,7 +58,7 @@ class Sync(Caller):
             return result
 
     def _send(self, commands: list[Command]) -> list[Any]:
-        """The replies to commands, which are sent together. The first error is raised when all have been answered."""
+        """Sends the commands together, and returns their replies. Raises the first error once all are answered."""
         if len(commands) == 1:
             return [self.client.execute_command(*commands[0], **UNDECODED)]
         with self.client.pipeline(transaction=False) as pipeline:
@@ -69,7 +69,7 @@ class Sync(Caller):
 
 
 class Async(Caller):
-    """Base of the classes with an asyncio client: Sync, with `await`."""
+    """Base of the classes with an asyncio client. Its methods are those of Sync, with `await`."""
 
     async def _run(self, steps: Steps[T]) -> T:
         try:

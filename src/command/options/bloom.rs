@@ -303,9 +303,9 @@ impl ReserveOptions<'_> {
 }
 
 /// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of the shadow. Properties that the options don't
-/// specify are the live filter's, as far as they are known, but the seed is random. Without CAPACITY, the capacity is
-/// the number of items that the live filter has turned out to need. Only a rebuild into a static filter may begin in a
-/// missing key.
+/// specify are the live filter's, as far as they are known, but the seed is random. If any option determines the kind
+/// of filter, no part of the kind comes from the live filter. Without CAPACITY, the capacity is the live filter's, or
+/// the number of its items if that is larger. Only a rebuild into a static filter may begin in a missing key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
     live: Option<LiveRef<'_>>,
@@ -521,7 +521,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
     let mut option = |name, value| words.extend([Text(name), value]);
     match spec.family {
-        // Only a rebuild creates such a filter, and its kind follows from the layout.
+        // Only a rebuild creates a static filter, and its kind follows from the layout.
         _ if spec.layout.is_static() => {}
         Family::Fixed(overflow) => option("ONFULL", Text(overflow.as_str())),
         Family::Scaling { expansion, tightening } => {

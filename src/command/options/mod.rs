@@ -1,8 +1,8 @@
 //! Parsing of options, and their canonical form for replication.
 //!
-//! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and accepts
-//! any word that begins like an option. In RedisBloom, a key named `nonscaling` creates a non-scaling filter. What a
-//! RedisBloom primary sends is parsed by RedisBloom's rules.
+//! Options are matched as whole words and by position. RedisBloom's BF.RESERVE looks for them anywhere, even in the
+//! key: a filter in a key named `nonscaling` doesn't scale. Its BF.INSERT accepts any word that begins like an option.
+//! What a RedisBloom primary sends is parsed by RedisBloom's rules.
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;
@@ -111,7 +111,7 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
         self.next.saturating_sub(1)
     }
 
-    /// Reads the value of an option with `parse`. The error says what the option accepts.
+    /// Reads an option's value and converts it with `parse`. The error says what the option accepts.
     pub(super) fn value<T>(
         &mut self,
         option: &'static str,

@@ -32,8 +32,9 @@ pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
 
 const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
 
-/// The last words of a creation that a replica writes into its own append-only file, and later reads back. In such a
-/// command, options are looked for only after the capacity, so a key with the name of an option does no harm.
+/// The last words of a BF.RESERVE or CF.RESERVE that a replica writes into its own append-only file, and later reads
+/// back. In such a command, options are looked for only after the capacity, so a key with the name of an option does no
+/// harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
 /// Index of the first argument that may be an option: `after` in a command that ends with [`OWN`], otherwise 0, because
@@ -258,7 +259,8 @@ fn error_rate(bytes: &[u8]) -> Option<f64> {
     (rate > 0.0 && rate < 1.0).then_some(rate)
 }
 
-/// Parses C's hexadecimal notation of numbers without the 0x: hexadecimal digits and a power of two, as in `1.8p-7`.
+/// Parses a number in C's hexadecimal notation, without the 0x: hexadecimal digits and an optional power of two, as in
+/// `1.8p-7`.
 fn hexadecimal(text: &str) -> Option<f64> {
     let (digits, power) = text
         .split_once(['p', 'P'])

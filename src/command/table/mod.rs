@@ -99,7 +99,7 @@ pub enum MoreKeys {
         word: &'static std::ffi::CStr,
         /// Index of the first argument that may be the word.
         from: u8,
-        /// Whether only argument `from` may be the word. A later argument may be a key of the same name.
+        /// Whether the word is recognised only as argument `from`. A later argument may be a key of that name.
         only: bool,
         /// Number of keys.
         count: u8,

@@ -74,7 +74,8 @@ impl Bloom {
         self.difference(other).is_none() && self.window().map(place) == other.window().map(place)
     }
 
-    /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
+    /// Turns this filter into its union with a filter that has the same hash, seed and shape. No item of either filter
+    /// is lost.
     ///
     /// # Errors
     /// [`Error::Mismatch`]; for fingerprints also [`Error::OutOfMemory`], and [`Error::Full`] if the union has more
@@ -92,8 +93,8 @@ impl Bloom {
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.union(theirs))
     }
 
-    /// Turns this filter into the intersection with a filter of the same hash, seed and shape. Items that are in both
-    /// filters stay.
+    /// Turns this filter into its intersection with a filter that has the same hash, seed and shape. Items that are in
+    /// both filters stay.
     ///
     /// # Errors
     /// [`Error::Mismatch`]; then nothing has changed. Filters with several layers (windows, grown chains) are also
@@ -184,7 +185,7 @@ impl Bloom {
     /// [`inclusion`](Bloom::inclusion) must have returned [`Inclusion::Layers`] for the source. `chain` is either
     /// empty, or contains this filter's layers followed by the layers of earlier sources.
     ///
-    /// If the source was merged before and items were added to it since then, this filter has older copies of the
+    /// If the source was merged before and items have been added to it since, this filter has older copies of the
     /// source's layers. Each layer is merged into its older copy, so that repeated merges don't lengthen the chain, and
     /// items count once.
     ///
@@ -231,7 +232,8 @@ impl Bloom {
     /// whether anything changed.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints, and then some of them have been added.
+    /// [`Error::Mismatch`]; [`Error::Full`] if there isn't room for all fingerprints, in which case some of them have
+    /// been added.
     pub(crate) fn take_in_cells(
         &mut self,
         source: &Bloom,

@@ -19,8 +19,8 @@ pub const GROUP: usize = Hits::MAX;
 /// group's lines also fit into the L1 cache.
 const LINES: usize = 512;
 
-/// Number of items to add as a group if each touches `lines` cache lines. It is a power of two, so that the clock,
-/// which commands read after every 32 items, isn't read within a smaller group.
+/// Number of items to add as a group if each touches `lines` cache lines. It is a power of two, so 32, the largest
+/// number of items between two readings of the clock, is a multiple of every smaller group.
 #[inline]
 pub fn group_for(lines: usize) -> usize {
     // True for nearly all filters, which thus avoid the division.
@@ -86,9 +86,9 @@ impl Probed for Reader {
 }
 
 /// Hashes the items in groups, and calls `visit` with each group until it returns `Break`. A group has up to [`GROUP`]
-/// items, or for [`Work::Write`] as many as [`group_for`] allows. Before each call, the items' cache lines in the
-/// filter's first layer are prefetched, unless that layer [is near](Layer::is_near). `filter` is a shared or an
-/// exclusive reference, which is passed on to `visit`.
+/// items, or for [`Work::Write`] up to the number of items that [`group_for`] returns. Before each call, the items'
+/// cache lines in the filter's first layer are prefetched, unless that layer [is near](Layer::is_near). `filter` is a
+/// shared or an exclusive reference, which is passed on to `visit`.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,

@@ -54,8 +54,8 @@ impl Bloom {
         }
     }
 
-    /// The static filter of the items in this list. Lists with the same items give equal filters, even if their order
-    /// differs or items are repeated.
+    /// Builds the static filter for the items in this list. Lists with the same items give equal filters, even if their
+    /// order differs or items are repeated.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].

@@ -128,7 +128,7 @@ impl<'w> Generations<'w> {
         span.min(self.newest.saturating_add(1)).min(span.saturating_sub(behind))
     }
 
-    /// The layers in the ring that are alive when `current` is the current generation, newest first, as (age, layer).
+    /// The ring's layers whose generations are alive when `current` is the current one, newest first, as (age, layer).
     #[inline]
     pub(super) fn ring(self, current: u64) -> impl Iterator<Item = (u64, &'w Layer)> {
         let span = self.layers.len() as u64;

@@ -4,8 +4,9 @@ use super::layer::Layer;
 use crate::bits::Hits;
 use crate::hash::ItemHash;
 
-/// Which of up to 64 items may be in at least one of the layers. The caller has prefetched the first layer. While each
-/// layer is tested, the cache lines of the next one are fetched for the items that haven't been found yet.
+/// Which of up to 64 items may be in at least one of the layers. The items' cache lines in the first layer should have
+/// been prefetched. While each layer is tested, the cache lines of the next one are fetched for the items that haven't
+/// been found yet.
 #[inline]
 pub(super) fn contains_many<'l>(layers: impl Iterator<Item = &'l Layer>, items: &[ItemHash]) -> Hits {
     let mut layers = layers.peekable();

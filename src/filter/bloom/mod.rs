@@ -85,7 +85,8 @@ pub struct Bloom {
     /// A number by which a dump notices that the filter was replaced. Changes when the filter is emptied, but not when
     /// cells are [exchanged](Bloom::exchange).
     dump_number: u16,
-    /// Number of items that commands added, not including those that the usage counters count.
+    /// Number of items that commands have added. Items that would make this number overflow are counted by the usage
+    /// counters instead.
     adds: u32,
     /// This is the last field because its last word has unused bit patterns, in which `Filter` stores its variant. A
     /// cuckoo filter occupies the words before it.
@@ -235,7 +236,8 @@ impl Bloom {
         }
     }
 
-    /// Number of items that commands added, not counting refused ones.
+    /// Number of items that commands have added, including those that were already in the filter. Refused items aren't
+    /// counted.
     pub(crate) fn adds(&self) -> u64 {
         self.usage_so_far().adds().saturating_add(self.adds.into())
     }
@@ -278,7 +280,8 @@ impl Bloom {
         Hashed::new(self.hasher(), item.as_ref())
     }
 
-    /// The hash of an item for this filter. Unlike with [`Hashed`], using it with another filter isn't detected.
+    /// The hash of an item for this filter. Unlike a [`Hashed`], it doesn't record its hash function and seed, so its
+    /// use with another filter isn't detected.
     #[inline]
     pub(crate) fn item_hash(&self, item: &[u8]) -> ItemHash {
         self.hasher().hash(item)
@@ -575,7 +578,8 @@ impl Bloom {
         self.dump_number
     }
 
-    /// A copy that shares no memory. For copies made while items are being added, see [`Layer::snapshot`].
+    /// A copy that shares no memory with this filter. For copies made while items are being added, see
+    /// [`Layer::snapshot`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -76,8 +76,8 @@ fn a_delete_takes_nobody_elses() {
     });
 }
 
-/// Two threads delete an item that was added once. Only one of them finds it, and a cell that it shares with another
-/// item keeps that item's count.
+/// Two threads delete an item that was added once. Only one of the threads finds the item, and a cell that the item
+/// shares with another one keeps the other item's count.
 #[test]
 fn an_item_is_deleted_once() {
     explore(|| {
@@ -142,9 +142,9 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
     });
 }
 
-/// A writer that holds the layer of generation 0 is so slow that the ring wraps around. The window reuses the layer if
-/// it is empty, and checks this while the writer writes to it. The window contains the item if and only if it kept the
-/// layer.
+/// A writer that holds the layer of generation 0 is so slow that the ring wraps around. While the writer writes to the
+/// layer, the window checks whether the layer is empty, and if so, reuses it. The window contains the item if and only
+/// if it kept the layer.
 #[test]
 fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
     explore(|| {

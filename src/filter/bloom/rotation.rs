@@ -31,7 +31,7 @@ impl Bloom {
     /// layers, which may be large, so the caller chooses the thread that frees them.
     ///
     /// # Errors
-    /// [`Error::NotWindow`]; [`Error::LastGeneration`] or [`Error::OutOfMemory`], and then nothing has changed.
+    /// [`Error::NotWindow`], [`Error::LastGeneration`], [`Error::OutOfMemory`]. In all cases, nothing has changed.
     pub fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => window.advance(number),
@@ -62,7 +62,7 @@ impl Bloom {
     /// [floor](Window::floor). Returns the dropped layers. Does nothing to other filters.
     ///
     /// # Errors
-    /// [`Error::LastGeneration`] or [`Error::OutOfMemory`], and then nothing has changed.
+    /// [`Error::LastGeneration`], [`Error::OutOfMemory`]. In both cases, nothing has changed.
     pub(crate) fn follow(&mut self, leader: &Window) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => {

@@ -143,8 +143,9 @@ impl Standing {
     /// The number of generations by which items of `source` are older in this window than in `source`. In each window,
     /// ages are counted from the newest generation.
     ///
-    /// For a source whose schedule is ahead, this is −1, no matter how far ahead it is. Its clock was ahead, and its
-    /// newest generation will last for up to two periods from now; see [`due`](Standing::due).
+    /// For a source whose schedule is ahead, this is −1, no matter how far ahead the schedule is. The reason is that
+    /// the source's clock was ahead, so its newest generation will last for up to two periods from now; see
+    /// [`due`](Standing::due).
     pub(super) fn ages_by(&self, source: Standing) -> i128 {
         (self.period() - source.period()).max(-1)
     }

@@ -4,7 +4,7 @@ use super::Bloom;
 use crate::hash::Item;
 use crate::params::Spec;
 
-/// Makes a copy that shares no memory.
+/// Makes a copy that shares no memory with the original.
 ///
 /// # Panics
 /// If memory runs out; [`Bloom::snapshot`] returns an error instead.
@@ -14,7 +14,8 @@ impl Clone for Bloom {
     }
 }
 
-/// Equal filters give every item the same answer: they have the same hash, seed, shape and cells.
+/// Equal filters have the same hash, seed and shape, and the same cells or, for fingerprints, the same items. They give
+/// the same answer for every item.
 impl PartialEq for Bloom {
     fn eq(&self, other: &Bloom) -> bool {
         self.equal(other)

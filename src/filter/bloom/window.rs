@@ -137,9 +137,10 @@ impl Window {
         Ok(layer.remove_from(tags, item, self.newest))
     }
 
-    /// Whether the newest generation alone has at least G−1 times the number of items that a generation is sized for:
-    /// as many as may arrive within a time to live. If so, the next generation begins early. Otherwise a burst within
-    /// one period could fill the whole table with one generation, and making room would then drop everything.
+    /// Whether the newest generation of a shared table has at least G−1 times the number of items that a generation is
+    /// sized for. That is the number of items that may arrive within a time to live. If so, the next generation begins
+    /// early. Otherwise a burst within one period could fill the whole table with one generation, and making room would
+    /// then drop everything.
     #[inline]
     fn is_top_heavy(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
@@ -176,8 +177,8 @@ impl Window {
     }
 
     /// Makes room for an item. If the newest generation occupies too much of a table that isn't full, begins a new one.
-    /// Otherwise drops the oldest generation that has items, and the others keep their ages. If that is the newest
-    /// generation, begins a new one first.
+    /// Otherwise drops the oldest generation that has items, without changing the ages of the others. If only the
+    /// newest generation has items, begins a new one first.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);
@@ -192,7 +193,7 @@ impl Window {
         Ok(())
     }
 
-    /// Whether both windows have the same items at each age when these are their current generations.
+    /// Whether both windows have the same items at each age when their current generations have these numbers.
     pub(super) fn has_equal_generations(
         &self,
         other: &Window,
@@ -271,8 +272,8 @@ impl Window {
         })
     }
 
-    /// Whether a merge of `source` into a window in the state `standing` would lose items that `source` has at its
-    /// generation `current`.
+    /// Whether a merge of `source` into a window in the state `standing` would lose items that are alive in `source`
+    /// when `current` is its current generation.
     pub(crate) fn loses(standing: Standing, source: &Window, current: u64) -> bool {
         let taken = Window::taken_from(standing, source).count();
         taken < source.alive(current).filter(|generation| generation.items > 0).count()

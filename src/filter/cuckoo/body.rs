@@ -91,8 +91,8 @@ impl More {
 pub(super) struct Searches {
     /// Number of slots that searches have looked at.
     pub(super) looked_at: u64,
-    /// Whether a search has failed since room was last made. Most filters then grow, so closed buckets are recorded
-    /// only if another search fails.
+    /// Whether a search has failed since room was last made. After the first failure, most filters grow, so closed
+    /// buckets are recorded only if another search fails.
     pub(super) failed: bool,
     /// The closed buckets. `None` until a second search has failed, and always `None` if the sub-filter is large.
     pub(super) closed: Option<Closed>,

@@ -11,15 +11,15 @@
 use super::table::Table;
 
 /// Minimum number of slots that are visited after each failed search to find the closed set. This takes 4 µs. Most
-/// failed searches visit about as many. The number isn't higher, because the work can be in vain: there is no closed
-/// set as long as the last free slots can be reached from nearly everywhere, even if only by chains that are too long
-/// for a search.
+/// failed searches visit about the same number of slots. The number isn't higher, because the work can be in vain:
+/// there is no closed set as long as the last free slots can be reached from nearly everywhere, even if only by chains
+/// that are too long for a search.
 const SWEPT: u64 = 1 << 11;
 
 /// Bits of a word.
 const BITS: u64 = u64::BITS as u64;
 
-/// The known part of a sub-filter's closed set.
+/// The search for a sub-filter's closed set, and what it has found so far.
 pub(super) struct Closed {
     /// A closed set.
     known: Box<[u64]>,

@@ -204,8 +204,8 @@ impl Cuckoo {
         self.body.so_far().map_or(0, |more| more.moves)
     }
 
-    /// Number of slots that searches for room have looked at. When a filter is nearly full, these searches are most of
-    /// the cost of adding.
+    /// Number of slots that searches for room have looked at. When a filter is nearly full, these searches account for
+    /// most of the cost of adding.
     pub(crate) fn searched(&self) -> u64 {
         self.searches().map_or(0, |searches| searches.looked_at)
     }
@@ -350,7 +350,7 @@ impl Cuckoo {
     }
 
     /// Maximum number of fingerprints that a search for room moves before it has found a free slot. 0 for our own
-    /// search, which visits up to 2048 slots and only then moves fingerprints.
+    /// search, which moves nothing until it has found one.
     pub(crate) fn longest_walk(&self) -> u16 {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }
@@ -469,7 +469,7 @@ impl Cuckoo {
         self.tables().iter().map(|table| table.bytes()).sum()
     }
 
-    /// A copy that shares no memory.
+    /// A copy that shares no memory with this filter.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -529,7 +529,7 @@ impl<T: AsRef<[u8]>> CuckooItem for T {
     }
 }
 
-/// For commands, which hash an item in advance for the filter that they use.
+/// Lets commands pass an item that they have already hashed for the filter.
 impl CuckooItem for CuckooHash {
     #[inline(always)]
     fn hash_for(&self, _: &Cuckoo) -> CuckooHash {

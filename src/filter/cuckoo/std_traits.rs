@@ -3,7 +3,7 @@
 use super::{Cuckoo, CuckooItem};
 use crate::sync::Ordering::Relaxed;
 
-/// A copy that shares no memory.
+/// Makes a copy that shares no memory with the original.
 ///
 /// # Panics
 /// If memory runs out. [`Cuckoo::snapshot`] returns an error instead.

@@ -50,7 +50,8 @@ const _: () = assert!(limits::MAX_BYTES < 1 << (u32::BITS + u16::BITS));
 
 /// One sub-filter. The number of buckets is a power of two, and a slot is one byte.
 ///
-/// It needs only 24 bytes in addition to its slots, because most filters are small and have one sub-filter.
+/// It needs only 24 bytes in addition to its slots. This matters because most filters are small and have one
+/// sub-filter.
 pub struct Table {
     slots: Slots,
     /// The lower bits of the number of slots in use. `used_high` has the upper bits. The number is at most
@@ -442,7 +443,7 @@ mod tests {
     use crate::murmur::murmur64a;
     use std::collections::BTreeSet;
 
-    /// Includes more slots in a row than a byte can count.
+    /// Some of the lists have more slots in use than a byte can count.
     #[test]
     fn slots_in_use_are_those_that_are_not_0() {
         for len in [0, 1, 239, 240, 241, 255, 256, 480, 1000] {
@@ -480,8 +481,8 @@ mod tests {
         for bucket_size in (1..=25).chain([64, 255]) {
             let table = Table::new(16, bucket_size).unwrap();
             for slot in 0..table.slot_count() as usize {
-                // Uses only a few values, including those around 0 and 128, so that neighbours are often equal or would
-                // carry.
+                // Uses only a few values, including those around 0 and 128, so that neighbours are often equal, and a
+                // carry from one slot to the next would be noticed.
                 table.set(slot, [0, 1, 2, 127, 128, 129, 255][random(7) as usize]);
             }
             for wanted in [0, 1, 2, 3, 127, 128, 129, 254, 255] {

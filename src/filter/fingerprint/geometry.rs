@@ -18,7 +18,8 @@ pub(super) struct Identity {
     pub(super) windows: [u64; 2],
 }
 
-/// A possible place for an identity: a cell, and what that cell then contains in addition to the payload.
+/// A possible place for an identity: a cell, and what the cell contains in addition to the payload if the identity is
+/// in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) cell: u64,

@@ -355,8 +355,8 @@ impl Table<'_> {
         after.next().is_some_and(|last| last >> (end % 64) == 0) && after.all(|word| word == 0)
     }
 
-    /// Whether the other table has all items of this one, with the same counts. They can be in different cells, because
-    /// cells depend on the order of the adds.
+    /// Whether the other table has all items of this one, with the same counts. An item can be in different cells of
+    /// the two tables, because its cell depends on the order of the adds.
     pub(crate) fn is_part_of(&self, other: &Table<'_>, parallel: &ParallelFor<'_>) -> bool {
         let geometry = self.geometry;
         geometry == other.geometry

@@ -445,7 +445,7 @@ impl Foreign {
         size_of::<Foreign>() + self.links.iter().map(Link::allocated).sum::<usize>()
     }
 
-    /// A copy that shares no memory.
+    /// A copy that shares no memory with this filter.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -16,8 +16,9 @@ const SBBF_MOST: u64 = 128 << 20;
 const REDISSON_MOST: f64 = 4_294_967_294.0;
 
 impl LinkSpec {
-    /// The link of the filter that the system creates for `capacity` items at `error_rate`. `None` if it would refuse
-    /// these parameters, and for systems that aren't sized here: RedisBloom, valkey-bloom and Guava's MITZ_32.
+    /// The link of the filter that the scheme's system creates for `capacity` items at `error_rate`. `None` if the
+    /// system would refuse these parameters, and for schemes that aren't sized here: RedisBloom, valkey-bloom and
+    /// Guava's MITZ_32.
     pub fn reserved(scheme: &Scheme, error_rate: f64, capacity: u64) -> Option<LinkSpec> {
         let items = capacity as f64;
         let bits = -items * ln(error_rate) / (LN_2 * LN_2);

@@ -70,7 +70,7 @@ impl Held {
             }
         }
         // `cells` has the found cells at the front, and the cells still to be visited at the back. Each cell is
-        // recorded once, when its number of items becomes 1. There is no branch on that, because it would be
+        // recorded once, when its number of items becomes 1. There is no branch on this condition, because it would be
         // mispredicted for every third cell.
         let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
         fill::<u32>(&mut cells, self.counts.len() + 1, parallel)?;

@@ -27,7 +27,7 @@ pub(crate) struct Fuse<'a> {
 }
 
 impl<'a> Fuse<'a> {
-    /// Reads these words. The last one describes the others.
+    /// A reader for these words, the last of which describes the others.
     #[inline(always)]
     pub(crate) fn new(words: &'a Cells, width: u32) -> Fuse<'a> {
         let (sizes, rounds) = fuse::Fuse::described(words[words.len() - 1].load(Relaxed), width);

@@ -38,7 +38,7 @@ impl Places {
         ]
     }
 
-    /// The item's fingerprint, to which the XOR of its cells must be equal.
+    /// The item's fingerprint, which the XOR of its cells must equal.
     #[inline(always)]
     pub(super) fn fingerprint(self, hash: u64) -> u64 {
         (hash ^ hash >> 32).wrapping_mul(MURMUR) >> (u64::BITS - self.width)

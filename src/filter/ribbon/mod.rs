@@ -36,7 +36,7 @@ pub(crate) struct Ribbon<'a> {
 }
 
 impl<'a> Ribbon<'a> {
-    /// Reads these words. The last one describes the others.
+    /// A reader for these words, the last of which describes the others.
     #[inline(always)]
     pub(crate) fn new(words: &'a Cells, columns: u32) -> Ribbon<'a> {
         let description = words[words.len() - 1].load(Relaxed);

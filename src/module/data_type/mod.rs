@@ -190,8 +190,8 @@ fn gauge_of(filter: &Filter) -> &'static Sum {
     }
 }
 
-/// The totals that INFO counts for a filter, all 0 for a cuckoo filter. A filter that is being rebuilt counts as its
-/// live filter.
+/// A filter's share of the totals that INFO shows; all 0 for a cuckoo filter. A filter that is being rebuilt counts as
+/// its live filter.
 #[inline]
 pub(super) fn contents(filter: &Filter) -> Contents {
     filter.live().map_or_else(Contents::default, LiveRef::contents)
@@ -208,7 +208,7 @@ pub(super) fn has_changed(before: Contents, now: Contents) {
 }
 
 /// Gives a value to the server, which calls [`free`] for it once. The value is counted in INFO until then. Returns the
-/// value's pointer and the totals that were counted.
+/// value's pointer, and its share of the totals in INFO.
 pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
     gauge_of(&value).change(0, 1);
     let contents = contents(&value);
@@ -231,7 +231,7 @@ pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
     value
 }
 
-/// Changes a value that the server has. If this turns the filter into one of another kind, it is counted as that kind
+/// Changes a value that the server owns. If this turns the filter into one of another kind, it is counted as that kind
 /// from then on.
 pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> R) -> R {
     let before = gauge_of(value);

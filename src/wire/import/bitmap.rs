@@ -1,6 +1,5 @@
-//! Reads go-zero's and Redisson's filters: bitmaps that were filled with SETBIT. Such a string has no header, so the
-//! caller passes all parameters. The string ends with the byte that contains its last set bit. Missing bytes count as
-//! zeros.
+//! Reads go-zero's and Redisson's filters: bitmaps that were filled with SETBIT. A bitmap has no header, so the caller
+//! passes all parameters. It ends with the byte that contains its last set bit. Missing bytes count as zeros.
 
 use crate::filter::foreign::{self, BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;

@@ -440,8 +440,8 @@ fn validate(
     stamp: u32,
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
-    // One layer has the capacity that the parameters require of a first layer. That layer isn't always the first: a
-    // merge into a chain of one layer inserts the other chain's layers before it.
+    // One of the layers must have the capacity that the parameters require of a first layer. It isn't always the first
+    // one: a merge into a chain of one layer inserts the other chain's layers before that layer.
     let LayerSpec { capacity, generations, .. } = spec.next_layer(&[]);
     if !layers.iter().any(|layer| layer.capacity == capacity) {
         return Err(field("layer"));

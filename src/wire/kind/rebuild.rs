@@ -29,7 +29,7 @@ pub(in crate::wire) struct RebuildHead {
     deletes_missed: u64,
 }
 
-/// The head of the live filter, which can't be a cuckoo filter, or a filter that is already being rebuilt.
+/// The head of the live filter, which can be neither a cuckoo filter nor a filter that is already being rebuilt.
 #[derive(Debug)]
 enum LiveHead {
     Bloom(BloomHead),

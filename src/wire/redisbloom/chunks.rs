@@ -338,7 +338,7 @@ impl Loader {
     /// Loads the chunk that ends at byte `end` of the body. Overwrites what is there.
     ///
     /// # Errors
-    /// What is wrong with the chunk. The loader is then unchanged.
+    /// What is wrong with the chunk. An error leaves the loader unchanged.
     pub fn push(&mut self, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
         let placed = self.destination(end, chunk)?.take(chunk);
         self.note(placed)
@@ -348,7 +348,7 @@ impl Loader {
     /// memory that the chunk may need, because [`note`](Loader::note) isn't called if the client disconnects.
     ///
     /// # Errors
-    /// What is wrong with the chunk. The loader is then unchanged.
+    /// What is wrong with the chunk. An error leaves the loader unchanged.
     pub fn destination(&mut self, end: u64, chunk: &[u8]) -> Result<Destination, DecodeError> {
         let wrong = DecodeError::Field("iterator");
         let len = chunk.len() as u64;
@@ -395,7 +395,7 @@ impl Loader {
     /// Counts a chunk that has been placed.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfMemory`]. The chunk then wasn't placed.
+    /// [`DecodeError::OutOfMemory`], if there was no memory to place the chunk.
     pub fn note(&mut self, placed: Placed) -> Result<(), DecodeError> {
         let Placed { at: Destination { first, .. }, taken } = placed;
         if let Some(array) = self.arrays.get_mut(&first) {
@@ -435,7 +435,8 @@ impl Loader {
 /// there, as RedisBloom does.
 ///
 /// # Errors
-/// What is wrong with the chunk, or [`DecodeError::Complete`] for any other filter. The filter is then unchanged.
+/// What is wrong with the chunk, or [`DecodeError::Complete`] for any other filter. An error leaves the filter
+/// unchanged.
 pub fn overwrite(filter: &mut Filter, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
     let start = end.checked_sub(chunk.len() as u64).ok_or(DecodeError::Field("iterator"))?;
     match filter {

@@ -1,4 +1,4 @@
-//! The gates for every use of LAYOUT FINGERPRINT: at capacity, after growth, and after the content was replaced a
+//! The gates for every use of LAYOUT FINGERPRINT: at capacity, after growth, and after the content has been replaced a
 //! hundred times. By then, cells have been freed and used again, fingerprints have been moved, and generation numbers
 //! have wrapped around.
 

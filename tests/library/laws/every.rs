@@ -71,7 +71,7 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     prop_assert_eq!(summary(&filter), summary(&fresh));
     prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
     prop_assert!(case.a.iter().all(|item| !filter.contains(hash(&filter, *item))));
-    // Afterwards, it also behaves like a new filter.
+    // Afterwards, the cleared filter also behaves like a new one.
     let (mut filter, mut fresh) = (filter, fresh);
     add_what_fits(&mut filter, &case.b);
     add_what_fits(&mut fresh, &case.b);
@@ -144,7 +144,7 @@ pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCas
     align(&mut a, &mut b);
     let before = a.snapshot().unwrap();
     if a.layers().len() > 1 {
-        // An item may be in different layers of the two filters, and would be lost.
+        // An item that is in different layers of the two filters would be lost.
         prop_assert_eq!(a.intersect(&b), Err(Error::Mismatch));
         prop_assert!(a.equal(&before));
         return Ok(());
@@ -163,7 +163,7 @@ pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCas
     Ok(())
 }
 
-/// `equal` compares cells, and congruence compares hash, seed and shape.
+/// `equal` compares cells, and `is_congruent` compares hash, seed and shape.
 pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     add_what_fits(&mut a, &case.a);
@@ -386,7 +386,7 @@ pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseRe
     Ok(())
 }
 
-/// A filter refuses an item only if it is full and the item is new. Then nothing changes.
+/// A filter refuses an item if and only if the filter is full and the item is new. A refusal changes nothing.
 pub(crate) fn a_full_filter_refuses_new_items_only(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in case.a.iter().chain(&case.b) {

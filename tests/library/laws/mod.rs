@@ -26,8 +26,8 @@ pub(crate) struct Case {
 /// A law that every filter of a spec satisfies.
 pub(crate) type Law = fn(&Spec, &Case) -> TestCaseResult;
 
-/// Tries a law on random cases; PROPTEST_CASES sets their number, and PROPTEST_RNG_SEED chooses them. A failure prints
-/// the smallest case found, so nothing is stored in files.
+/// Tries a law on random cases. PROPTEST_CASES sets their number, and PROPTEST_RNG_SEED chooses them, except for
+/// fingerprint tables. A failure prints the smallest case found, so nothing is stored in files.
 pub(crate) fn hold(law: Law, spec: &Spec) {
     let default = Config::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 1000 };
@@ -39,8 +39,8 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     } else {
         TestRunner::new(config)
     };
-    // Items are few enough that lists overlap and have repetitions, and lists are long enough to fill a filter for 60
-    // items twice.
+    // There are few enough different items that the lists overlap and contain repetitions. The lists can be long enough
+    // to fill a filter for 60 items twice.
     let items = || vec(0u16..240, 0..120);
     let case = (items(), items(), any::<u64>()).prop_map(|(a, b, seed)| Case { a, b, seed });
     if let Err(why) = runner.run(&case, |case| law(&seeded(spec, case.seed), &case)) {

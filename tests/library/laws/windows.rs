@@ -28,8 +28,8 @@ fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
 
-/// Whether an item tests positive in a generation other than the one of its last add. If so, its age isn't exact, and
-/// it may be present for too long.
+/// Whether an item tests positive in a generation other than the one of its last add. If so, its age may be inexact,
+/// and it may be present for too long.
 fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
@@ -133,8 +133,8 @@ pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case)
     Ok(())
 }
 
-/// A read as of a later generation gives the same answer as if the rotations had been done, however long the window was
-/// idle.
+/// A read as of a later generation gives the same answer as if the rotations had been performed, however long the
+/// window has been idle.
 pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {
@@ -160,7 +160,7 @@ pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// A time before the current generation counts as the current generation.
+/// A time before the current generation counts as part of the current generation.
 pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let since = 1_000_000 + case.seed % 1_000_000;
     let mut filter = Bloom::new_since(*spec, since).unwrap();

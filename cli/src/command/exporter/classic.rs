@@ -1,11 +1,12 @@
-//! The text format of Prometheus before OpenMetrics, version 0.0.4: the same samples with different metadata lines.
+//! Prometheus's text format from before OpenMetrics (version 0.0.4). It has the same samples, but different metadata
+//! lines.
 
 use std::fmt::Write;
 
-/// Converts a page from the format of OpenMetrics.
+/// Converts a page from the OpenMetrics format to the older one.
 ///
-/// In the older format, a family and its samples have the same name, so a counter's family ends in `_total`. The format
-/// has no type for infos, which become gauges, and no end marker.
+/// In the older format, a family has the same name as its samples, so the name of a counter's family ends in `_total`,
+/// and that of an info's family in `_info`. The format has no type for infos, which become gauges, and no end marker.
 pub(super) fn page(openmetrics: &str) -> String {
     let mut page = String::with_capacity(openmetrics.len());
     let mut help = "";

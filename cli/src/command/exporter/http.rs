@@ -29,9 +29,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Prometheus has accepted this format since 2.5.
+/// The OpenMetrics format, which Prometheus has accepted since version 2.5.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The format that all programs that collect metrics can read.
+/// The older format, which every program that collects metrics can read.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PAGE: &str = concat!(
@@ -96,7 +96,7 @@ struct Connection {
     requests: Arc<AtomicUsize>,
 }
 
-/// Counts a request until it is answered, when this value is dropped.
+/// Counts a request as unanswered until this value is dropped.
 struct Busy(Arc<AtomicUsize>);
 
 impl Busy {
@@ -112,7 +112,7 @@ impl Drop for Busy {
     }
 }
 
-/// Makes room for a connection. If there are too many, closes the oldest idle one; returns false if none is idle.
+/// Makes room for a new connection: at the maximum, closes the oldest idle one. Returns false if none is idle.
 fn make_room(connections: &mut VecDeque<Connection>) -> bool {
     connections.retain(|connection| !connection.task.is_finished());
     if connections.len() < CONNECTIONS {

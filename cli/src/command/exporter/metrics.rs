@@ -38,7 +38,7 @@ fn number(value: Option<u64>) -> Vec<(Extra, f64)> {
     one(value.map(|value| value as f64))
 }
 
-/// A sample for each known value.
+/// A sample for each known value; the value's name becomes the value of `label`.
 fn by<const N: usize>(label: &'static str, values: [(&'static str, Option<f64>); N]) -> Vec<(Extra, f64)> {
     values.into_iter().filter_map(|(name, value)| Some((Some((label, name)), value?))).collect()
 }
@@ -462,7 +462,7 @@ impl Snapshot {
     }
 
     /// The labels that all metrics of a filter have. The node isn't among them, so they stay the same when a filter
-    /// moves within a cluster. `db` is left out if it is 0: to Prometheus, a missing label is the same as an empty one.
+    /// moves within a cluster. `db` is left out if it is 0; in a query, `db=""` matches such filters.
     fn labels(&self, key: &FilterKey, info: &FilterInfo) -> Labels {
         let mut labels = vec![("key", output::key(&key.name)), ("kind", info.kind.clone())];
         if self.db != 0 {

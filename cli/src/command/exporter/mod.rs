@@ -60,7 +60,7 @@ fn parse_interval(text: &str) -> Result<u64, String> {
         .and_then(|seconds| if seconds > 0 { Ok(seconds) } else { Err("at least 1 second".into()) })
 }
 
-/// Serves until SIGTERM or SIGINT. A server that is down is reported in a metric, and doesn't end the program.
+/// Serves metrics until SIGTERM or SIGINT. A server that is down is reported in a metric, and doesn't end the program.
 pub(crate) fn run(options: Options) -> anyhow::Result<Outcome> {
     let server = options.server.for_scrapes();
     let first = server.address()?; // mistakes in the options show before anything starts

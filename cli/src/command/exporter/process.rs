@@ -1,4 +1,4 @@
-//! The resources that the exporter itself uses, under the names that Prometheus's own programs have for them.
+//! The resources that the exporter itself uses, as metrics with the names that Prometheus's own programs use.
 
 use prometheus_client::metrics::MetricType;
 

@@ -17,14 +17,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Requests that arrive within this time after a scrape get the same page.
+/// Maximum age of a page: a request that arrives within this time after a scrape gets that scrape's page.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A scrape may take this many times the reply timeout, because it sends each server commands for all its filters. With
 /// the default timeout of 3 s, that is 9 s, so Prometheus still gets a page: it gives up after 10 s.
 const REPLIES: u32 = 3;
 
-/// Asks the servers at most once per [`FRESH`], and in one scrape at a time, however many clients request the page.
+/// Asks the servers at most once per [`FRESH`], however many clients request the page. Only one scrape runs at a time.
 pub(super) struct Scraper {
     server: Server,
     board: Arc<Board>,
@@ -99,7 +99,7 @@ impl Scraper {
         Snapshot { nodes, survey, db, scrapes: state.scrapes, seconds: start.elapsed().as_secs_f64() }
     }
 
-    /// Asks one server about itself and these filters.
+    /// Asks one server about itself and the filters in `keys`.
     fn read(
         &self,
         node: &ConnectionInfo,

@@ -53,7 +53,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Starts with one known server.
+    /// A board with an empty survey, in which one server is known.
     pub(super) fn new(first: ConnectionInfo) -> Board {
         let survey = Survey { nodes: vec![first], ..Survey::default() };
         Board { latest: Mutex::new((Arc::new(survey), false)), wanted: Condvar::new() }
@@ -216,7 +216,7 @@ impl Found {
     }
 }
 
-/// Whether the user lacks the permission.
+/// Whether the server refused the command because the user has no permission for it.
 fn is_forbidden(error: &redis::RedisError) -> bool {
     error.code() == Some("NOPERM")
 }
@@ -275,7 +275,7 @@ mod tests {
         let start = Instant::now();
         board.wait(Duration::from_secs(600));
         assert!(start.elapsed() < Duration::from_secs(60));
-        board.wait(Duration::from_millis(1)); // nobody wants another
+        board.wait(Duration::from_millis(1)); // no other search is requested
         assert!(!board.lock().1);
     }
 

@@ -12,7 +12,7 @@ use bloomery::wire::{DecodeError, Source, import, value};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use std::io::{ErrorKind, Read};
 
-/// The checksum at the end of a file or payload, over all bytes before it.
+/// Computes the checksum at the end of a file or payload, which covers all bytes before it.
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Characters of the names of module types, six bits each.
@@ -63,7 +63,7 @@ pub(super) struct Found {
     pub(super) value: Result<Filter, DecodeError>,
 }
 
-/// What a file says about itself.
+/// What a walk finds out about the file itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct File {
     /// Version of the format.
@@ -492,7 +492,7 @@ fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Fi
 mod tests {
     use super::*;
 
-    /// An RDB file with this body, the end mark, and the checksum.
+    /// An RDB file: this magic and body, the end mark, and the checksum.
     fn file(magic: &[u8], body: &[&[u8]]) -> Vec<u8> {
         let mut bytes = [magic, &body.concat(), &[operation::END]].concat();
         bytes.extend(CRC.checksum(&bytes).to_le_bytes());

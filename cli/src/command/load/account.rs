@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) struct Answer {
     /// Offset of the account before the batch.
     pub(super) from: u64,
-    /// The position of the account after the batch was added: an offset, and which items after it are in the filter.
+    /// The account's position once the batch has been added: an offset, and which items after it are in the filter.
     pub(super) to: (u64, Taken),
     pub(super) last: Span,
     /// Number of empty lines between the offsets `from` and `to`.

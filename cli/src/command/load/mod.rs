@@ -44,7 +44,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// How often a connection that waits for items checks for an interruption.
 const LISTEN_EVERY: Duration = Duration::from_millis(100);
 
-/// Loads the items, and reports how many. After an error or an interruption, says how to continue.
+/// Loads the items, and reports their number. After an error or an interruption, says how to continue.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     if let Some(parts) = options.spread {
         return spread::run(options, parts);
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     }
 }
 
-/// The filter that the load fills, as it was found.
+/// The filter that the load fills, as it was when the load began.
 struct Filling {
     kind: Kind,
     /// Whether the filter counts every add, so that no add may be repeated.
@@ -122,8 +122,7 @@ impl Filling {
         Filling { kind, counts, identity: identity.clone().unwrap_or_default() }
     }
 
-    /// Fails if the filter was replaced or deleted during the load: the items that were sent before are not in the new
-    /// one.
+    /// Fails if the filter was replaced or deleted during the load, because the items sent before that are lost.
     fn check(&self, options: &Options, connection: &mut Connection) -> anyhow::Result<()> {
         let key = options.key.as_bytes();
         let now = info::describe(connection, key)?.map(|filter| Filling::new(options, &filter));
@@ -135,7 +134,7 @@ impl Filling {
     }
 }
 
-/// Describes the filter, and creates it if requested.
+/// Finds the filter to fill. Creates it if it doesn't exist and the options say what to create.
 fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> anyhow::Result<Filling> {
     // Mistakes in the options are reported before anything is sent.
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
@@ -186,7 +185,7 @@ struct Resumable<'o> {
 }
 
 impl<'o> Resumable<'o> {
-    /// Reads the file, or creates a new one, if the load is to be resumable.
+    /// If the load is to be resumable, reads its file, or creates one if there is none.
     fn open(options: &'o Options) -> anyhow::Result<Option<Resumable<'o>>> {
         let Some(path) = options.resume.as_deref() else { return Ok(None) };
         let key = options.key.as_bytes();
@@ -203,7 +202,8 @@ impl<'o> Resumable<'o> {
         Ok(Some(Resumable { path, key, file, account: None, found: None }))
     }
 
-    /// Finds the account, which is on the server or in the file.
+    /// Looks for the account on the server. If it is there, it replaces the state in the file. Fails if it should be
+    /// there but isn't.
     fn find(&mut self, connection: &mut Connection, target: &Filling) -> anyhow::Result<()> {
         let account = OnServer::new(target.kind, self.key, &self.file.load, target.counts);
         self.found = account.find(connection)?;
@@ -243,8 +243,8 @@ impl<'o> Resumable<'o> {
         Ok(((state.offset < end).then(|| Part::left(batch, from, &taken)), sample))
     }
 
-    /// Takes over the account, or creates it, and then writes the file again. [`open`](Resumable::open) has written the
-    /// file before that. So an account that is missing can be distinguished from one that never existed.
+    /// Takes over the account or creates it, and then records in the file that the load has begun. So an account that
+    /// has been lost can be distinguished from one that never existed.
     fn begin(&mut self, connection: &mut Connection, sample: &Sample) -> anyhow::Result<OnServer> {
         let account = self.account.clone().context("the account was not looked for")?;
         let goes_on = self.file.stage != Stage::New;
@@ -271,8 +271,8 @@ impl<'o> Resumable<'o> {
         let Some(found) = account.find(connection)? else { return Err(account.gone().into()) };
         self.file.filter = found.filter;
         if target.counts {
-            // A server counts deletes only since it loaded the filter. So after a restart, items that were deleted
-            // earlier would look lost.
+            // A server's count of deletes starts again when it loads the filter. So after a restart, items that were
+            // deleted earlier would look lost.
             self.file.filter.removed.clear();
             self.file.filter.then.clear();
         }
@@ -398,7 +398,8 @@ impl Load {
 /// A batch, or the error that ended reading.
 type Read = anyhow::Result<Part>;
 
-/// Reads batches until the end, or until nobody receives them. `first` is the rest of an earlier run's last batch.
+/// Reads batches until the input ends, reading fails, `stop` is set, or nobody receives them any more. `first` is the
+/// rest of an earlier run's last batch.
 fn read(
     first: Option<Part>,
     mut items: Items,

@@ -5,7 +5,7 @@
 //!
 //! - the account's position is that of the batch or, if the filter doesn't count adds, is before the batch. So a batch
 //!   that is sent twice, by any client, is counted once;
-//! - the filter is the one that was filled so far: it has the same identity and, unless items were deleted or
+//! - the filter is the one that has been filled so far: it has the same identity and, unless items were deleted or
 //!   generations ended, no fewer items than after the last batch, among them a sample of that batch.
 
 use super::sample::Sample;
@@ -20,10 +20,14 @@ use crate::server::reply::unexpected;
 use redis::{Cmd, Value};
 use std::collections::HashMap;
 
-/// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`]; 2: the position
-/// that the account must have; 3: the filter's number of deletes and rotations before the items of the sample were
-/// added; 4: the number of items in the sample; then these items. The script's own arguments come after the items, and
-/// are read with `arg`.
+/// The beginning of both scripts.
+///
+/// - `KEYS[1]` and `KEYS[2]`: the filter and the account.
+/// - `ARGV[1]`: what the load fills, as in [`Kind::word`].
+/// - `ARGV[2]`: the position that the account must have.
+/// - `ARGV[3]`: the filter's number of deletes and rotations before the items of the sample were added.
+/// - `ARGV[4]`: the number of items in the sample.
+/// - From `ARGV[5]`: the items of the sample. The script's own arguments come after them, and are read with `arg`.
 const COMMON: &str = "\
 local function fields(flat)
   local map = {}
@@ -83,9 +87,13 @@ local function position()
 end
 ";
 
-/// Writes the account, at the start of a run. ARGV[2] is empty if there must be no account yet. arg(1) to arg(3): the
-/// filter's recorded identity, number of items, and number of deletes and rotations, or empty strings; then the fields
-/// of the account and their values.
+/// Writes the account, at the start of a run.
+///
+/// - `ARGV[2]`: empty if there must be no account yet.
+/// - `arg(1)`: the filter's recorded identity, or empty.
+/// - `arg(2)`: its recorded number of items, or empty.
+/// - `arg(3)`: its recorded number of deletes and rotations, or empty.
+/// - From `arg(4)`: the fields of the account, each followed by its value.
 const BEGIN: &str = "\
 local at, offset = position()
 if at ~= ARGV[2] then return {'elsewhere', offset or 0} end
@@ -99,10 +107,16 @@ redis.call('HSET', KEYS[2], 'identity', filter.identity, 'count', filter.count, 
 return {'taken', 0, ARGV[3]}
 ";
 
-/// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account after the batch; 3: which items
-/// after this offset are then in the filter; 4: the span of the batch; 5: 1 if some of its items were added before; 6:
-/// the number of items still to add; 7: the number of empty lines; then the command, and its arguments after the key.
-/// There is no command if there is nothing to add.
+/// Adds a batch.
+///
+/// - `arg(1)`: `1` if batches must come in order, else `0`.
+/// - `arg(2)`: the account's offset after the batch.
+/// - `arg(3)`: which items after that offset are in the filter after the batch.
+/// - `arg(4)`: the span of the batch.
+/// - `arg(5)`: `1` if an earlier run added some of the batch's items, else `0`.
+/// - `arg(6)`: the number of items still to add.
+/// - `arg(7)`: the number of empty lines.
+/// - From `arg(8)`: the command, and its arguments after the key; absent if there is nothing to add.
 const BATCH: &str = "\
 local at, offset = position()
 if not offset then return {'gone'} end

@@ -18,9 +18,9 @@ pub(super) struct Part {
     batch: Batch,
     /// Whether an earlier run has added some of the batch's items.
     is_rest: bool,
-    /// The position of the account: an offset, and which items after it are in the filter.
+    /// The account's position before the batch is added: an offset, and which items after it are in the filter.
     from: (u64, Taken),
-    /// The position after the batch was added. An open item may grow, so the offset stays before it.
+    /// The account's position once the batch has been added. An open item may grow, so the offset stays before it.
     to: (u64, Taken),
     /// Number of empty lines between the offsets `from` and `to`.
     blank: u64,
@@ -77,8 +77,8 @@ impl Sender {
     }
 
     /// Sends a batch. After a connection error, it is unknown whether the server added the batch. If there is an
-    /// account, the filter must contain the items of `sample`, which come from the previous batch. Items of this batch
-    /// then replace them.
+    /// account, the filter must contain the items of `sample`, which come from the previous batch. Afterwards, `sample`
+    /// contains items of this batch.
     pub(super) fn send(
         &self,
         connection: &mut Connection,
@@ -169,7 +169,8 @@ fn of_flags(flags: Vec<bool>, items: u64) -> Outcome {
     Outcome::Refused { why: format!("the filter is full: no room for {} items", items - new), taken, new }
 }
 
-/// Whether the item of this answer was added. 1 means yes; -1 or an error means that there was no room.
+/// Whether the item that this answer is for was added. 1 or true means yes; -1, false or an error means that there was
+/// no room.
 fn is_in(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) | Value::Boolean(true) => Some(true),

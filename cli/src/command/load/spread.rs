@@ -22,7 +22,7 @@ const PART_BYTES: usize = 1 << 16;
 /// Maximum number of parts that add [`PART_BYTES`] to the size of a batch.
 const MOST_FULL: usize = 64;
 
-/// Loads the items into the parts, and reports how many.
+/// Loads the items into the parts, and reports their number.
 pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
@@ -82,7 +82,8 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Creates the missing parts, or fails if the options to create them weren't given.
+/// Creates the missing parts. Fails if the options to create them weren't given, or if a part has counters or is a
+/// cuckoo filter.
 fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
     let usage = |text: String| anyhow::Error::new(Failure::Usage(text));
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;

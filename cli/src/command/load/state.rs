@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) offset: u64,
     /// Which items after `offset` are also in the filter.
     pub(super) taken: Taken,
-    /// The last batch before `offset`, or the one after it if that was added only in part.
+    /// The last batch before `offset`, or the batch after `offset` if it was added only in part.
     pub(super) last: Span,
     /// Number of items added so far.
     pub(super) items: u64,
@@ -36,7 +36,7 @@ pub(super) struct Mark {
     pub(super) identity: String,
     /// Number of items in the filter.
     pub(super) count: u64,
-    /// Number of deletes and rotations, which remove items from the filter. Empty if it isn't known.
+    /// Number of deletes and rotations, which remove items from the filter. Empty if the number isn't known.
     pub(super) removed: String,
     /// Value of `removed` before the batch [`State::last`] was added.
     pub(super) then: String,
@@ -57,7 +57,7 @@ pub(super) enum Stage {
 /// The file of a load that can be resumed.
 ///
 /// While the load is in progress, its account is on the server, where a script updates it together with the filter. So
-/// a server that loses its latest writes loses both. The file identifies the account.
+/// if a server loses its latest writes, the two still agree. The file identifies the account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct File {
     /// A random number, part of the account's key on the server.

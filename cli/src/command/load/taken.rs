@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// For the items after an offset, in order, whether they are in the filter. Items beyond the end of this list aren't.
+/// For each item after an offset, in order, whether it is in the filter. Items beyond the end of this list aren't.
 ///
 /// A cuckoo filter may refuse an item and have room for a later one, so the items that were added needn't be the first
 /// ones.
@@ -43,8 +43,8 @@ impl Taken {
         *self = Taken::of(self.0.iter().copied().take(usize::try_from(count).unwrap_or(usize::MAX)));
     }
 
-    /// Which items are in the filter after the missing ones were sent. `sent` says which of the missing items were
-    /// added.
+    /// Returns which items are in the filter once the missing ones have been sent. `sent` says which of the missing
+    /// items were added.
     pub(super) fn fill(&self, sent: &Taken) -> Taken {
         let mut sent = sent.0.iter();
         let mut flags: Vec<bool> =

@@ -42,11 +42,11 @@ pub(super) struct Migration {
     in_pieces: [bool; 2],
     /// Maximum size in bytes of a filter that the target accepts as one argument.
     longest: u64,
-    /// An RDB version that the target reads.
+    /// An RDB version that the target reads; 0 if nothing is to be written.
     version: u16,
-    /// The keys that this run has copied, with their bytes.
+    /// The keys that this run has copied, each with its size in bytes.
     pub(super) copied: BTreeMap<Vec<u8>, u64>,
-    /// Keys that are missing or wrong at the target, with the reason.
+    /// Keys that are missing or wrong at the target, each with the reason.
     pub(super) failed: BTreeMap<Vec<u8>, String>,
 }
 
@@ -193,8 +193,8 @@ impl Migration {
         }))
     }
 
-    /// Copies with the better method or, if that fails, with the other one. Returns false if the key is gone, or after
-    /// an interruption.
+    /// Copies a large filter in pieces, and a smaller one whole. If that fails, tries the other method. Returns false
+    /// if the key is gone, or after an interruption.
     fn copy(&mut self, key: &Key, replace: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let pieces_first = key.bytes >= self.rules.pieces_from;
         let mut refusals: Vec<String> = Vec::new();
@@ -215,7 +215,7 @@ impl Migration {
         Err(Failed::ThisTime(format!("could not be copied: {}", refusals.join("; "))))
     }
 
-    /// Copies by DUMP and RESTORE. Returns false if the key is gone.
+    /// Copies with DUMP and RESTORE. Returns false if the key is gone.
     fn copy_whole(&mut self, key: &Key, replace: bool) -> Result<bool, Failed> {
         if key.bytes > self.longest {
             let size = output::bytes(key.bytes);
@@ -238,8 +238,8 @@ impl Migration {
         Ok(true)
     }
 
-    /// Copies by SCANDUMP and LOADCHUNK, to a key with another name until the copy is complete. Returns false after an
-    /// interruption.
+    /// Copies with SCANDUMP and LOADCHUNK to a key with another name, which is renamed when the copy is complete.
+    /// Returns false after an interruption.
     fn copy_in_pieces(
         &mut self,
         key: &Key,
@@ -249,8 +249,8 @@ impl Migration {
         if !self.in_pieces[key.family as usize] {
             return Err(Failed::Filter("the source cannot give it in pieces".into()));
         }
-        // The name is fixed, so that the next run after an interruption deletes this key. It is in the same cluster
-        // slot as the filter's key.
+        // The name depends only on the filter's key, so that the next run after an interruption deletes this key. Both
+        // keys are in the same cluster slot.
         let loading = [&neighbour(&key.name, ":bloomery-migrate:"), &key.name[..]].concat();
         self.target.of_key::<()>("DEL", &loading)?;
         let load = key.family.command("LOADCHUNK");

@@ -155,7 +155,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
         let known = migration.failed.len();
         report = compare(&mut migration, &keys, options)?;
-        // A filter that differs now may have been written to since the round.
+        // A filter that differs only now may have been written to since the round, so another round follows.
         if is_last || migration.failed.len() == known {
             break;
         }

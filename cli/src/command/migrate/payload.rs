@@ -1,4 +1,5 @@
-//! The footer of a DUMP payload: two bytes with the version of the RDB format, eight with a CRC-64, both little-endian.
+//! The footer of a DUMP payload: two bytes for the version of the RDB format and eight for a CRC-64, both
+//! little-endian.
 
 use crc::{CRC_64_REDIS, Crc};
 
@@ -7,7 +8,7 @@ static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
 /// Size of the footer in bytes.
 const FOOTER: usize = 10;
 
-/// The RDB version in the footer; `None` if this isn't a payload.
+/// The RDB version in the footer; `None` if there are too few bytes for a footer.
 pub(super) fn version(payload: &[u8]) -> Option<u16> {
     let footer = payload.len().checked_sub(FOOTER)?;
     Some(u16::from_le_bytes([payload[footer], payload[footer + 1]]))

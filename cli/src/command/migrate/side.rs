@@ -56,7 +56,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Number of bytes before the cells in a chunk of Bloomery's format. They identify the dump, so they can differ between
+/// Number of bytes before the cells in a chunk in Bloomery's format. They identify the dump, so they can differ between
 /// servers.
 const CHUNK_PREFIX: usize = 20;
 

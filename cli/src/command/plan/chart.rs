@@ -6,7 +6,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Size in pixels.
+/// Size of a chart in pixels.
 const SIZE: (u32, u32) = (860, 500);
 
 /// Colours that differ in hue and in lightness (Okabe and Ito).

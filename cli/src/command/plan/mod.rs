@@ -47,7 +47,7 @@ enum Chart {
     Growth,
 }
 
-/// Computes the plan, writes the chart, and prints the plan.
+/// Computes and prints the plan. With `--svg`, also writes a chart.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let plan = options.plan.plan()?;
     if let Some(path) = &options.svg {

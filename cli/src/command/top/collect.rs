@@ -77,7 +77,7 @@ impl Watched {
         for (filter, answer) in self.keys.iter().zip(answers) {
             let info = match answer {
                 Ok(info) => info,
-                // Deleted, replaced, or moved to another node since the last search.
+                // The filter was deleted, replaced, or moved to another node since the last search.
                 Err(error) if is_gone(&error) => continue,
                 Err(error) => {
                     snapshot.hidden += 1;

@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Table, TableStat
 /// Width of the bar that shows how full a filter is, in columns of the terminal.
 const BAR: usize = 8;
 
-/// How full a filter is when its bar becomes yellow. A fixed filter is then nearly full, and others will soon grow or
+/// How full a filter is when its bar becomes yellow: a fixed filter is nearly full, and other filters will soon grow or
 /// exceed their error rate.
 const NEARLY_FULL: f64 = 0.9;
 
@@ -27,7 +27,7 @@ pub(super) struct View {
     table: TableState,
     showing: Showing,
     scroll: u16,
-    /// Only filters whose keys contain this are shown.
+    /// Only filters whose keys contain this text are shown.
     find: String,
     /// Whether key presses are appended to `find`.
     typing: bool,

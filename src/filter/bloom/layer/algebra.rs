@@ -111,8 +111,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Replaces each word with the result of `combined` for it and the other layer's word. Returns whether any word
-    /// changed. Words that don't change aren't written, so their pages stay clean.
+    /// Replaces each word with the result of `combined` for that word and the other layer's word at the same index.
+    /// Returns whether any word changed. Words that don't change aren't written, so their pages stay clean.
     fn combine<W: TallyWriter>(
         &self,
         other: &Layer,

@@ -576,7 +576,8 @@ impl Layer {
 /// Whether all of these bits are set.
 #[inline(always)]
 fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usize; K]) -> bool {
-    // Uses the lowest bit of a word. With booleans, the compiler makes a branch for each, and half are mispredicted.
+    // Uses the lowest bit of a word. With booleans, the compiler would generate a branch for each, and half of the
+    // branches would be mispredicted.
     let mut all = 1;
     for index in probes {
         all &= block[index / 64].load(Relaxed) >> (index % 64);

@@ -46,8 +46,8 @@ impl Layer {
         }
     }
 
-    /// Adds minus deletes in a layer of counters. `None` for other layers, and if the number is unknown because a
-    /// counter is saturated.
+    /// The number of adds minus the number of deletes in a layer of counters. `None` for other layers, and if the
+    /// result is unknown because a counter is saturated.
     fn held(&self) -> Option<u64> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) if self.cell().counts() && self.saturated() == 0 => {

@@ -80,7 +80,7 @@ impl Form {
     }
 }
 
-/// The other values that are stored for every layer.
+/// The values that are stored for every layer in addition to its [`Form`].
 struct Rest {
     capacity: u64,
     error_rate: f64,

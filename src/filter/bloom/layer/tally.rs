@@ -55,7 +55,7 @@ impl Tallies {
         if shape.shards == 1 && !shape.cell.counts() && table.is_none() {
             return Ok((shape.words() > COUNTED_UP_TO).then(|| Tallies::Ones(AtomicU64::new(0))));
         }
-        // This is 128 KiB for 1024 shards, so the allocation can fail, like that of the cells.
+        // The tallies of 1024 shards need 128 KiB, so their allocation can fail, like that of the cells.
         let count = shape.shards as usize;
         let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
         let mut shards: Vec<CachePadded<Tally>> = Vec::new();
