@@ -290,7 +290,7 @@ fn stamp(kind: u8, header: &[u8]) -> u32 {
         let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
         return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
     }
-    // Where the first part (a layer or link) begins, the length of a part, and where in a part its number of items is.
+    // Offset of the first part (a layer or link), length of a part, and offset of the number of items in a part.
     let (first, len, at) = match kind {
         4 => return crc32c::crc32c(header),
         5 => (64, 64, 32),

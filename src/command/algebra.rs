@@ -175,7 +175,8 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
     let mut sources = Vec::new();
     if !call.goes_to_background(effort) {
         if !call.obeys() {
-            // The server evicts keys only between commands, and by then this memory is free again.
+            // The temporary memory of the sources is freed when this command ends, before the server evicts any keys.
+            // So only this check limits it.
             call.admit(largest, cells)?;
         }
         sources = read_all(&blobs)?;
@@ -243,7 +244,8 @@ fn unite<'a, 'f, C: Call<'a>>(
     if !call.obeys() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
-        // The server evicts keys only between commands, and by then this memory is free again.
+        // `spare` is temporary memory, which is freed when this command ends, before the server evicts any keys. So
+        // only this check limits it.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
         if more > 0 || spare > 0 {
             call.admit(total, more.saturating_add(spare))?;

@@ -393,7 +393,7 @@ impl Context<'_> {
 
     /// Announces an array. [`end_array`](Context::end_array) sets its length later.
     pub(super) fn begin_array(self) {
-        // SAFETY: as above.
+        // SAFETY: the context is valid during this call.
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), raw::REDISMODULE_POSTPONED_LEN.into())) };
     }
 

@@ -49,7 +49,7 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: 
 /// Number of entries in the queue. Every write command checks it.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether keys for which commands might be waiting have been released.
+/// Whether waiting commands must be looked at again, for example because a key was released.
 static FREED: AtomicBool = AtomicBool::new(false);
 
 struct Queue {

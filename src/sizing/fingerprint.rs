@@ -139,7 +139,7 @@ impl Table {
         libm::log1p(-used / self.identities()) / libm::log1p(-1.0 / self.identities())
     }
 
-    /// Whether a table with these sizes can have been created.
+    /// Whether a table with these sizes could have been created.
     pub(super) fn is_valid(self) -> bool {
         (LEAST_BITS..=MOST_WIDTH - 2 - self.payload).contains(&self.fingerprint)
             && self.cells > SPARE

@@ -163,7 +163,8 @@ fn the_chain_of_2_0_1_is_read_and_written_as_today() {
     // unchanged.
     let link = Link { bits: 16, ..Link::empty(4, 0.2, 3, 16).rounded(4).with(&[0, 1, 15]) };
     assert_eq!(save(&filter), chain(4, ROUNDED, 2, std::slice::from_ref(&link)));
-    // Added items go where today's RedisBloom looks for them, and existing bits stay.
+    // An add keeps the existing bits. They don't contain the added item under today's rules either, so its bits are
+    // new.
     assert!(add(&mut filter, b"hello"));
     let seen_by_today = load(4, chain(4, TODAY, 2, &[Link { n2: 0, ..link }]));
     assert!(filter.contains(b"user:42") && filter.contains(b"hello") && !seen_by_today.contains(b"hello"));

@@ -626,7 +626,7 @@ def test_a_client_that_is_killed(transfer, server):
 
 def test_two_clients_load_the_same_key(transfer, server):
     """While one client sends pieces, another sends the same chunks, which are refused because they aren't the next
-    ones. The other client can still send the last piece."""
+    ones. The client whose chunks were refused can still send the last piece."""
     with server.client() as other:
         for part in transfer.pieces[:-1]:
             load_pieces(other, "target", transfer.prefix, [part])

@@ -129,8 +129,8 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     assert!(taken > 500 && refused > 500, "{taken} {refused}");
 }
 
-/// Field values that no command writes are refused, even if the filter would work, because it would have a second
-/// encoding.
+/// Field values that no command writes are refused, even if the filter would work with them. Otherwise one filter could
+/// have two encodings.
 #[test]
 fn what_no_command_could_have_made_is_refused() {
     let golden = bytes("cuckoo-full");

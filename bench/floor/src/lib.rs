@@ -27,7 +27,7 @@ const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 /// The type of the keys. Set once, when the module is loaded.
 static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 
-/// Answers to a blob, one bit per item: enough for 8 million items. Every second bit is set.
+/// The reply to a bulk test: one bit per item, enough for 8 million items. Every second bit is set.
 static BITMAP: [u8; 1 << 20] = [0xaa; 1 << 20];
 
 /// Calls a function of the server's API.

@@ -343,7 +343,7 @@ impl Cuckoo {
     pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
         match &self.body {
             Body::One(table) => table.insert_each(items),
-            // Each changed bucket would have to be checked against the candidates in `closed`.
+            // Nothing is added here while `closed` exists: each changed bucket would have to be checked against it.
             Body::More(more) if more.searches.as_ref().is_some_and(|searches| searches.closed.is_some()) => 0,
             Body::More(more) => more.tables.last().map_or(0, |newest| newest.insert_each(items)),
         }

@@ -54,7 +54,7 @@ impl Head {
         (0..).map_while(|index| self.array(index)).try_fold(0u64, u64::checked_add)
     }
 
-    /// How parts of array `index` are written into its words, and how they are counted.
+    /// How parts of array `index` are written into its words, and how their cells are counted.
     pub(super) fn place(&self, index: usize) -> Place {
         match self {
             Head::Cuckoo(_) => Place::By(place_slots),
