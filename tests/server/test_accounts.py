@@ -12,7 +12,7 @@ import redis
 from kit.metrics import figures
 from kit.servers import wait_for
 from kit.suite import clients
-from test_apart import SLOW, Busy, Replies
+from test_background import SLOW, Busy, Replies
 
 EVERY_SERVER = pytest.mark.every_server("the server counts memory, evicts keys and unblocks clients")
 

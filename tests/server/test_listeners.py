@@ -12,7 +12,7 @@ import redis
 
 from kit.servers import wait_for
 from kit.workload import Workload, digests
-from test_apart import imports, redisblooms
+from test_background import imports, redisblooms
 
 pytestmark = pytest.mark.every_server("the server tells who listens, and of its forks and its role")
 

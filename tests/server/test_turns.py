@@ -14,7 +14,7 @@ import pytest
 from kit.metrics import figures
 from kit.servers import wait_for
 from kit.threads import Still, workers
-from test_apart import Replies, valkey_payload
+from test_background import Replies, valkey_payload
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients and calls timers")
 

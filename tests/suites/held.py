@@ -117,9 +117,12 @@ class Search:
     def attempt(self, recipe: dict) -> None:
         seconds, items, reply = self.measure(recipe)
         command, bound = recipe["command"], self.bound(recipe, items)
-        # A measurement is never below the true time, so the smallest of three is the closest.
-        if seconds > bound:
-            seconds = min(seconds, *(self.measure(recipe)[0] for _ in range(2)))
+        # A measurement is never below the true time, but can be 4 ms above it (kit/holds.py). So the smallest is the
+        # closest.
+        for _ in range(8):
+            if seconds <= bound:
+                break
+            seconds = min(seconds, self.measure(recipe)[0])
         excess = seconds / bound
         if command not in self.worst or excess > self.worst[command][0]:
             self.worst[command] = (excess, seconds, recipe | {"reply": str(reply)[:60]})
