@@ -9,10 +9,10 @@ import time
 import pytest
 import redis
 
+from kit.background import SLOW, Busy, Replies
 from kit.metrics import figures
 from kit.servers import wait_for
 from kit.suite import clients
-from test_background import SLOW, Busy, Replies
 
 EVERY_SERVER = pytest.mark.every_server("the server counts memory, evicts keys and unblocks clients")
 

@@ -7,7 +7,6 @@ on timing.
 """
 
 import contextlib
-import socket
 import struct
 import threading
 import time
@@ -17,17 +16,16 @@ import pytest
 import redis
 
 from kit.appendonly import Effects
+from kit.background import Busy, Replies, imports, redisblooms, valkey_payload
 from kit.clients import refusal
 from kit.filters import differences, pairs, snapshot
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, option, wait_for
-from kit.threads import Still
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
 
 MANY = 2_000_000  # capacity at an error rate of 1%: 2.3 MiB of cells, enough for commands to run in the background
 ITEMS = 2000
-SLOW = 16 << 20  # with this many items, a BF.BULKTEST keeps a worker busy for longer than any test lasts
 
 
 @pytest.fixture
@@ -49,84 +47,6 @@ def fill(client):
     client.execute_command("BF.RESERVE", "b", 0.01, MANY, "LIKE", "a")
     client.execute_command("BF.MADD", "a", *range(ITEMS))
     client.execute_command("BF.MADD", "b", *range(ITEMS // 2, ITEMS + ITEMS // 2))
-
-
-class Busy:
-    """A context manager that stops the only worker in the middle of a job, so that it can't start another. On exit, the
-    worker continues."""
-
-    def __init__(self, server):
-        self.server, self.waiting = server, []
-
-    def __enter__(self):
-        self.control = self.server.client()
-        blob = bytes(SLOW)
-        words = [b"BF.BULKTEST", b"slow", b"FIXED", b"1", blob]
-        self.plug = socket.create_connection(("127.0.0.1", self.server.port))
-        self.plug.sendall(b"*5\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
-        wait_for(lambda: figures(self.control)["pool_jobs_running"] == 1, "the worker to be busy")
-        self.still = Still(self.server)
-        return self
-
-    def __exit__(self, *_):
-        self.end()
-        self.control.close()
-
-    def send(self, *words, **options):
-        """Sends a command that will wait. Calling the returned object waits for the reply."""
-        return self.send_all([words], **options)[0]
-
-    def send_all(self, commands, waits=True, **options):
-        before = self.clients()
-        replies = Replies(self.server, commands, **options)
-        if waits:
-            wait_for(lambda: self.clients() == before + 1, "the client to wait")
-        return replies
-
-    def clients(self) -> int:
-        now = figures(self.control)
-        return now["clients_waiting"] + now["clients_in_pieces"]
-
-    def end(self):
-        """Frees the worker."""
-        self.plug.close()
-        self.still.go_on()
-
-
-    def shut_down(self):
-        """Shuts the server down. Lets the worker go on once the shutdown has begun, because the server waits for its
-        workers."""
-        with self.server.client() as client:
-            connection = client.connection_pool.get_connection()
-            connection.send_command("SHUTDOWN", "NOSAVE")
-            wait_for(lambda: "requested shutdown" in self.server.log(), "the server to shut down")
-            self.still.go_on()
-
-
-class Replies:
-    """Sends commands in one packet. Each call returns the next reply, or the text of an error."""
-
-    def __init__(self, server, commands, database=0):
-        self.client = server.client(db=database)
-        self.connection = self.client.connection_pool.get_connection()
-        self.connection.connect()
-        self.address = "%s:%d" % self.connection._sock.getsockname()
-        self.send(commands)
-
-    def send(self, commands):
-        self.connection.send_packed_command(self.connection.pack_commands(commands))
-
-    def __getitem__(self, _):
-        return self
-
-    def __call__(self):
-        try:
-            return self.connection.read_response()
-        except redis.ResponseError as error:
-            return str(error)
-
-    def has_come(self) -> bool:
-        return self.connection.can_read(timeout=0.05)
 
 
 def nothing_waits(client) -> bool:
@@ -220,28 +140,6 @@ def test_a_test_with_thousands_of_probes_is_left_to_the_workers(server):
             wait_for(lambda: figures(client)["pool_jobs"] == before + jobs, "the job to end")  # noqa: B023
 
 
-def valkey_payload(size: int) -> bytes:
-    bits = bytes(range(1, 256)) * (size // 255) + b"\x01"
-    blob = b"\x01" + struct.pack("<QI", len(bits), 7) + bytes(range(32)) + bits
-    head = b"\x01" + struct.pack("<IddBQ", 2, 0.01, 0.5, 1, 1)
-    return head + struct.pack("<Q", len(blob)) + blob + struct.pack("<QQ", 1000, 10_000_000)
-
-
-def imports(size: int) -> dict:
-    words = size // 8
-    bitmap = bytes(range(256)) * (size // 256)
-    return {
-        "load": ["BF.LOAD", "new", valkey_payload(size)],
-        "guava": ["BF.IMPORT", "new", "GUAVA", struct.pack(">BBI", 1, 7, words) + bitmap],
-        "bloomv3": ["BF.IMPORT", "new", "BLOOMV3", struct.pack(">QQQ", size * 8, 7, size * 8) + bitmap],
-        "go-zero": ["BF.IMPORT", "new", "GOZERO", "none", "BITS", size * 8, "DATA", bitmap],
-        "go-zero, short": ["BF.IMPORT", "new", "GOZERO", "none", "BITS", size * 8, "DATA", b"abc"],
-        "redisson": ["BF.IMPORT", "new", "REDISSON", "{k}", "{k}:c", "DATA", size * 8, 7, bitmap],
-        "go-zero, key": ["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", size * 8],
-        "redisson, key": ["BF.IMPORT", "new", "REDISSON", "bitmap", "config"],
-    }
-
-
 @EVERY_SERVER
 def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_server):
     server = new_server(config=APPEND_ONLY)
@@ -271,15 +169,6 @@ def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_
     server.start()
     with server.client() as client:
         assert differences(made, {name: snapshot(client, name) for name in made}) == []
-
-
-def redisblooms(size: int) -> dict:
-    """Heads of RedisBloom filters with `size` bytes of cells."""
-    link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
-    return {
-        "BF": struct.pack("<QIII", 5, 1, 5, 2) + link,
-        "CF": struct.pack("<QQQQHHH", 0, size // 4, 0, 1, 4, 20, 1),
-    }
 
 
 @EVERY_SERVER

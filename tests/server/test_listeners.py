@@ -10,9 +10,9 @@ import threading
 import pytest
 import redis
 
+from kit.background import imports, redisblooms
 from kit.servers import wait_for
 from kit.workload import Workload, digests
-from test_background import imports, redisblooms
 
 pytestmark = pytest.mark.every_server("the server tells who listens, and of its forks and its role")
 

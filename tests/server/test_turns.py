@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kit.background import Replies, valkey_payload
 from kit.metrics import figures
 from kit.servers import wait_for
 from kit.threads import Still, workers
-from test_background import Replies, valkey_payload
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients and calls timers")
 

@@ -2,6 +2,7 @@
 
 use crate::filter::parts::slot;
 use bloomery::{HashKind, Seed};
+use std::borrow::Cow;
 
 /// The types of keys that hold filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,14 +51,14 @@ pub(crate) fn tag(key: &[u8]) -> &[u8] {
 
 /// Another key in the cluster slot of `name`. It ends in `end`.
 pub(crate) fn neighbour(name: &[u8], end: &str) -> Vec<u8> {
-    let tag = tag(name);
-    // A key such as `a}b` can't be the hash tag of another one, but a number with the same slot can.
-    let is_tag = !tag.is_empty() && !tag.contains(&b'}');
-    let number = (0u32..)
-        .map(|number| number.to_string())
-        .find(|number| is_tag || slot(number.as_bytes()) == slot(tag));
-    let tag = if is_tag { tag } else { number.as_deref().unwrap_or_default().as_bytes() };
-    [b"{", tag, b"}", end.as_bytes()].concat()
+    let mut tag = Cow::Borrowed(tag(name));
+    if tag.is_empty() || tag.contains(&b'}') {
+        // A key such as `a}b` can't be the hash tag of another one, but a number with the same slot can.
+        let number =
+            (0u32..).map(|number| number.to_string()).find(|number| slot(number.as_bytes()) == slot(&tag));
+        tag = Cow::Owned(number.unwrap_or_default().into_bytes());
+    }
+    [b"{", &*tag, b"}", end.as_bytes()].concat()
 }
 
 /// Generates a key that no other client uses, in the same slot as `name`.
