@@ -1,4 +1,4 @@
-"""The drawings in docs/DESIGN.md agree with the tree, the dependencies between its parts, and the crates."""
+"""The drawings in docs/DESIGN.md agree with the folders, the dependencies between the parts, and the crates."""
 
 import re
 import runpy
@@ -12,23 +12,18 @@ ROOT = Path(__file__).parents[2]
 DESIGN = (ROOT / "docs" / "DESIGN.md").read_text()
 TREE, PARTS = re.findall(r"^```text\n(.*?)^```", DESIGN, flags=re.M | re.S)[:2]
 LAYERS = runpy.run_path(str(ROOT / "scripts" / "layers"))
-
-NAME = re.compile(r"[\w.-]+/?")
+PACKAGES = [".", *tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]]
 
 
 def drawn():
-    """Every path in the drawing of the tree, with the text of its line. Folders end with a slash."""
+    """Every folder that the tree has a line for."""
     above = []  # the folders that the line may be in, each with its indentation
     for line in TREE.splitlines():
-        names = re.split(r" {2,}", line.strip())[0].split(", ")
+        name = line.split()[0]
         indented = len(line) - len(line.lstrip())
         above = [(column, folder) for column, folder in above if column < indented]
-        inside = above[-1][1] if above else ""
-        for name in names:
-            assert NAME.fullmatch(name), f"docs/DESIGN.md: this isn't a name: {name}"
-            yield inside + name, line
-        if len(names) == 1 and names[0].endswith("/"):
-            above.append((indented, inside + names[0]))
+        above.append((indented, (above[-1][1] if above else "") + name))
+        yield above[-1][1]
 
 
 def files():
@@ -38,28 +33,14 @@ def files():
     return [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
 
 
-@pytest.fixture(scope="module")
-def tree():
-    return dict(drawn())
-
-
-def test_what_is_drawn_exists(tree):
-    every = files()
-    folders = {file[: slash.end()] for file in every for slash in re.finditer("/", file)}
-    assert not tree.keys() - folders - set(every)
-
-
-def test_what_exists_is_drawn(tree):
-    """A folder stands for its files, unless some of them are drawn."""
-    opened = {parent for name in tree for parent in [name[: name.rstrip("/").rfind("/") + 1]] if parent}
-    whole = tuple(name for name in tree if name.endswith("/") and name not in opened)
-    top = tuple(name for name in tree if name.count("/") == 1 and name.endswith("/"))
-    missing = [f for f in files() if f.startswith(top) and f not in tree and not f.startswith(whole)]
-    assert not missing
-
-
-def test_files_with_unsafe_code_are_marked(tree):
-    assert sorted(name for name, line in tree.items() if line.endswith(" unsafe")) == sorted(LAYERS["UNSAFE"])
+def test_the_tree_has_the_folders_and_nothing_else():
+    """All folders of the packages' sources, and those directly in tests."""
+    sources = tuple(str(Path(package) / "src") + "/" for package in PACKAGES)
+    exist = {file[: slash.end()] for file in files() for slash in re.finditer("/", file)}
+    wanted = {folder for folder in exist if folder.startswith(sources)}
+    wanted |= {folder for folder in exist if re.fullmatch("tests/[^/]+/", folder)}
+    packages = {f"{package}/" for package in PACKAGES if package != "."} | {"tests/"}
+    assert set(drawn()) == wanted | packages
 
 
 def test_dependencies_are_those_that_scripts_layers_allows():
