@@ -134,9 +134,9 @@ make_venv() {
     python3 -m venv "$1" && "$1/bin/pip" install --disable-pip-version-check --requirement "$2"
 }
 
-# need_node: install node and npm, and in .cache/node the packages that tests/server/node pins.
+# need_node: install node and npm, and in .cache/node the packages that tests/server/clients/node pins.
 need_node() {
-    local folder=$CACHE/node wanted=$ROOT/tests/server/node
+    local folder=$CACHE/node wanted=$ROOT/tests/server/clients/node
     has_node || need_packages nodejs npm
     has_node || die "node is older than 18.19. Install a newer one, then run this again."
     # The lock file is copied last, so its copy also shows that all packages are installed.

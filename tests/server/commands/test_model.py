@@ -5,7 +5,7 @@ correct or contain mistakes, and are sent alone, in transactions, and through sc
 that read everything about every key. Sequences use RESP2 and RESP3 in turn. BLOOMERY_SEQUENCES is the number of
 sequences to run on each server:
 
-    BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/test_model.py
+    BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/commands/test_model.py
 
 A failure prints the seed and the commands so far. BLOOMERY_SEED=seed replays only that sequence. Cuckoo filters that
 are created without a seed get a different one in each run, so a failure also prints these seeds."""
