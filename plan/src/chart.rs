@@ -1,6 +1,6 @@
-//! The charts of a plan: what is drawn, and where. The program and the page draw the charts, each in its own way.
+//! The charts of the calculator: what is drawn, and where. The page draws them.
 
-use crate::cost::{CUCKOO_LOADS, Cost, GENERATIONS, bloom, cuckoo, like, roomy_cuckoo};
+use crate::cost::{Cost, bloom, like};
 use crate::growth::Growth;
 use crate::numbers::{bytes, count, percent};
 use crate::redisbloom;
@@ -10,32 +10,32 @@ use serde::Serialize;
 
 /// A line or a few individual points, with a name.
 #[derive(Debug, Serialize)]
-pub struct Line {
+pub(crate) struct Line {
     /// What the line or the points show.
-    pub name: String,
+    pub(crate) name: String,
     /// The points from left to right: x, and bytes.
-    pub points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// A chart of bytes by some other quantity, x.
 #[derive(Debug, Serialize)]
-pub struct Chart {
+pub(crate) struct Chart {
     /// What the chart shows.
-    pub title: String,
+    pub(crate) title: String,
     /// Name of the quantity on the x axis.
-    pub x_name: &'static str,
+    pub(crate) x_name: &'static str,
     /// The first and the last x.
-    pub x: (f64, f64),
+    pub(crate) x: (f64, f64),
     /// The highest y.
-    pub top: f64,
+    pub(crate) top: f64,
     /// Positions and labels of the ticks on the x axis.
-    pub x_ticks: Vec<(f64, String)>,
+    pub(crate) x_ticks: Vec<(f64, String)>,
     /// Positions and labels of the ticks on the y axis.
-    pub y_ticks: Vec<(f64, String)>,
+    pub(crate) y_ticks: Vec<(f64, String)>,
     /// Lines.
-    pub lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
     /// Individual points.
-    pub points: Vec<Line>,
+    pub(crate) points: Vec<Line>,
 }
 
 impl Chart {
@@ -65,27 +65,6 @@ impl Chart {
             points,
         }
     }
-}
-
-/// A chart of the memory of each kind by error rate, for as many items as this filter is sized for.
-pub fn memory_chart(wanted: &Wanted) -> Chart {
-    let (items, base) = like(wanted);
-    // Only static filters can have a static layout.
-    let layout = if base.layout.is_static() { LayoutChoice::Auto } else { base.layout };
-    let of = |spec: Spec| memory(&Spec { layout, shards: base.shards, ..spec });
-    let generation = items.div_ceil(GENERATIONS.into());
-    let mut lines = vec![
-        by_rate("fixed", |rate| of(Spec::fixed(items, rate))),
-        by_rate("scaling", |rate| of(Spec::scaling(items, rate))),
-        by_rate(&format!("window of {GENERATIONS}"), |rate| of(Spec::window(generation, rate, GENERATIONS))),
-        by_rate("counting, 4 bits", |rate| of(Spec::counting(items, rate))),
-    ];
-    lines.extend(static_lines(items));
-    let points = CUCKOO_LOADS.iter().map(|&(slots, load)| {
-        let cost = cuckoo(&roomy_cuckoo(items, slots, load, &base), items);
-        point(format!("cuckoo, {slots} slots"), &cost)
-    });
-    rates_chart(items, lines, points.collect())
 }
 
 /// A chart of memory by error rate: lines for filters of this filter's kind and for RedisBloom's fixed filters, and a
@@ -145,7 +124,7 @@ fn rates_chart(items: u64, lines: Vec<Line>, points: Vec<Line>) -> Chart {
 
 /// A chart of the memory of a scaling filter as it grows, of RedisBloom's filter as it grows, and of fixed filters.
 /// `None` if the filter doesn't grow.
-pub fn growth_chart(wanted: &Wanted, steps: &[Growth]) -> Option<Chart> {
+pub(crate) fn growth_chart(wanted: &Wanted, steps: &[Growth]) -> Option<Chart> {
     let Wanted::Bloom(spec) = wanted else { return None };
     let last = steps.last()?.capacity;
     let fixed = (1..=40u32).filter_map(|part| {

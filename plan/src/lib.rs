@@ -18,7 +18,6 @@ mod wanted;
 mod words;
 
 pub use arguments::{duration, is_whole, parse_count};
-pub use chart::{Chart, Line, growth_chart, memory_chart};
 pub use cost::{Cost, cuckoo_rate};
 pub use growth::Growth;
 pub use numbers::{bytes, count, percent};

@@ -63,14 +63,6 @@ def test_plan_says_what_the_server_will_say(server, port):
         server.command("DEL", "planned")
 
 
-def test_plan_draws(tmp_path):
-    for chart in ("memory", "growth"):
-        path = tmp_path / f"{chart}.svg"
-        run("plan", "-n", "10k", "-e", "1%", "--svg", path, "--chart", chart)
-        svg = path.read_text()
-        assert svg.startswith("<svg") and ("MiB" in svg or "KiB" in svg)
-
-
 def test_mistakes_of_use_have_status_2():
     for words in (
         ["plan", "-n", "100"],

@@ -5,7 +5,6 @@
 
 mod collect;
 mod frame;
-mod picture;
 mod snapshot;
 mod text;
 
@@ -20,7 +19,6 @@ use frame::View;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use snapshot::{Order, Snapshot, Sort};
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
@@ -65,14 +63,6 @@ pub(crate) struct Options {
     #[arg(long, requires = "once")]
     json: bool,
 
-    /// Draw the screen to this SVG file
-    #[arg(long, value_name = "FILE", requires = "once", conflicts_with = "json")]
-    svg: Option<PathBuf>,
-
-    /// Columns and lines of the screen in that file
-    #[arg(long, value_name = "WxH", default_value = "120x20", requires = "svg", value_parser = parse_size)]
-    size: (u16, u16),
-
     #[command(flatten)]
     server: Server,
 }
@@ -81,14 +71,6 @@ impl Options {
     fn order(&self) -> Order {
         Order { by: self.sort, reversed: self.reverse }
     }
-}
-
-/// Parses the size of a terminal, such as `80x24`.
-fn parse_size(text: &str) -> Result<(u16, u16), String> {
-    let size =
-        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    size.filter(|(width, height)| (20..=500).contains(width) && (8..=200).contains(height))
-        .ok_or_else(|| format!("{text:?} is not a size from 20x8 to 500x200, such as 80x24"))
 }
 
 /// Shows the filters until the user quits or, with `--once`, prints one snapshot.
@@ -176,9 +158,6 @@ fn once(options: &Options, collector: &mut Collector, interval: Duration) -> any
     snapshot.sort(options.order());
     if options.json {
         output::json(&snapshot)?;
-    } else if let Some(path) = &options.svg {
-        let svg = picture::svg(&mut View::new(options.order(), snapshot), options.size)?;
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     } else {
         std::io::stdout().lock().write_all(text::plain(&snapshot).as_bytes())?;
     }
