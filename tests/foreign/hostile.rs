@@ -377,7 +377,7 @@ fn saved_chains() -> Vec<Fields> {
     CHAINS.iter().map(save).collect()
 }
 
-/// The fields as an earlier version of the encoding wrote them.
+/// The fields as RedisBloom wrote them in an earlier version of its encoding.
 fn narrowed(fields: &Fields, encoding: u32) -> Fields {
     let mut fields: Vec<_> = fields.0.iter().cloned().collect();
     if encoding == 0 {

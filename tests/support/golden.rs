@@ -161,7 +161,7 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
 }
 
 /// A RedisBloom filter whose fingerprints are where our own search for room puts them: in any slot of their buckets.
-/// Earlier versions of Bloomery, which didn't search as RedisBloom does, made such filters.
+/// RedisBloom itself makes no such filter, but the format allows it, so a reader must accept it.
 fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     const HASH: usize = wire::ENVELOPE + 40;
     let its = Cuckoo::new(spec).unwrap();

@@ -1,7 +1,7 @@
 //! Parses the replies of `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
 //!
-//! Filters of other systems and older versions of the module have fewer fields. A field that is missing becomes `None`,
-//! 0 or empty. RESP2 (where maps are flat arrays and doubles are text) and RESP3 give the same result.
+//! Filters of other systems have fewer fields. A field that is missing becomes `None`, 0 or empty. RESP2 (where maps
+//! are flat arrays and doubles are text) and RESP3 give the same result.
 
 use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild};
 use crate::printable::printable;

@@ -498,8 +498,7 @@ mod tests {
         }
     }
 
-    /// The documented search, slot by slot, as older versions did it. A replica that runs a different version must end
-    /// with the same bytes.
+    /// The documented search, slot by slot. A replica that runs another version must end with the same bytes.
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
         let (mut seen, remembers) = (BTreeSet::new(), table.buckets() <= REMEMBERED);
         let mut is_new = |bucket| seen.insert(bucket) || !remembers;

@@ -147,7 +147,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
             // Nothing outside the key refers to its value, so nothing else has to be done when the key is unlinked.
             unlink: None,
             copy: Some(copy),
-            // No server that the tests can run has the allocator that defragmentation needs; see docs/decisions/server.md.
+            // No server that the tests can run has the allocator that defragmentation needs; see
+            // docs/decisions/server.md.
             defrag: None,
             // These also get the key's name and database, which no filter needs.
             mem_usage2: None,
