@@ -91,7 +91,7 @@ pub const ROWS: &[Row] = &[
     ),
     speed("static-build", "static filter built, one thread", "ns per item", AtMost(60.0)),
     speed("static-test", "static filter TEST, 1000 items", "× three lines", AtMost(1.2)),
-    speed("window", "window of 8 generations, MTEST of 1000", "× floor", AtMost(2.0)),
+    speed("window", "window of 8 generations, MEXISTS of 1000", "× floor", AtMost(2.0)),
     speed("gozero-one", "faster than go-zero's Lua, one item per command", "×", AtLeast(15.0)),
     speed("gozero-many", "faster than go-zero's Lua, 1000 items per command", "×", AtLeast(80.0)),
     speed("gozero-bulk", "faster than go-zero's Lua, bulk", "×", AtLeast(500.0)),

@@ -69,7 +69,6 @@ const WORDS: &[&str] = &[
     "FIXED",
     "PREFIXED",
     "COUNT",
-    "FULL",
     "AT",
     "GOZERO",
     "BITS",

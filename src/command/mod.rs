@@ -7,7 +7,7 @@
 //! | file | commands |
 //! | --- | --- |
 //! | `add` | BF.ADD, ADDNX, MADD, INSERT, BULKADD |
-//! | `test` | BF.EXISTS, MEXISTS, TEST, MTEST, BULKTEST, COUNT |
+//! | `test` | BF.EXISTS, MEXISTS, TEST, BULKTEST, COUNT |
 //! | `delete` | BF.DEL, MDEL |
 //! | `window` | BF.ROTATE, AGE |
 //! | `lifecycle` | BF.RESERVE, CLEAR |
@@ -81,7 +81,7 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Madd => add::add_many(call),
         Command::Addnx => add::add(call, Mode::AddIfAbsent),
         Command::Exists | Command::Test => test::test(call),
-        Command::Mexists | Command::Mtest => test::test_many(call),
+        Command::Mexists => test::test_many(call),
         Command::Del => delete::delete(call),
         Command::Mdel => delete::delete_many(call),
         Command::Count => test::count(call),

@@ -1,4 +1,4 @@
-//! Commands that test items: BF.EXISTS, MEXISTS, TEST, MTEST, BULKTEST, COUNT.
+//! Commands that test items: BF.EXISTS, MEXISTS, TEST, BULKTEST, COUNT.
 
 use super::blob::{Blob, Unread};
 use super::call::{Access, Call, Key};
@@ -109,7 +109,7 @@ impl Tester for Foreign {
     }
 }
 
-/// `BF.MEXISTS key item…`, `BF.MTEST key item…`.
+/// `BF.MEXISTS key item…`.
 #[inline(always)]
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let count = call.argc().saturating_sub(FIRST_ITEM);

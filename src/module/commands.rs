@@ -72,10 +72,10 @@ const fn is_fast(index: usize) -> bool {
 /// Whether a command runs in pieces if it has many items.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn divides(index: usize) -> bool {
-    use Command::{Bulkadd, CfInsert, CfInsertnx, CfMexists, Insert, Madd, Mdel, Mexists, Mtest, Rebuild};
+    use Command::{Bulkadd, CfInsert, CfInsertnx, CfMexists, Insert, Madd, Mdel, Mexists, Rebuild};
     matches!(
         TABLE[index].command,
-        Bulkadd | CfInsert | CfInsertnx | CfMexists | Insert | Madd | Mdel | Mexists | Mtest | Rebuild
+        Bulkadd | CfInsert | CfInsertnx | CfMexists | Insert | Madd | Mdel | Mexists | Rebuild
     )
 }
 
@@ -101,7 +101,7 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn is_mostly_short(index: usize) -> bool {
     use Command::{CfAdd, CfAddnx, CfDel, CfInfo, CfInsert, CfInsertnx, CfMexists, CfReserve, CfScandump};
-    use Command::{Info, Insert, Madd, Mexists, Mtest, Reserve, Scandump};
+    use Command::{Info, Insert, Madd, Mexists, Reserve, Scandump};
     matches!(
         TABLE[index].command,
         CfAdd
@@ -117,7 +117,6 @@ const fn is_mostly_short(index: usize) -> bool {
             | Insert
             | Madd
             | Mexists
-            | Mtest
             | Reserve
             | Scandump
     )

@@ -19,7 +19,7 @@ pub(super) const LIKE: &str =
     "BF.RESERVE key error_rate capacity LIKE other creates filters that can be combined";
 
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
-    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!() };
     fields.into_iter().find(|(field, _)| *field == name).expect("a field").1
 }
 

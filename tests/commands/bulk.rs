@@ -595,7 +595,7 @@ fn a_client_that_goes_leaves_no_trace() {
     server.settings.set(Settings { offload_min_items: 100, ..Settings::DEFAULT });
     let blob = Form::Fixed.arguments(&items(Form::Fixed, 3 * 4096));
     let tests = || {
-        let Ok(Reply::Map(fields)) = server.line("BF.INFO k FULL") else { panic!() };
+        let Ok(Reply::Map(fields)) = server.line("BF.STATS k") else { panic!() };
         fields.into_iter().filter(|(name, _)| name.starts_with("Tests")).collect::<Vec<_>>()
     };
     let before = tests();

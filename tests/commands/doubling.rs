@@ -262,7 +262,6 @@ pub(super) fn lines(command: &str) -> &'static [&'static str] {
         "bf.mexists" => &["BF.MEXISTS k x y"],
         "bf.bulktest" => &["BF.BULKTEST k FIXED 1 xy"],
         "bf.test" => &["BF.TEST k x"],
-        "bf.mtest" => &["BF.MTEST k x y"],
         "bf.del" => &["BF.DEL k x"],
         "bf.mdel" => &["BF.MDEL k x y"],
         "bf.count" => &["BF.COUNT k x"],
@@ -457,13 +456,12 @@ const BLOOM: &[&str] = &[
     "BF.MADD k",
     "BF.INSERT k ITEMS",
     "BF.MEXISTS k",
-    "BF.MTEST k",
     "BF.BULKADD k FIXED 8",
     "BF.BULKADD k PREFIXED",
     "BF.BULKTEST k FIXED 8",
     "BF.BULKTEST k PREFIXED",
     "BF.REBUILD k ADD",
-    "BF.MTEST missing",
+    "BF.MEXISTS missing",
     "BF.MADD missing",
 ];
 const CUCKOO: &[&str] =
@@ -563,7 +561,7 @@ fn an_item_of_twice_the_length() {
         "CF.RESERVE k 100",
     ]; // fmt: skip
     for reserve in reservations {
-        for command in ["ADD", "EXISTS", "ADDNX", "COUNT", "AGE", "DEL", "MTEST"] {
+        for command in ["ADD", "EXISTS", "ADDNX", "COUNT", "AGE", "DEL", "MEXISTS"] {
             let prepare = |server: &FakeServer, len: usize| {
                 server.line(reserve).unwrap();
                 let mut line = words(&format!("{}.{command} k", &reserve[..2]));

@@ -1,4 +1,4 @@
-//! What BF.INFO FULL says about the use of a filter: tests by answer, adds, deletes, what BF.FEEDBACK reported, and the
+//! What BF.STATS says about the use of a filter: tests by answer, adds, deletes, what BF.FEEDBACK reported, and the
 //! resulting advice.
 
 use crate::support::fake_server::FakeServer;
@@ -7,7 +7,7 @@ use crate::support::internals::command::Reply;
 use crate::support::internals::config::Settings;
 
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
-    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!("{key}") };
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!("{key}") };
     fields.into_iter().find(|(field, _)| *field == name).unwrap_or_else(|| panic!("{name}")).1
 }
 
@@ -72,7 +72,7 @@ fn every_command_that_tests_is_counted() {
             assert_eq!(usage(&server, "k"), [0, 0, 3, 0], "{kind}");
             lines(&server, &["BF.EXISTS k a", "BF.EXISTS k x", "BF.TEST k b", "BF.TEST k y"]);
             assert_eq!(usage(&server, "k"), [2, 2, 3, 0], "{kind}");
-            lines(&server, &["BF.MEXISTS k a b x y z", "BF.MTEST k c w"]);
+            lines(&server, &["BF.MEXISTS k a b x y z", "BF.MEXISTS k c w"]);
             assert_eq!(usage(&server, "k"), [5, 6, 3, 0], "{kind}");
             run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"abcdefgh"]);
             run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"ax", b"COUNT"]);

@@ -49,7 +49,7 @@ fn sources() -> FakeServer {
     server
 }
 
-/// The origin that BF.INFO FULL names, an item in the filter, and the command.
+/// The origin that BF.STATS names, an item in the filter, and the command.
 type Import<'a> = (&'static str, &'static [u8], &'a [&'a [u8]]);
 
 #[test]
@@ -75,7 +75,7 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         assert_eq!(server.run(words), Ok(Reply::Ok), "{origin}");
         assert_eq!(server.run(&[b"BF.EXISTS", b"k", member]), YES, "{origin}");
         assert_eq!(server.run(&[b"BF.TEST", b"k", b"stranger"]), NO);
-        let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
+        let Ok(Reply::Map(info)) = server.line("BF.STATS k") else { panic!() };
         assert!(info.contains(&("Origin", Reply::from(origin))), "{info:?}");
         assert!(info.contains(&("Number of items inserted", Reply::Integer(1))), "{info:?}");
         assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(1)));
@@ -460,14 +460,14 @@ fn info_of_redisblooms_filter_is_its_own() {
     assert_eq!(server.dump("n"), server.dump("k"));
 }
 
-/// The fill in BF.INFO FULL covers only the bits that a probe can reach. A file may contain further bits after these.
+/// The fill in BF.STATS covers only the bits that a probe can reach. A file may contain further bits after these.
 #[test]
 fn a_fill_is_at_most_1() {
     let server = FakeServer::default();
     // A filter of 48 bits in a bitset of 128, all of them set.
     let blob = [hex("0000000000000030 0000000000000004 0000000000000080"), vec![0xFF; 16]].concat();
     server.run(&[b"BF.IMPORT", b"k", b"BLOOMV3", &blob]).unwrap();
-    let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
+    let Ok(Reply::Map(info)) = server.line("BF.STATS k") else { panic!() };
     let info: BTreeMap<_, _> = info.into_iter().collect();
     assert_eq!((&info["Fill"], &info["Error rate now"]), (&Reply::Double(1.0), &Reply::Double(1.0)));
     let Reply::Array(layers) = &info["Layers"] else { panic!() };

@@ -101,7 +101,7 @@ fn a_filter_that_began_small_has_few_layers() {
     }
 }
 
-/// BF.INFO FULL lists only the newest layers. Its other fields cover all layers.
+/// BF.STATS lists only the newest layers. Its other fields cover all layers.
 #[test]
 fn the_layers_that_info_lists_are_limited() {
     let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
@@ -111,7 +111,7 @@ fn the_layers_that_info_lists_are_limited() {
         let newest = filter.newest_layer().capacity();
         let server = FakeServer::default();
         server.put("k", Filter::from(filter));
-        let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
+        let Ok(Reply::Map(info)) = server.line("BF.STATS k") else { panic!() };
         let field = |name| info.iter().find(|(known, _)| *known == name).map(|(_, value)| value).unwrap();
         assert_eq!(field("Number of filters"), &Reply::Integer(grown + 1));
         let Reply::Array(layers) = field("Layers") else { panic!() };

@@ -17,11 +17,10 @@ fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
     words
 }
 
-const MANY: [&str; 12] = [
+const MANY: [&str; 11] = [
     "BF.MADD k",
     "BF.INSERT k ITEMS",
     "BF.MEXISTS k",
-    "BF.MTEST k",
     "BF.MDEL k",
     "BF.BULKADD k FIXED 1",
     "BF.BULKADD k PREFIXED",

@@ -62,7 +62,7 @@ fn commands(family: &str, items: &[Vec<u8>]) -> Vec<Words> {
         words("BF.BULKADD k FIXED 5", &blob),
         words("BF.BULKADD k NOCREATE PREFIXED", &prefixed),
         words("BF.MEXISTS k", items),
-        words("BF.MTEST missing", items),
+        words("BF.MEXISTS missing", items),
         words("BF.MDEL k", items),
         words("BF.MDEL missing", items),
     ]

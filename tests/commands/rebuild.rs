@@ -20,7 +20,7 @@ fn status(server: &FakeServer, key: &str, name: &str) -> Reply {
 }
 
 fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
-    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!() };
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 
@@ -565,11 +565,11 @@ fn an_identity_tells_filters_apart() {
     assert_eq!(of("k"), committed);
     // A cuckoo filter and a Bloom filter with the same seed have the same identity.
     server.line("CF.RESERVE c 100 SEED 7").unwrap();
-    let Ok(Reply::Map(fields)) = server.line("CF.INFO c FULL") else { panic!() };
+    let Ok(Reply::Map(fields)) = server.line("CF.STATS c") else { panic!() };
     assert_eq!(fields.last(), Some(&("Identity", first)));
     let Ok(Reply::Numbers(plain)) = server.line("CF.INFO c") else { panic!() };
     assert_eq!(plain.fields(), fields[..8]);
-    assert_eq!(server.text("CF.INFO c SIZE"), server.text("CF.INFO c FULL FULL"));
+    assert_eq!(server.text("CF.INFO c SIZE"), server.text("CF.INFO"));
 }
 
 /// If all cells of a filter are set, they don't show how many items it has. BEGIN then assumes a multiple of the old

@@ -11,7 +11,7 @@ const LAYOUTS: [&str; 2] = ["FUSE", "RIBBON"];
 const NO_ADDS: &str = "ERR a static filter accepts no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and COMMIT";
 
 fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
-    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!() };
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 

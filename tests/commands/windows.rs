@@ -403,7 +403,7 @@ fn a_clock_that_is_set_back_takes_nothing_away_early() {
 }
 
 fn next_rotation(server: &FakeServer, key: &str) -> i64 {
-    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!() };
     let Some((_, Reply::Integer(next))) = fields.into_iter().find(|(name, _)| *name == "Next rotation in ms")
     else {
         panic!()
@@ -412,7 +412,7 @@ fn next_rotation(server: &FakeServer, key: &str) -> i64 {
 }
 
 fn advice(server: &FakeServer, key: &str) -> String {
-    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!() };
     let Some((_, Reply::Array(lines))) = fields.into_iter().find(|(name, _)| *name == "Advice") else {
         panic!()
     };

@@ -396,7 +396,7 @@ class Window(Track):
             for item in self.used:
                 pipeline.execute_command("BF.AGE", self.key, item)
             ages = {item: age for item, age in zip(self.used, pipeline.execute(), strict=True) if age >= 0}
-        return ages, pairs(client.execute_command("BF.INFO", self.key, "FULL"))[b"Generation"]
+        return ages, pairs(client.execute_command("BF.STATS", self.key))[b"Generation"]
 
     def compare(self, seen):
         ages, number = seen

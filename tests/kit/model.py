@@ -196,7 +196,7 @@ class BloomSpec:
 
     rate: float
     capacity: int
-    kind: str = "fixed"  # as BF.INFO FULL names it
+    kind: str = "fixed"  # as BF.STATS names it
     on_full: str = "ERROR"
     expansion: int = 0
     tightening: float | None = None
@@ -243,7 +243,7 @@ class Fixed:
         return [(self.spec.capacity, len(self.counts))]
 
     def alive(self) -> list[tuple[int | None, int, int]]:
-        """The age, the capacity and the number of items of each layer that BF.INFO FULL shows."""
+        """The age, the capacity and the number of items of each layer that BF.STATS shows."""
         return [(None, *layer) for layer in self.layers()]
 
     def clear(self):
@@ -585,10 +585,10 @@ return redis.status_reply('OK')
 # The number of words in each command, which the servers themselves check; negative for a minimum.
 ARITY = {
     "BF.RESERVE": -4, "BF.INSERT": -4, "BF.ADD": 3, "BF.MADD": -3, "BF.ADDNX": 3, "BF.EXISTS": 3, "BF.MEXISTS": -3,
-    "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": -3,
+    "BF.TEST": 3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": -3,
     "BF.CLEAR": 2, "BF.CARD": 2, "BF.INFO": -2, "BF.STATS": 2, "BF.DEBUG": 2, "BF.SCANDUMP": 3, "BF.LOADCHUNK": 4,
     "CF.RESERVE": -3, "CF.ADD": 3, "CF.ADDNX": 3, "CF.INSERT": -4, "CF.INSERTNX": -4, "CF.EXISTS": 3,
-    "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": -2,
+    "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": 2,
     "CF.STATS": 2, "CF.DEBUG": 2,
 }  # fmt: skip
 
@@ -1015,7 +1015,7 @@ class Model:
     def bf_exists(self, key, item):
         return self.bf_mexists(key, item)[0]
 
-    bf_test, bf_mtest = bf_exists, bf_mexists
+    bf_test = bf_exists
 
     def counting(self, key):
         filter_ = self.bloom(key)
@@ -1081,16 +1081,12 @@ class Model:
         if not words:
             return Map(fields.values())
         word = upper(words[0])
-        if word == "FULL":
-            return self.full_info(filter_)
         if word not in fields:
             raise Refused("Invalid information value")
         return fields[word]
 
     def bf_stats(self, key):
-        return self.full_info(self.found(self.bloom(key)))
-
-    def full_info(self, filter_) -> Map:
+        filter_ = self.found(self.bloom(key))
         spec = filter_.spec
         fields = Map([
             ("Kind", spec.kind.encode()),
@@ -1322,13 +1318,8 @@ class Model:
         filter_.compact(True, self.events)
         return OK
 
-    def cf_info(self, key, *words):
-        if words and [upper(word) for word in words] != ["FULL"]:
-            raise Refused()
-        filter_ = self.found(self.cuckoo(key))
-        if words:
-            return self.cf_stats(key)
-        return Map(self.cf_info_fields(filter_))
+    def cf_info(self, key):
+        return Map(self.cf_info_fields(self.found(self.cuckoo(key))))
 
     def cf_stats(self, key):
         filter_ = self.found(self.cuckoo(key))

@@ -30,7 +30,7 @@ PER_ITEM = {"BF.BULKTEST": 20e-6}
 # per item, and the number of items after which a command that is executed in pieces reads the clock.
 CRAFTED = {"links": (20e-3, 32), "tables": (2e-3, 4)}
 IN_PIECES = {
-    "BF.MADD", "BF.INSERT", "BF.BULKADD", "BF.REBUILD", "BF.MDEL", "BF.MEXISTS", "BF.MTEST",
+    "BF.MADD", "BF.INSERT", "BF.BULKADD", "BF.REBUILD", "BF.MDEL", "BF.MEXISTS",
     "CF.MEXISTS", "CF.INSERT", "CF.INSERTNX",
 }  # fmt: skip
 # Other commands that are allowed to take longer, and why.
@@ -236,7 +236,7 @@ class Search:
 
         one = item(0)
         match command.split(".")[1]:
-            case "MADD" | "MEXISTS" | "MTEST" | "MDEL":
+            case "MADD" | "MEXISTS" | "MDEL":
                 return [command, key, *map(item, range(count))], count
             case "INSERT" | "INSERTNX":
                 return [command, key, "ITEMS", *map(item, range(count))], count
@@ -248,9 +248,7 @@ class Search:
                 if family == "CF":
                     return [command, "new", max(capacity, 512), "BUCKETSIZE", int(recipe["slots"])], 1
                 return [command, "new", f"{10 ** recipe['error']:.3g}", capacity], 1
-            case "INFO":
-                return [command, key, *(["FULL"] if family == "BF" else [])], 1
-            case "ROTATE" | "CLEAR" | "CARD" | "DEBUG" | "COMPACT":
+            case "INFO" | "STATS" | "ROTATE" | "CLEAR" | "CARD" | "DEBUG" | "COMPACT":
                 return [command, key], 1
             case "FEEDBACK":
                 return [command, key, 100, 1], 1

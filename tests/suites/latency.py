@@ -265,8 +265,6 @@ class Round:
 
     def nothing(self, command: Command) -> Words:
         yield []
-        if command.name.endswith("INFO"):
-            yield ["FULL"]
 
     # Keyed by the example in kit/commands.py. A new command must use one of these examples, or add an entry that makes
     # its arguments as large as possible.

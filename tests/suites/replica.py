@@ -401,7 +401,7 @@ def rotations(server: Server) -> int:
 
 
 def generation(client) -> int:
-    return pairs(client.execute_command("BF.INFO", WINDOW, "FULL"))[b"Generation"]
+    return pairs(client.execute_command("BF.STATS", WINDOW))[b"Generation"]
 
 
 def troubles(chain: Chain):

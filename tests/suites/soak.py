@@ -143,7 +143,7 @@ class Traffic:
         self.do("BF.RESERVE", "aging", 0.01, 30, "WINDOW", 3)
         self.do("BF.ADD", "aging", "ada")
         self.do("BF.TEST", "aging", "ada")
-        self.do("BF.MTEST", "aging", "ada", "bob")
+        self.do("BF.MEXISTS", "aging", "ada", "bob")
         self.do("BF.AGE", "aging", "ada")
         self.do("BF.DEBUG", "aging")
         self.do("BF.INFO", "aging")

@@ -36,10 +36,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     };
     let mut sides = [
         test("FLOOR.MTOUCH", "lines"),
-        test("BF.MTEST", "plain").expect(plausible(Mix::Half)),
-        test("BF.MTEST", "counting").expect(plausible(Mix::Half)),
-        test("BF.MTEST", WINDOWS[0].0).expect(plausible(Mix::Half)),
-        test("BF.MTEST", WINDOWS[1].0).expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", "plain").expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", "counting").expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", WINDOWS[0].0).expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", WINDOWS[1].0).expect(plausible(Mix::Half)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     let title = "FINGERPRINT at 1%, half full, 1000 items per command, compared with two lines per item";

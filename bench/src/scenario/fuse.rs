@@ -90,9 +90,9 @@ fn test(bench: &mut Bench, capacity: u64, filter: &Bloom, ribbon: &Bloom) -> Res
     };
     let mut sides = [
         test("FLOOR.MTOUCH", "lines"),
-        test("BF.MTEST", "static").expect(plausible(Mix::Half)),
-        test("BF.MTEST", "ribbon").expect(plausible(Mix::Half)),
-        test("BF.MTEST", "blocked").expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", "static").expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", "ribbon").expect(plausible(Mix::Half)),
+        test("BF.MEXISTS", "blocked").expect(plausible(Mix::Half)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     let title = "Static filter at 1%, 1000 items per command, compared with three lines per item";

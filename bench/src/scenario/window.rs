@@ -20,8 +20,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     filters::load(&server, "filter", &full(each)?)?;
     filters::lines(&server, Spec::window(each, 0.01, GENERATIONS), GENERATIONS)?;
     let test = |mix: Mix| {
-        Side::new(format!("BF.MTEST, {}", mix.name()), move |round| {
-            items::commands("BF.MTEST", "filter", &numbers(mix, round, count, items), GROUP)
+        Side::new(format!("BF.MEXISTS, {}", mix.name()), move |round| {
+            items::commands("BF.MEXISTS", "filter", &numbers(mix, round, count, items), GROUP)
         })
         .expect(plausible(mix))
     };

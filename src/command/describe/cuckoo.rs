@@ -7,17 +7,10 @@ use crate::command::reply::{Numbers, Reply};
 use crate::filter::{Cuckoo, FilterRef};
 use std::ffi::CStr;
 
-/// `CF.INFO key [FULL]`. With FULL, it does the same as CF.STATS.
+/// `CF.INFO key`.
 pub(in crate::command) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    match call.argc() {
-        2 => {
-            let key = call.open(1, Access::Read);
-            Ok(Reply::Numbers(brief(key.cuckoo()?.ok_or(CommandError::NotFound)?)))
-        }
-        3 if call.arg(2).eq_ignore_ascii_case(b"FULL") => stats(call),
-        // As in RedisBloom, where the command has no options.
-        _ => Err(CommandError::Arity),
-    }
+    let key = call.open(1, Access::Read);
+    Ok(Reply::Numbers(brief(key.cuckoo()?.ok_or(CommandError::NotFound)?)))
 }
 
 /// `CF.STATS key`.

@@ -33,16 +33,12 @@ pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
-/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY | FULL]`. With
-/// FULL, it does the same as BF.STATS.
+/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 3 {
         return Err(CommandError::Arity);
     }
     let word = (call.argc() == 3).then(|| call.arg(2));
-    if word.is_some_and(|word| word.eq_ignore_ascii_case(b"FULL")) {
-        return stats(call);
-    }
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let Some(word) = word else {

@@ -27,7 +27,7 @@ macro_rules! commands {
 }
 
 commands! {
-    Reserve Insert Add Madd Addnx Exists Mexists Test Mtest Del Mdel Count Rotate Age Clear Card
+    Reserve Insert Add Madd Addnx Exists Mexists Test Del Mdel Count Rotate Age Clear Card
     Info Stats Debug Feedback Bulkadd Bulktest Merge Intersect Equal Scandump Loadchunk Import Export Load
     Rebuild CfReserve CfAdd CfAddnx CfInsert CfInsertnx CfExists CfMexists CfDel CfCount CfCompact
     CfInfo CfStats CfDebug CfScandump CfLoadchunk

@@ -158,7 +158,7 @@ def test_own_commands(client):
     assert client.execute_command("BF.AGE", "recent", "a") == 1
     assert client.execute_command("BF.TEST", "recent", "a") == 1
     assert client.execute_command("BF.CLEAR", "recent") in (b"OK", True)
-    assert client.execute_command("BF.MTEST", "recent", "a", "b") == [0, 0]
+    assert client.execute_command("BF.MEXISTS", "recent", "a", "b") == [0, 0]
 
 
 # ---- cuckoo filters -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What real servers report about a filter's use and its errors: the counts in BF.INFO FULL, BF.FEEDBACK, and the
+"""What real servers report about a filter's use and its errors: the counts in BF.STATS, BF.FEEDBACK, and the
 latency events for slow commands. tests/commands/feedback.rs checks what each command counts."""
 
 import math
@@ -15,7 +15,7 @@ MILLION = 1_000_000
 
 
 def full(client, key) -> dict:
-    info = pairs(client.execute_command("BF.INFO", key, "FULL"))
+    info = pairs(client.execute_command("BF.STATS", key))
     info[b"Feedback"] = {span: pairs(figures) for span, figures in pairs(info[b"Feedback"]).items()}
     return info
 
@@ -169,9 +169,9 @@ def test_information_on_a_gibibyte_costs_no_more_than_on_a_kilobyte(server):
         def seconds(key) -> float:
             client.execute_command("CONFIG", "RESETSTAT")
             for _ in range(200):
-                client.execute_command("BF.INFO", key, "FULL")
+                client.execute_command("BF.STATS", key)
             stats = client.info("commandstats")
-            calls = next(value for name, value in stats.items() if name.lower().startswith("cmdstat_bf.info"))
+            calls = next(value for name, value in stats.items() if name.lower().startswith("cmdstat_bf.stats"))
             return calls["usec_per_call"]
 
         small, large = seconds("small"), seconds("large")

@@ -63,7 +63,7 @@ EVERY_SERVER = pytest.mark.every_server("the server saves, replicates, and owns 
 def snapshot(client, key: str, arrival: Arrival) -> dict:
     """Everything that a client can see of a filter."""
     prefix = arrival.family
-    info = pairs(client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if prefix == "BF" else [])))
+    info = pairs(client.execute_command(f"{prefix}.STATS", key))
     return {
         "type": client.type(key),
         "digest": client.execute_command("DEBUG", "DIGEST-VALUE", key)[0],
@@ -1065,7 +1065,7 @@ def live(client, chance: random.Random, where: str) -> None:
         several,
         [f"{prefix}.DEL", "hostile", items[1]],
         [f"{prefix}.INFO", "hostile"],
-        ["BF.INFO", "hostile", "FULL"],
+        ["BF.STATS", "hostile"],
         [f"{prefix}.DEBUG", "hostile"],
         [f"{prefix}.SCANDUMP", "hostile", 0],
         [f"{prefix}.SCANDUMP", "hostile", 1],

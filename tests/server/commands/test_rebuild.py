@@ -93,7 +93,7 @@ def test_through_every_way_of_keeping_data(new_server):
             assert status(client, key) == {b"Status": b"none"}
             if number % 2 == 0:
                 assert client.execute_command("BF.EXISTS", key, "backfilled") == 1
-                assert pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Origin"] == b"bloomery"
+                assert pairs(client.execute_command("BF.STATS", key))[b"Origin"] == b"bloomery"
 
 
 @EVERY_SERVER
@@ -107,7 +107,7 @@ def test_replicas_see_every_phase(new_server):
         def rebuilds(client) -> dict:
             """The rebuild of each key, as BF.INFO shows it. A replica refuses BF.REBUILD STATUS like any write command.
             """
-            return {key: pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Rebuild"] for key in keys}
+            return {key: pairs(client.execute_command("BF.STATS", key))[b"Rebuild"] for key in keys}
 
         def equal(server) -> bool:
             return differences(snapshots(client, keys), snapshots(server, keys)) == []

@@ -222,7 +222,7 @@ def test_a_window_keeps_its_schedule(new_server):
     with server.client() as client:
 
         def generation(key: str) -> int:
-            return pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Generation"]
+            return pairs(client.execute_command("BF.STATS", key))[b"Generation"]
 
         client.execute_command("BF.RESERVE", "stays", 0.01, 100, "WINDOW", 3, "EVERY", every)
         for _ in range(5):

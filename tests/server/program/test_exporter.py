@@ -37,8 +37,7 @@ def address(server) -> str:
 
 def info(client, key) -> dict:
     """All that the server says about a filter, with byte strings as text."""
-    words = ["CF.INFO", key] if family(client, key) == "CF" else ["BF.INFO", key, "FULL"]
-    return text(pairs(client.execute_command(*words)))
+    return text(pairs(client.execute_command(f"{family(client, key)}.STATS", key)))
 
 
 def text(reply):
@@ -51,7 +50,7 @@ def text(reply):
 
 # ---- the metrics ----------------------------------------------------------------------------------------------------
 
-# Each metric, and the field of BF.INFO FULL that it exports.
+# Each metric, and the field of BF.STATS that it exports.
 FIELDS = {
     "bloomery_capacity_items": "Capacity",
     "bloomery_items": "Number of items inserted",
@@ -128,7 +127,7 @@ def test_feedback_is_there_once_it_is_given(server):
         samples = exporter.samples()
         assert one(samples, "bloomery_feedback_checked_total", key="users") == 50
         assert one(samples, "bloomery_feedback_false_total", key="users") == 10
-        life = text(pairs(pairs(client.execute_command("BF.INFO", "users", "FULL"))[b"Feedback"])[b"Life"][-1])
+        life = text(pairs(pairs(client.execute_command("BF.STATS", "users"))[b"Feedback"])[b"Life"][-1])
         for window in ("minute", "hour", "life"):
             assert one(samples, "bloomery_observed_error_ratio", key="users", window=window) == float(life)
 

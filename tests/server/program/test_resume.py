@@ -68,7 +68,7 @@ class Filter:
         right."""
         if self.server.command("EXISTS", "k") == 0:
             return False
-        if self.kind == "rebuild" and not pairs(self.server.command("BF.INFO", "k", "FULL"))[b"Rebuild"]:
+        if self.kind == "rebuild" and not pairs(self.server.command("BF.STATS", "k"))[b"Rebuild"]:
             return False
         if self.kind == "cuckoo":
             inserted = pairs(self.server.command("CF.INFO", "k"))[b"Number of items inserted"]

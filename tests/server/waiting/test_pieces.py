@@ -26,8 +26,8 @@ PREFIXED = b"".join(struct.pack("<I", len(item)) + item for item in ITEMS)
 
 # A reservation, and commands on the filter, in order.
 CASES = {
-    "chain": (["BF.RESERVE", "k", "0.01", 100], ["BF.MADD", "BF.MEXISTS", "BF.MTEST"]),
-    "missing": ([], ["BF.MTEST", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS"]),
+    "chain": (["BF.RESERVE", "k", "0.01", 100], ["BF.MADD", "BF.MEXISTS", "BF.MEXISTS"]),
+    "missing": ([], ["BF.MEXISTS", "BF.MDEL", "CF.MEXISTS"]),
     "full": (["BF.RESERVE", "k", "0.01", 50_000, "NONSCALING"], ["BF.MADD", "BF.INSERT", "FIXED", "PREFIXED"]),
     "counting": (["BF.RESERVE", "k", "0.01", MANY, "COUNTING", 4], ["BF.INSERT", "BF.MDEL", "BF.MDEL"]),
     "window": (["BF.RESERVE", "k", "0.01", MANY, "WINDOW", 3], ["FIXED", "BF.MADD", "BF.MEXISTS"]),
