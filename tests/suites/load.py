@@ -57,7 +57,7 @@ def load_lines(spec, arguments) -> str:
     count, rng = arguments.count, random.Random(arguments.seed)
     assert PROGRAM.exists(), MISSING
     with tempfile.TemporaryDirectory(prefix="bloomery-load-") as folder, Server(spec) as server:
-        path, state = Path(folder) / "lines.txt", Path(folder) / "state"
+        path = Path(folder) / "lines.txt"
         with open(path, "wb") as file:
             for first in range(0, count, 1_000_000):
                 part = lines(first, min(1_000_000, count - first))
@@ -84,7 +84,7 @@ def load_lines(spec, arguments) -> str:
         assert count < 1_000_000 or ratio <= MOST, f"{took:.2f} s, and {raw:.2f} s for the commands alone"
 
         reserve("loaded")
-        resumable, stops = load(server, path, "--resume", state), 0
+        resumable, stops = load(server, path, "--resume"), 0
         for _ in range(STOPS):
             process = subprocess.Popen(resumable, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             time.sleep(rng.uniform(0, took / STOPS))

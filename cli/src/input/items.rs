@@ -1,6 +1,6 @@
 //! Items from lines or from a column, in batches of bounded size: memory doesn't grow with the input.
 
-use super::batch::{Batch, Count, Item, Limits, Span};
+use super::batch::{Batch, Item, Limits};
 use super::column::Column;
 use super::lines::Lines;
 use super::source::{BUFFER, Source};
@@ -46,35 +46,27 @@ impl Items {
         Ok(Some(batch))
     }
 
-    /// Reads the last batch of an earlier run again. Refuses an input that differs before the end of that batch. If the
-    /// batch ends with an open item, the item may have grown.
-    pub(crate) fn again(&mut self, before: &Span) -> anyhow::Result<Batch> {
-        while self.offset < before.start {
-            // The input before the batch is read in parts, because it may be long.
-            let is_whole = |part: &Batch| {
-                part.span.end >= before.start || part.blob.len() + part.blank as usize >= BUFFER
-            };
+    /// Skips what an earlier run has loaded: everything before `offset`, the end of an item. Refuses an input whose
+    /// bytes before `offset` have another digest.
+    pub(crate) fn skip_to(&mut self, offset: u64, digest: u64) -> anyhow::Result<()> {
+        while self.offset < offset {
+            // In parts, because it may be long.
+            let is_whole =
+                |part: &Batch| part.span.end >= offset || part.blob.len() + part.blank as usize >= BUFFER;
             if self.read_until(is_whole, BUFFER)?.is_empty() {
                 break;
             }
         }
-        let mut batch = self.read_until(|batch| batch.span.end >= before.end, BUFFER)?;
-        let source = self.form.source();
-        let (name, end, length) = (&self.name, before.end, source.read_so_far());
-        let same = if length < end {
-            Err(format!("{name} has {length} bytes, but {end} were loaded before"))
-        } else if end > 0 && source.digest(end) != before.digest {
-            Err(format!("the first {end} bytes of {name} are not those that were loaded before"))
+        let (name, source) = (&self.name, self.form.source());
+        let length = source.read_so_far();
+        let why = if length < offset {
+            format!("{name} has {length} bytes, but {offset} were loaded before")
+        } else if source.digest(offset) != digest {
+            format!("the first {offset} bytes of {name} are not those that were loaded before")
         } else {
-            Ok(())
+            return Ok(());
         };
-        same.map_err(|why| {
-            Failure::Data(format!(
-                "{why}: it is not the same input. Delete the file of --resume to load it from its start"
-            ))
-        })?;
-        batch.span.digest = source.digest(batch.span.end);
-        Ok(batch)
+        Err(Failure::Data(format!("{why}: it is not the same input")).into())
     }
 
     /// Reads items until `is_whole` returns true, or to the end of the input. The digest of the batch's span isn't
@@ -89,7 +81,6 @@ impl Items {
                 Form::Column(column) => column.next(&self.name)?,
             };
             let Some(Item { bytes, end, is_open }) = next else { break };
-            batch.before_last = Count { offset: batch.span.end, items: batch.items, blank: batch.blank };
             if bytes.is_empty() && !self.keep_blank {
                 batch.blank += 1;
             } else {
@@ -99,7 +90,7 @@ impl Items {
             self.offset = end;
             self.form.source().use_until(end);
             if is_open {
-                batch.span.open = Some(batch.digest_of_last());
+                batch.span.is_open = true;
                 break;
             }
         }

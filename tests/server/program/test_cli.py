@@ -143,59 +143,11 @@ def test_load_over_several_connections(server, port, lines):
     assert all(present(server, "users", items))
 
 
-@pytest.mark.parametrize("kind, count", [("--counting=8", "BF.COUNT"), ("--cuckoo", "CF.COUNT")])
-def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, lines, kind, count):
-    """Kills or interrupts a load at random moments, and resumes it. Every item is added to the counting or cuckoo
-    filter exactly once."""
-    path, items = lines
-    rate = [] if kind == "--cuckoo" else ["-e", "0.0001"]
-    state = tmp_path / "state"
-    # The capacity is much larger than the number of items, so that hardly any count is too high.
-    words = ["load", "stock", path, "--resume", state, "--batch", "50"]
-    run("load", "stock", "-n", "1M", *rate, kind, port=port, input="")
-    rng = random.Random(7)
-    for _ in range(6):
-        process = subprocess.Popen(command(*words, port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(rng.uniform(0.005, 0.06))
-        process.send_signal(rng.choice([signal.SIGKILL, signal.SIGINT]))
-        process.communicate()
-    run(*words, port=port)
-    run(*words, port=port)  # all items were added, so nothing is left to do
-    assert server.command("EXISTS", "{stock}:bloomery-load") == 0
-    with server.client() as client:
-        total = client.execute_command("BF.CARD" if rate else "CF.INFO", "stock")
-        total = total if rate else dict(zip(total[::2], total[1::2], strict=True))[b"Number of items inserted"]
-        assert total in (5000, 4999, 4998)  # BF.CARD doesn't count items that tested positive before they were added
-        if not rate:
-            assert total == 5000
-        counts = [client.execute_command(count, "stock", item) for item in items[::25]]
-    assert min(counts) == 1 and sum(number > 1 for number in counts) <= 3, counts
-
-
-def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
-    """The filter is full before the end of a batch. Once there is room again, the load is continued with another batch
-    size. Each item counts once, although the input has empty lines."""
-    path, state = tmp_path / "items.txt", tmp_path / "state"
-    path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
-    server.command("BF.RESERVE", "stock", "0.000001", "40", "COUNTING", "8")
-    run("load", "stock", path, "--resume", state, "--batch", "50", port=port, status=SERVER)
-    # A user deletes items to make room. The load doesn't add them again.
-    for number in range(40):
-        assert server.command("BF.COUNT", "stock", number) == 1
-        server.command("BF.DEL", "stock", number)
-    run("load", "stock", path, "--resume", state, "--batch", "7", port=port, status=SERVER)
-    assert [server.command("BF.COUNT", "stock", number) for number in range(90)] == [0] * 40 + [1] * 40 + [0] * 10
-    for number in range(40, 80):
-        server.command("BF.DEL", "stock", number)
-    run("load", "stock", path, "--resume", state, "--batch", "1", port=port)
-    assert [server.command("BF.COUNT", "stock", number) for number in range(90)] == [0] * 80 + [1] * 10
-
-
 def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
-    path, state = tmp_path / "many.txt", tmp_path / "state"
+    path = tmp_path / "many.txt"
     path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
     # These 20,000 commands take long enough to be interrupted on any machine.
-    words = ["load", "users", path, "--resume", state, "--batch", "50"]
+    words = ["load", "users", path, "--resume", "--batch", "50"]
     server.command("BF.RESERVE", "users", "0.01", "1000000")
     process = subprocess.Popen(
         command(*words, "--interval", "0.1", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -206,7 +158,8 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     _, errors = process.communicate(timeout=30)
     assert process.returncode == INTERRUPTED, errors
     assert "interrupted: " in errors and "run the same command to continue" in errors
-    kept = json.loads(state.read_text())
+    [bookmark] = server.command("KEYS", "{users}:bloomery-load:*")
+    kept = json.loads(server.command("GET", bookmark))
     assert 0 < kept["offset"] < path.stat().st_size
     # All items before this offset have been added.
     before = path.read_bytes()[: kept["offset"]].split()
@@ -215,16 +168,9 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     _, errors = run(*words, port=port)
     assert f"continuing after byte {kept['offset']}" in errors
     assert all(present(server, "users", range(0, 1_000_000, 97)))
-    # If the file has grown, the load continues and sends only the new items.
-    with path.open("a") as file:
-        file.write("appended\n")
-    assert as_json(*words, port=port)["resumed_from"] > 0
-    assert present(server, "users", ["appended"]) == [1]
-    # A load of a different file refuses the state file.
-    other = tmp_path / "other.txt"
-    other.write_text("x\n")
-    _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
-    assert "it is not the same input" in errors
+    # The load is complete, so the next one starts again.
+    assert server.command("EXISTS", bookmark) == 0
+    assert as_json(*words, port=port)["resumed_from"] == 0
 
 
 def test_who_interrupts_waits_for_the_command_under_way_and_who_insists_does_not(server, port, tmp_path):

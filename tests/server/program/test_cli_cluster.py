@@ -43,8 +43,8 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
     assert len({cluster.owner(key_slot(name.encode())) for name in NAMES}) == 3
     for number, name in enumerate(NAMES):
         kind = (["-e", "1%"], ["-e", "1%", "--counting=8"], ["--cuckoo"])[number % 3]
-        state = ["--resume", tmp_path / f"{number}.state"]
-        run("load", name, lines, "-n", "3000", *kind, *state, "--batch", "500", *of_cluster)
+        resume = ["--resume"] if number % 3 == 0 else []
+        run("load", name, lines, "-n", "3000", *kind, *resume, "--batch", "500", *of_cluster)
         assert as_json("test", name, "--from", lines, "--count", *of_cluster)["no"] == 0
         file = tmp_path / f"{number}.bloom"
         run("pull", name, file, "--snapshot", *of_cluster)
@@ -160,14 +160,12 @@ def test_a_filter_in_parts_is_built_without_a_server(cluster, of_cluster, tmp_pa
     assert as_json("test", "static", "--from", lines, "--count", "--spread", 3, *of_cluster)["no"] == 0
 
 
-@pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])
-def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
-    """The filter's slot moves while the filter is being filled. No item is missing. With an account, no item is added
-    twice."""
+@pytest.mark.parametrize("resume", [[], ["--resume"]], ids=["", "with a bookmark"])
+def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, resume):
+    """The filter's slot moves while the filter is being filled. No item is missing, and the bookmark moves along."""
     lines = tmp_path / "items.txt"
     lines.write_text("".join(f"{number}\n" for number in range(300_000)))
-    words = ["load", "users", lines, "-n", "300k", "-e", "0.000001", "--batch", "200", "-q", *of_cluster]
-    words += ["--counting=8", "--resume", tmp_path / "state"] if is_exact else []
+    words = ["load", "users", lines, "-n", "300k", "-e", "0.000001", "--batch", "200", "-q", *resume, *of_cluster]
     process = subprocess.Popen([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     slot = key_slot(b"users")
     moves = 0
@@ -177,9 +175,7 @@ def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (DONE, "") and moves > 0
     assert as_json("test", "users", "--from", lines, "--count", *of_cluster)["no"] == 0
-    if is_exact:
-        owner = cluster.owner(slot)
-        assert {owner.command("BF.COUNT", "users", number) for number in range(0, 300_000, 131)} == {1}
+    assert cluster.owner(slot).command("KEYS", "*") == [b"users"]
 
 
 def test_without_cluster_the_other_node_is_named(cluster, of_cluster):

@@ -98,11 +98,17 @@ def test_an_unexpected_reply_is_no_answer(reply, tmp_path):
                 assert "unexpected reply to BF.STATS" in errors
 
 
-@pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":1\r\n", b"*1\r\n$5\r\nother\r\n", b"*0\r\n"], ids=bytes.decode)
-def test_an_unexpected_reply_to_the_script_is_no_success(reply, tmp_path):
-    with FakeServer({"BF.STATS": INFO, "HGETALL": b"*0\r\n", "HGET": b"$-1\r\n", "EVAL": reply}) as server:
-        _, errors = run("load", "k", "--resume", tmp_path / "state", port=server.port, input="ada\n", status=SERVER)
-        assert "unexpected reply to the script" in errors
+@pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":0\r\n", b":-1\r\n", b"*0\r\n"], ids=bytes.decode)
+def test_an_unexpected_reply_to_the_script_is_no_success(reply):
+    with FakeServer({"BF.STATS": INFO, "GET": b"$-1\r\n", "BF.BULKADD": b":1\r\n", "EVAL": reply}) as server:
+        run("load", "k", "--resume", port=server.port, input="ada\n", status=SERVER)
+
+
+@pytest.mark.parametrize("reply", [b":1\r\n", b"$2\r\n{}\r\n", b"$1\r\n{\r\n"], ids=bytes.decode)
+def test_an_unexpected_bookmark_is_no_position(reply):
+    with FakeServer({"BF.STATS": INFO, "GET": reply}) as server:
+        _, errors = run("load", "k", "--resume", port=server.port, input="ada\n", status=USAGE)
+        assert "is not the bookmark of a load" in errors
 
 
 def test_what_a_server_says_does_not_reach_the_terminal_raw(tmp_path):

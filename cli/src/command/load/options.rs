@@ -4,38 +4,36 @@ use crate::input::Input;
 use crate::output::progress::Pace;
 use crate::server::connection::Server;
 use bloomery_plan::Reserve;
-use std::path::PathBuf;
 
 /// Add items from a file, stdin or a CSV column to a filter on a server.
 ///
 /// If the filter doesn't exist, --capacity and --error-rate create it. Each line is an item, without its line end (LF
 /// or CR LF). Empty lines are skipped and counted.
 ///
-/// With --resume, the load can continue after an interruption. A key next to the filter says how far the load has come,
-/// and a script adds each batch and updates this key in one step. When the load is complete, this account moves to the
-/// file. No item is added twice or missed, wherever the load is interrupted, and whatever happens to the server. If the
-/// filter was replaced, or the input has changed, the load stops.
+/// With --resume, the same command continues a load that was interrupted. A key next to the filter, the bookmark, says
+/// up to which byte of the input all items are in the filter. Items after it may be added again, which changes nothing;
+/// filters that count their items refuse --resume. The load stops if the filter was replaced, or the input has changed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   bloomery load users ids.txt -n 10M -e 1%            # creates the filter and fills it
   zcat urls.gz | bloomery load urls                   # into an existing filter
-  bloomery load emails users.csv --column email --resume emails.state
+  bloomery load emails users.csv --column email --resume
   bloomery load users ids.txt -n 1G -e 1% --cluster --spread 64   # one filter in 64 parts
   bloomery load users ids.txt --rebuild               # adds to the rebuild started by BF.REBUILD users BEGIN")]
 pub(crate) struct Options {
     /// The filter's key
     pub(super) key: String,
 
-    /// Make the load resumable, and continue it if this file exists
-    #[arg(long, value_name = "STATE")]
-    pub(super) resume: Option<PathBuf>,
+    /// Continue the load of this input into this key where it stopped, and let it be continued
+    #[arg(long)]
+    pub(super) resume: bool,
 
     /// Number of connections that send in parallel
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(super) connections: u8,
 
-    /// Maximum number of items per command [default: 32768; with --resume 256]
+    /// Maximum number of items per command [default: 32768]
     #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) batch: Option<u64>,
 
@@ -67,14 +65,3 @@ pub(crate) struct Options {
 
 /// Default number of items per command.
 pub(super) const BATCH: u64 = 32_768;
-
-/// Default number of items per call of a script. The server serves no other client until the script ends, and adding an
-/// item to a counting filter takes 13 µs if the filter's pages have never been touched.
-const BATCH_OF_SCRIPT: u64 = 256;
-
-impl Options {
-    /// Maximum number of items per command.
-    pub(super) fn batch(&self) -> u64 {
-        self.batch.unwrap_or(if self.resume.is_some() { BATCH_OF_SCRIPT } else { BATCH })
-    }
-}

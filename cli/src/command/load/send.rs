@@ -1,9 +1,6 @@
 //! Sends batches to the server, and reads its replies.
 
-use super::account::Answer;
-use super::on_server::{Kind, OnServer, Outcome, Step};
-use super::sample::Sample;
-use super::taken::Taken;
+use super::answers::Answer;
 use crate::error::server_text;
 use crate::input::{Batch, items_of};
 use crate::server::connection::{Connection, Server};
@@ -13,39 +10,15 @@ use redis::{RedisError, Value};
 /// Maximum number of items in a command with one argument per item. A script can pass on fewer than 8000 arguments.
 const MOST_ARGUMENTS: u64 = 4096;
 
-/// A batch without the items that an earlier run has added.
-pub(super) struct Part {
-    batch: Batch,
-    /// Whether an earlier run has added some of the batch's items.
-    is_rest: bool,
-    /// The account's position before the batch is added: an offset, and which items after it are in the filter.
-    from: (u64, Taken),
-    /// The account's position once the batch has been added. An open item may grow, so the offset stays before it.
-    to: (u64, Taken),
-    /// Number of empty lines between the offsets `from` and `to`.
-    blank: u64,
-    /// Number of empty lines after the offset `to`.
-    open_blank: u64,
-}
-
-impl Part {
-    pub(super) fn whole(batch: Batch) -> Part {
-        let from = (batch.span.start, Taken::default());
-        Part::left(batch, from, &[])
-    }
-
-    /// The rest of a batch; `taken` says which of its items are in the filter already.
-    pub(super) fn left(mut batch: Batch, from: (u64, Taken), taken: &[bool]) -> Part {
-        let before = batch.before_last;
-        let counted = if from.0 > batch.span.start { before.blank } else { 0 };
-        let (to, blank) = match batch.span.open {
-            Some(_) => ((before.offset, Taken::first(batch.items - before.items)), before.blank),
-            None => ((batch.span.end, Taken::default()), batch.blank),
-        };
-        let is_rest = taken.contains(&true);
-        batch.drop_taken(taken);
-        Part { is_rest, open_blank: batch.blank - blank, blank: blank - counted, batch, from, to }
-    }
+/// What a load fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A Bloom filter.
+    Bloom,
+    /// The shadow of a rebuild.
+    Rebuild,
+    /// A cuckoo filter.
+    Cuckoo,
 }
 
 /// Sends items to one filter.
@@ -53,18 +26,11 @@ pub(super) struct Sender {
     server: Server,
     key: Vec<u8>,
     kind: Kind,
-    /// The account on the server, if the load can be resumed.
-    account: Option<OnServer>,
 }
 
 impl Sender {
     pub(super) fn new(server: Server, key: &[u8], kind: Kind) -> Sender {
-        Sender { server, key: key.to_vec(), kind, account: None }
-    }
-
-    /// Makes the sender keep this account on the server.
-    pub(super) fn with_account(self, account: OnServer) -> Sender {
-        Sender { account: Some(account), ..self }
+        Sender { server, key: key.to_vec(), kind }
     }
 
     pub(super) fn connect(&self) -> anyhow::Result<Connection> {
@@ -76,55 +42,28 @@ impl Sender {
         if self.kind == Kind::Cuckoo { wanted.min(MOST_ARGUMENTS) } else { wanted }
     }
 
-    /// Sends a batch. After a connection error, it is unknown whether the server added the batch. If there is an
-    /// account, the filter must contain the items of `sample`, which come from the previous batch. Afterwards, `sample`
-    /// contains items of this batch.
-    pub(super) fn send(
-        &self,
-        connection: &mut Connection,
-        part: &Part,
-        sample: &mut Sample,
-    ) -> anyhow::Result<Answer> {
-        let Part { batch, is_rest, from, to, blank, open_blank } = part;
-        let command = (batch.items > 0).then(|| self.words(batch));
-        let outcome = match (&self.account, command) {
-            (Some(account), command) => account.add(
-                connection,
-                &Step {
-                    from,
-                    to,
-                    last: batch.span,
-                    is_rest: *is_rest,
-                    items: batch.items,
-                    blank: *blank,
-                    command,
-                },
-                sample,
-            )?,
-            (None, Some((name, words))) => {
-                let mut command = redis::cmd(name);
-                command.arg(&self.key).arg(words);
-                match command.query::<Value>(connection) {
-                    Ok(reply) => self.outcome(name, &reply, batch.items)?,
-                    Err(error) => {
-                        let Some(done) = taken(&error) else { return Err(error.into()) };
-                        Outcome::Refused { why: server_text(&error), taken: Taken::first(done), new: 0 }
-                    }
-                }
+    /// Sends a batch. After a connection error, it is unknown whether the server added the batch.
+    pub(super) fn send(&self, connection: &mut Connection, batch: &Batch) -> anyhow::Result<Answer> {
+        let answer =
+            |items, new, refused| Answer { span: batch.span, blank: batch.blank, items, new, refused };
+        if batch.items == 0 {
+            return Ok(answer(0, 0, None));
+        }
+        let (name, words) = self.words(batch);
+        let mut command = redis::cmd(name);
+        command.arg(&self.key).arg(words);
+        match command.query::<Value>(connection) {
+            Ok(reply) => {
+                let (items, new) = self.added(name, &reply, batch.items)?;
+                let without_room = batch.items - items;
+                let refused = format!("the filter is full: no room for {without_room} items");
+                Ok(answer(items, new, (without_room > 0).then_some(refused)))
             }
-            (None, None) => taken_all(0),
-        };
-        let (done, new, refused) = match outcome {
-            Outcome::Taken { new, then } => {
-                if self.account.is_some() && batch.items > 0 {
-                    *sample = Sample::of(&batch.blob, Taken::first(batch.items).flags(), then);
-                }
-                (batch.items, new, None)
+            Err(error) => {
+                let Some(items) = added_before(&error) else { return Err(error.into()) };
+                Ok(answer(items, 0, Some(server_text(&error))))
             }
-            Outcome::Refused { why, taken, new } => (taken.count(), new, Some((why, from.1.fill(&taken)))),
-        };
-        let (last, blank, open_blank) = (batch.span, *blank, *open_blank);
-        Ok(Answer { from: from.0, to: to.clone(), last, blank, open_blank, done, new, refused })
+        }
     }
 
     /// The name of the command, and its arguments after the key. None of the commands creates a filter: if the key is
@@ -140,33 +79,22 @@ impl Sender {
         }
     }
 
-    /// Reads the reply to the command `name`. A reply that the command never gives is an error.
-    fn outcome(&self, name: &str, reply: &Value, items: u64) -> anyhow::Result<Outcome> {
-        let outcome = match (self.kind, reply) {
-            (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(taken_all),
-            (Kind::Rebuild, Value::Okay) => Some(taken_all(0)),
+    /// Reads from the reply to the command `name` how many of the items are in the filter now, and how many of these
+    /// were absent before. A reply that the command never gives is an error.
+    fn added(&self, name: &str, reply: &Value, items: u64) -> anyhow::Result<(u64, u64)> {
+        let added = match (self.kind, reply) {
+            (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(|new| (items, new)),
+            (Kind::Rebuild, Value::Okay) => Some((items, 0)),
             (Kind::Cuckoo, Value::Array(answers)) if answers.len() as u64 == items => {
-                answers.iter().map(is_in).collect::<Option<Vec<bool>>>().map(|flags| of_flags(flags, items))
+                let flags: Option<Vec<bool>> = answers.iter().map(is_in).collect();
+                flags
+                    .map(|flags| flags.iter().filter(|is_in| **is_in).count() as u64)
+                    .map(|added| (added, added))
             }
             _ => None,
         };
-        outcome.ok_or_else(|| unexpected(name, reply).into())
+        added.ok_or_else(|| unexpected(name, reply).into())
     }
-}
-
-/// The outcome of a command that added every item.
-fn taken_all(new: u64) -> Outcome {
-    Outcome::Taken { new, then: String::new() }
-}
-
-/// The outcome of a CF.INSERT.
-fn of_flags(flags: Vec<bool>, items: u64) -> Outcome {
-    let taken = Taken::of(flags);
-    let new = taken.count();
-    if new == items {
-        return taken_all(new);
-    }
-    Outcome::Refused { why: format!("the filter is full: no room for {} items", items - new), taken, new }
 }
 
 /// Whether the item that this answer is for was added. 1 or true means yes; -1, false or an error means that there was
@@ -182,7 +110,7 @@ fn is_in(answer: &Value) -> Option<bool> {
 /// Reads from the end of an error how many items of the batch the server added before it refused one: `…; 3 of 5 items
 /// were added`, or `…; 3 items were added` if it hasn't counted a large batch. `None` if the server refused the whole
 /// command or the connection broke; then the error ends the load.
-fn taken(error: &RedisError) -> Option<u64> {
+fn added_before(error: &RedisError) -> Option<u64> {
     let text = error.to_string();
     let (before, _) = text.split_once(" items were added")?;
     let (_, count) = before.rsplit_once("; ")?;
@@ -196,15 +124,18 @@ mod tests {
     #[test]
     fn the_servers_words_say_how_many_items_went_in() {
         let error = |text: &'static str| RedisError::from((redis::ErrorKind::Extension, text));
-        assert_eq!(taken(&error("ERR non scaling filter is full; 3 of 5 items were added")), Some(3));
-        assert_eq!(taken(&error("ERR non scaling filter is full; 0 of 32768 items were added")), Some(0));
+        assert_eq!(added_before(&error("ERR non scaling filter is full; 3 of 5 items were added")), Some(3));
         assert_eq!(
-            taken(&error(
+            added_before(&error("ERR non scaling filter is full; 0 of 32768 items were added")),
+            Some(0)
+        );
+        assert_eq!(
+            added_before(&error(
                 "ERR the items end early: item 3 needs 9 bytes, and 2 are left; 3 items were added"
             )),
             Some(3)
         );
-        assert_eq!(taken(&error("WRONGTYPE Operation against a key")), None);
+        assert_eq!(added_before(&error("WRONGTYPE Operation against a key")), None);
     }
 
     /// A reply that the command never gives says nothing about the items.
@@ -223,15 +154,12 @@ mod tests {
         ];
         for kind in [Kind::Bloom, Kind::Rebuild, Kind::Cuckoo] {
             for reply in &strange {
-                assert!(sender(kind).outcome("X", reply, 2).is_err(), "{kind:?} {reply:?}");
+                assert!(sender(kind).added("X", reply, 2).is_err(), "{kind:?} {reply:?}");
             }
         }
-        assert!(sender(Kind::Bloom).outcome("X", &Value::Okay, 2).is_err());
-        assert!(sender(Kind::Rebuild).outcome("X", &Value::Int(2), 2).is_err());
+        assert!(sender(Kind::Bloom).added("X", &Value::Okay, 2).is_err());
+        assert!(sender(Kind::Rebuild).added("X", &Value::Int(2), 2).is_err());
         let reply = Value::Array([1, -1, 1].map(Value::Int).to_vec());
-        let Ok(Outcome::Refused { taken, new, .. }) = sender(Kind::Cuckoo).outcome("X", &reply, 3) else {
-            panic!()
-        };
-        assert_eq!((taken.to_string().as_str(), new), ("1,1,1", 2));
+        assert_eq!(sender(Kind::Cuckoo).added("X", &reply, 3).unwrap(), (2, 2));
     }
 }
