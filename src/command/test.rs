@@ -298,6 +298,7 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 mod tests {
     use super::*;
     use crate::parallel::alone;
+    use crate::params::{Family, Spec, Tightening};
 
     /// A filter that sets `stop` while group number `at`, counted from 1, is tested.
     struct Leaves {
@@ -320,6 +321,24 @@ mod tests {
                     return;
                 }
             }
+        }
+    }
+
+    /// With the usual number of items, a task in a filter of thousands of layers would take more than a second.
+    #[test]
+    fn a_task_has_fewer_items_if_each_has_more_probes() {
+        let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
+        let mut filter = Bloom::new(Spec { family, ..Spec::scaling(1, 1e-12) }).unwrap();
+        for layers in [1, 100, 2000] {
+            while filter.layers().len() < layers {
+                filter.grow().unwrap();
+            }
+            let live = LiveRef::Bloom(&filter);
+            let items = Blob::PART / tasks(live);
+            assert!(
+                items == GROUP || items as u64 * live.probes() <= 1 << 18,
+                "{layers} layers: {items} items"
+            );
         }
     }
 

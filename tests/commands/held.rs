@@ -1,5 +1,5 @@
 //! What prevents a command from blocking the server: work that is done once for many items, and bounds that don't
-//! depend on what a client sends. These tests count steps. The suite `held` measures times on real servers.
+//! depend on what a client sends. These tests count steps. The suite `latency` measures times on real servers.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;

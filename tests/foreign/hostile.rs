@@ -16,7 +16,6 @@ use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Added, Cuckoo, Error, Filter};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::time::{Duration, Instant};
 
 // ---- what a filter must be able to do -------------------------------------------------------------------------------
 
@@ -304,14 +303,13 @@ fn throw<T: Clone>(
     for sample in samples {
         survives(read(sample.clone()).unwrap_or_else(|why| panic!("{name}: {why}")), name);
     }
-    let (mut taken, mut refused, mut slowest) = (0, 0, Duration::ZERO);
+    let (mut taken, mut refused) = (0, 0);
     for seed in 0..env("MUTATIONS", 10_000) {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut payload = samples[random.random_range(0..samples.len())].clone();
         mutate(&mut payload, &mut random);
         let name = format!("{name}, seed {seed}");
         let allowed = 16 * len(&payload) as i64 + overhead;
-        let started = Instant::now();
         let (result, bytes) = weighed(|| read(payload));
         assert!(bytes <= allowed, "{name}: took {bytes} bytes, and {allowed} at most were justified");
         match result {
@@ -324,11 +322,8 @@ fn throw<T: Clone>(
                 refused += 1;
             }
         }
-        slowest = slowest.max(started.elapsed());
     }
-    println!("{name}: {taken} taken, {refused} refused, the slowest took {slowest:?}");
     assert!(taken > 100 && refused > 100, "{name}: {taken} taken, {refused} refused");
-    assert!(slowest < Duration::from_secs(5), "{name}: {slowest:?}");
 }
 
 fn throw_bytes(name: &str, samples: &[Vec<u8>], read: impl Fn(&[u8]) -> Result<Filter, DecodeError>) {

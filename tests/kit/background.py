@@ -86,8 +86,8 @@ class Replies:
         except redis.ResponseError as error:
             return str(error)
 
-    def has_come(self) -> bool:
-        return self.connection.can_read(timeout=0.05)
+    def has_come(self, timeout: float = 0.05) -> bool:
+        return self.connection.can_read(timeout=timeout)
 
 
 def valkey_payload(size: int) -> bytes:

@@ -23,10 +23,10 @@ def trace(request: int, thread: int):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def workers(server) -> list[int]:
-    """The threads of a server's pool. Their names are numbered, unlike that of the thread that frees filters."""
+def workers(server, name: str = r"bloomery-\d+") -> list[int]:
+    """The threads of a server's pool, whose names are numbered, or those with another name."""
     tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
-    return [int(task.name) for task in tasks if re.fullmatch(r"bloomery-\d+\n", (task / "comm").read_text())]
+    return [int(task.name) for task in tasks if re.fullmatch(name + "\n", (task / "comm").read_text())]
 
 
 def wait_until_asleep(server, thread: int) -> None:
@@ -40,10 +40,11 @@ def wait_until_asleep(server, thread: int) -> None:
 
 
 class Still:
-    """A server's workers, which are stopped until `go_on`. All calls must come from the same thread of the test."""
+    """A server's workers, or its threads of another name, which are stopped until `go_on`. All calls must come from the
+    same thread of the test."""
 
-    def __init__(self, server):
-        self.threads = workers(server)
+    def __init__(self, server, *name: str):
+        self.threads = workers(server, *name)
         for thread in self.threads:
             wait_until_asleep(server, thread)
             trace(SEIZE, thread)

@@ -150,7 +150,7 @@ class Syncs:
     # ---- afterwards -------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        wait_for(self.is_online, f"{self.replica} to recover", 60)
+        wait_for(self.is_online, f"{self.replica} to recover")
         self.primary.wait_until_online(self.replica)
         self.primary.wait_for_replicas()
         with self.primary.client() as client, self.replica.client() as other:
@@ -167,7 +167,7 @@ class Syncs:
         """Checks the memory. It may fall for up to 10 s, because other threads free large filters in the background."""
         for server in (self.primary, self.replica):
             with contextlib.suppress(AssertionError):
-                wait_for(lambda: self.memory()[server] <= expected[server] + SLACK, "the memory to come back", 10)
+                wait_for(lambda: self.memory()[server] <= expected[server] + SLACK, "the memory to come back")
             used = self.memory()[server]
             assert used <= expected[server] + SLACK, f"{server} uses {used:,} bytes, not {expected[server]:,}"
 

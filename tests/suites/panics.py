@@ -71,7 +71,7 @@ class Panics:
                 reply = str(error)
             assert says in str(reply), f"{command[0]} with a panic in {place} replied {reply}"
         # A blocked client gets its reply before its job ends.
-        wait_for(lambda: self.state() == before, f"all to be as before {command[0]} with a panic in {place}", 2)
+        wait_for(lambda: self.state() == before, f"all to be as before {command[0]} with a panic in {place}")
 
     # ---- one panic --------------------------------------------------------------------------------------------------
 

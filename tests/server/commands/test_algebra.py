@@ -268,33 +268,23 @@ def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
 # ---- size -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threads", [0, 1])
-def test_filters_of_1_gib(new_server, threads):
-    server = new_server(module_args=["THREADS", threads])
+def test_filters_of_more_than_4_billion_cells(new_server):
+    server = new_server(module_args=["THREADS", 1])
     with server.client(socket_timeout=120) as client:
-        capacity = 890_000_000
+        capacity = 460_000_000
         client.execute_command("BF.RESERVE", "a", 0.01, capacity, "NONSCALING", "LAYOUT", "CLASSIC")
         client.execute_command("BF.RESERVE", "b", 0.01, capacity, "LIKE", "a")
-        assert client.execute_command("BF.INFO", "a", "SIZE")[0] > 0.95 * GIB
+        assert client.execute_command("BF.INFO", "a", "SIZE")[0] > GIB // 2
         blob = {}
         for key, first in [("a", 0), ("b", 1_000_000)]:
             blob[key] = b"".join(number.to_bytes(8, "little") for number in range(first, first + 2_000_000))
             client.execute_command("BF.BULKADD", key, "FIXED", 8, blob[key])
-        times = {}
-
-        def timed(*words):
-            started = time.perf_counter()
-            reply = client.execute_command(*words)
-            times[" ".join(words)] = round((time.perf_counter() - started) * 1000)
-            return reply
-
-        assert timed("BF.EQUAL", "a", "b") == 0
-        assert timed("BF.INTERSECT", "both", "a", "b") == b"OK"
-        assert timed("BF.MERGE", "copy", "a") == b"OK"
-        assert timed("BF.EQUAL", "copy", "a") == 1
-        assert timed("BF.MERGE", "copy", "b") == b"OK"
-        assert timed("BF.MERGE", "copy", "b", "a") == b"OK"
-        print(threads, times)
+        assert client.execute_command("BF.EQUAL", "a", "b") == 0
+        assert client.execute_command("BF.INTERSECT", "both", "a", "b") == b"OK"
+        assert client.execute_command("BF.MERGE", "copy", "a") == b"OK"
+        assert client.execute_command("BF.EQUAL", "copy", "a") == 1
+        assert client.execute_command("BF.MERGE", "copy", "b") == b"OK"
+        assert client.execute_command("BF.MERGE", "copy", "b", "a") == b"OK"
         for key in "ab":
             assert client.execute_command("BF.BULKTEST", "copy", "FIXED", 8, blob[key], "COUNT") == 2_000_000
         assert 2_970_000 < client.execute_command("BF.CARD", "copy") < 3_030_000

@@ -988,7 +988,6 @@ def test_heads_of_redisbloom_that_are_none(server):
 
 # ---- thousands of damaged payloads ----------------------------------------------------------------------------------
 
-HANG_SECONDS = 1.0  # of CPU time
 HEADER, LINK = 64, 64  # bytes of the header of kind 5, and of each link's part of it
 
 
@@ -1040,7 +1039,7 @@ def test_damaged_payloads_do_no_harm(bare, type):
     loaded = refused = 0
     for number in range(500):
         data = damaged_pieces(source, chance) if type == "bloomery1" else damaged_value(source, chance)
-        where, started = f"payload {number}: {data.hex()}", server.processor()
+        where = f"payload {number}: {data.hex()}"
         try:
             client.restore("hostile", 0, sealed(data, OLDEST))
         except redis.ResponseError as error:
@@ -1050,7 +1049,6 @@ def test_damaged_payloads_do_no_harm(bare, type):
         else:
             loaded += 1
             live(client, chance, where)
-        assert server.processor() - started < HANG_SECONDS, where
     assert loaded > 30 and refused > 100  # otherwise, this shows little
     assert server.info("memory")["used_memory_rss"] - before < 64 << 20
 
@@ -1086,25 +1084,22 @@ def live(client, chance: random.Random, where: str) -> None:
 def test_a_bitmap_is_refused_before_it_is_made(bare):
     """The bitmap's size is just a number in the command or in a hash. It stands for 8 GiB of zeros, which exist
     nowhere."""
-    server, client, _ = bare
+    _, client, _ = bare
     client.hset("large", mapping={"size": 1 << 36, "hashIterations": 7})
     for words in (["GOZERO", "none", "BITS", 1 << 36], ["REDISSON", "none", "large"]):
-        started = server.processor()
         assert "memory to create filter: it needs 8.0 GiB, and max-fil" in refusal(client, "BF.IMPORT", "edge", *words)
-        assert server.processor() - started < HANG_SECONDS
 
 
 def test_links_take_no_memory_that_did_not_come(bare):
     """If a payload declares more links than it holds, it is refused before anything is allocated for them."""
     server, client, sources = bare
-    before, started = server.info("memory")["used_memory_rss"], server.processor()
+    before = server.info("memory")["used_memory_rss"]
     for type, at in [("MBbloom--", 1), ("MBbloomCF", 0), ("bloomfltr", 0)]:
         value = dataclasses.replace(sources[type], fields=list(sources[type].fields))
         for count in (1 << 20, 1 << 32, (1 << 64) - 1):
             value.fields[at] = count
             with pytest.raises(redis.ResponseError, match="Bad data format"):
                 client.restore("edge", 0, sealed(value.dump(), OLDEST))
-    assert server.processor() - started < HANG_SECONDS
     assert server.info("memory")["used_memory_rss"] - before < 4 << 20
 
 

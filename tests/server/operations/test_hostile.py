@@ -13,7 +13,6 @@ from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload
 from kit.servers import Server
 
-HANG_SECONDS = 1.0  # of CPU time
 
 SOURCES = {
     "fixed": "BF 0.01 50 NONSCALING",
@@ -70,13 +69,12 @@ def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
     payload.set(field, size * per_byte)
     payload.set("body length", size)
     payload.seal()
-    before, started = resident(server), server.processor()
+    before = resident(server)
     for again in range(10):
         with pytest.raises(redis.ResponseError, match="Insufficient memory to create filter: it needs "):
             client.execute_command(f"{prefix}.LOADCHUNK", f"edge:{again}", 1, payload.pieces[0])
         with pytest.raises(redis.ResponseError, match="Bad data format"):
             client.restore("edge", 0, payload.dump())
-    assert server.processor() - started < HANG_SECONDS
     assert resident(server) - before < 1 << 20
 
 

@@ -515,40 +515,20 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
         assert figures(client)["promised_bytes"] == 0
 
 
-def test_many_names_beside_many_names(one_worker):
-    """The cost of a command with many keys doesn't depend on the number of keys that other commands hold."""
-    server, count = one_worker(), 8000
-    with server.client() as client:
-        pipe = client.pipeline(transaction=False)
-        for number in range(2 * count):
-            pipe.execute_command("BF.RESERVE", f"{number}", 0.01, 2000, "NONSCALING", "SEED", 1)
-        pipe.execute()
-        with Busy(server) as busy:
-            first = busy.send("BF.MERGE", "first", *range(count))
-            before = server.processor()
-            second = busy.send("BF.MERGE", "second", *range(count, 2 * count))
-            third = busy.send("BF.MERGE", "third", *["b"] * count)
-            for number in range(100):
-                client.execute_command("BF.ADD", "other", number)
-            assert server.processor() - before < 0.2
-            busy.end()
-            assert (first(), second(), third()) == (b"OK", b"OK", b"OK")
-
-
-def test_strings_are_read_one_after_the_other(new_server):
-    """However many clients import at the same time, no iteration of the server's event loop takes longer."""
-    server = new_server(module_args=["THREADS", "1"])
-    with server.client() as client:
+def test_strings_are_read_one_after_the_other(one_worker):
+    """However many clients import at the same time, others are served between their strings."""
+    server, count = one_worker(), 100
+    with server.client() as client, Busy(server) as busy:
         client.set("bitmap", bytes(3 << 20))
-        waiting = [Replies(server, []) for _ in range(400)]
+        waiting = [Replies(server, []) for _ in range(count)]
         for number, one in enumerate(waiting):
             one.send([["BF.IMPORT", f"new:{number}", "GOZERO", "bitmap", "BITS", 24 << 20]])
-        longest, last = 0.0, server.processor()
-        while not nothing_waits(client):
-            now = server.processor()
-            longest, last = max(longest, now - last), now
-        assert [reply() for reply in waiting] == [b"OK"] * 400
-        assert longest < 0.1
+        served = 0
+        while figures(client)["pool_jobs_queued"] < count:
+            served += 1
+        busy.end()
+        assert [reply() for reply in waiting] == [b"OK"] * count
+        assert served > 10
 
 
 @EVERY_SERVER
@@ -689,16 +669,14 @@ def test_random_traffic_is_that_of_a_replica(new_server):
     replica = server.replica()
     with server.client() as client:
         fill(client)
-        end = time.monotonic() + 4
         errors = []
 
         def traffic(seed):
             import random
 
-            chance, number = random.Random(seed), 0
+            chance = random.Random(seed)
             with server.client() as own:
-                while time.monotonic() < end:
-                    number += 1
+                for number in range(150):
                     keys = chance.sample("abcd", 3)
                     command = chance.choice([
                         ["BF.ADD", keys[0], f"{seed}:{number}"], ["BF.ADD", keys[0], f"{seed}:{number}"],
