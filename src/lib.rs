@@ -53,6 +53,8 @@ mod config;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod pool;
 
+#[cfg(any(feature = "module", test))]
+mod allocator_choice;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod bits;
 mod error;
@@ -60,8 +62,6 @@ mod error;
 mod failpoint;
 pub mod filter;
 mod hash;
-#[cfg(any(feature = "module", test))]
-mod latch;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod math;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]

@@ -137,7 +137,7 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
 /// `BF.INSERT key [option…] ITEMS item…`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Insertion { new, create: may_create, scale_to, first_item } =
-        if call.obeys() { redisbloom::insertion(call)? } else { insertion(call)? };
+        if call.is_from_primary() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
     let mut is_new = false;

@@ -174,7 +174,7 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
     }
     let mut sources = Vec::new();
     if !call.goes_to_background(effort) {
-        if !call.obeys() {
+        if !call.is_from_primary() {
             // The temporary memory of the sources is freed when this command ends, before the server evicts any keys.
             // So only this check limits it.
             call.admit(largest, cells)?;
@@ -225,7 +225,7 @@ fn cuckoo_source(number: usize) -> CommandError {
 
 /// The current time, or `None` on a server that follows another server's decisions.
 fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
-    (!call.obeys()).then(|| call.now_ms())
+    (!call.is_from_primary()).then(|| call.now_ms())
 }
 
 /// Carries out the planned union with these filters immediately.
@@ -241,7 +241,7 @@ fn unite<'a, 'f, C: Call<'a>>(
     let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     union.join(base, parallel).map_err(|why| refusal(why.into()))?;
     let grows = union.bytes();
-    if !call.obeys() {
+    if !call.is_from_primary() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
         // `spare` is temporary memory, which is freed when this command ends, before the server evicts any keys. So

@@ -240,7 +240,7 @@ impl Admitted {
         bytes: u64,
         ask: impl FnOnce() -> Result<(), CommandError>,
     ) -> Result<Self, CommandError> {
-        if !call.obeys() {
+        if !call.is_from_primary() {
             ask()?;
         }
         Ok(Admitted { bytes })
@@ -265,7 +265,7 @@ pub enum Data {
 
 /// The rest of a command that [goes on later](Call::go_on_later).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct Continuation {
     /// Index of the argument with the command's first item, or with all items.
     pub first: usize,
     /// Number of items that are done.
@@ -322,7 +322,7 @@ pub trait Call<'a> {
 
     /// Whether the command comes from a primary or an AOF. If so, the command was accepted when it was first run, so
     /// neither the clock nor limits apply.
-    fn obeys(&self) -> bool;
+    fn is_from_primary(&self) -> bool;
 
     /// Checks whether the configured limits and the free memory allow a filter to grow by `more` bytes to `total`
     /// bytes.
@@ -341,7 +341,7 @@ pub trait Call<'a> {
     fn replicate(&self, effect: Effect<'_>);
 
     /// Whether replicas or an AOF get what is [replicated](Call::replicate).
-    fn is_heard(&self) -> bool;
+    fn has_replication_sinks(&self) -> bool;
 
     /// Announces that the key at argument 1 has changed: to transactions that watch it, client-side caches, and
     /// subscribers to `event`. This happens when the command has ended and closed its keys, because subscribers may
@@ -386,7 +386,7 @@ pub trait Call<'a> {
     /// Ends the command with the reply for the items that are done. The server serves other clients and then runs the
     /// command again, with the same arguments before the items and with the remaining items. The replies are joined
     /// into one.
-    fn go_on_later(&self, _rest: Rest) {}
+    fn go_on_later(&self, _rest: Continuation) {}
 
     /// Whether work on this many bytes would block the server for too long, and can be done [in the
     /// background](Call::in_background).
@@ -417,7 +417,7 @@ pub trait Call<'a> {
     /// between. When only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::is_heard) it, the
+    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::has_replication_sinks) it, the
     /// client can't wait, or the server doesn't tell the module when it forks.
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
@@ -433,7 +433,7 @@ pub trait Call<'a> {
     /// Records that a command from a primary or an AOF was carried out only partly, so that this server differs from
     /// the one that sent it. When the command has ended, the reply is this error, whatever the command returns: the
     /// server then logs it, counts it in `unexpected_error_replies`, and does what `propagation-error-behavior` says.
-    fn differs(&self, why: CommandError);
+    fn diverged(&self, why: CommandError);
 
     /// Calls `work` with the filters that are being loaded in chunks, and with the number of the database that the
     /// command works on.

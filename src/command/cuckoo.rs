@@ -125,7 +125,8 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
 
 /// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
-    let insertion = if call.obeys() { redisbloom::cuckoo_insertion(call)? } else { insertion(call)? };
+    let insertion =
+        if call.is_from_primary() { redisbloom::cuckoo_insertion(call)? } else { insertion(call)? };
     let first = insertion.first_item;
     limit_items(call, call.argc().saturating_sub(first))?;
     let mut key = call.open(1, Access::Write);
@@ -161,11 +162,11 @@ fn add_arguments<'a, C: Call<'a>>(
     let mut group = [CuckooHash::default(); GROUP];
     let (mut done, mut searched) = (0usize, filter.searched());
     while done < items && !pauses(call, first, done, GROUP) {
-        let (ahead, mut len, mut bytes) = (filter.ahead(), 0usize, 0usize);
+        let (prefetcher, mut len, mut bytes) = (filter.prefetcher(), 0usize, 0usize);
         let next = first.saturating_add(done)..call.argc();
         for (hash, index) in group.iter_mut().take(group_of(filter)).zip(next) {
             let item = call.arg(index);
-            *hash = ahead.hash(item);
+            *hash = prefetcher.hash(item);
             len = len.saturating_add(1);
             bytes = bytes.saturating_add(item.len());
             if bytes >= STEP_BYTES {
@@ -276,8 +277,8 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         None => answers.answers.extend(items(call, ITEM, GROUP).map(|_| Answer::No)),
         Some(filter) => {
             let group = group_of(filter);
-            let ahead = filter.ahead();
-            let items = items(call, ITEM, group).map(|item| ahead.hash(item));
+            let prefetcher = filter.prefetcher();
+            let items = items(call, ITEM, group).map(|item| prefetcher.hash(item));
             filter.test_each(items, group, |hits, len| {
                 answers.answers.extend((0..len).map(|index| Answer::from(hits.has(index))));
             });

@@ -130,7 +130,7 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
                     make(data.first().copied().unwrap_or_default(), parallel)
                 });
             }
-            if !call.obeys() && format.declared().is_some() {
+            if !call.is_from_primary() && format.declared().is_some() {
                 call.admit(bytes, bytes)?;
             }
             let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
@@ -142,7 +142,7 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
         }
     };
     let filter = made.map_err(refused)?;
-    if !call.obeys() {
+    if !call.is_from_primary() {
         // If the filter was made in the background, its memory is already allocated, but it may exceed the size limit
         // for a filter.
         let admitted = call.admit(filter.bytes(), if more { filter.bytes() } else { 0 });

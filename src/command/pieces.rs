@@ -5,7 +5,7 @@
 //! which items the next piece has, and combines the replies of the pieces into the command's reply.
 
 use super::blob::cut;
-use super::call::Rest;
+use super::call::Continuation;
 use super::error::CommandError;
 use super::reply::Reply;
 use std::num::NonZeroUsize;
@@ -49,8 +49,8 @@ impl Pieces {
 
     /// A command whose first piece is done. `end` is the command's number of arguments or, if all items are in one
     /// argument, that argument's length in bytes.
-    pub fn new(rest: Rest, end: usize) -> Pieces {
-        let Rest { first, done, of, within } = rest;
+    pub fn new(rest: Continuation, end: usize) -> Pieces {
+        let Continuation { first, done, of, within } = rest;
         let at = within.map_or(first.saturating_add(done), |within| within.at);
         let mut pieces = Pieces {
             first,
@@ -108,7 +108,7 @@ impl Pieces {
         &mut self,
         (piece, items): (Range<usize>, usize),
         outcome: Result<Reply, CommandError>,
-        rest: Option<Rest>,
+        rest: Option<Continuation>,
     ) -> Progress {
         let before = self.done;
         let (len, done) = match rest {

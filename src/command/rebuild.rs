@@ -46,7 +46,7 @@ pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 /// Refuses a subcommand that needs memory if the server is above its memory limit. A flag of the command can't do this,
 /// because it would also apply to COMMIT and ABORT, which free memory.
 fn refuse_without_memory<'a, C: Call<'a>>(call: &C) -> Result<(), CommandError> {
-    if !call.obeys() && call.is_out_of_memory() { Err(CommandError::OutOfMemory) } else { Ok(()) }
+    if !call.is_from_primary() && call.is_out_of_memory() { Err(CommandError::OutOfMemory) } else { Ok(()) }
 }
 
 fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

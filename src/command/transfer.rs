@@ -69,18 +69,18 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     let data = call.arg(DATA);
     // Iterator 0 without data, which is BF.SCANDUMP's reply at the end of a filter, ends the load, even if it is
     // incomplete. If this server follows another one, the load may have ended already.
-    if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
+    if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.is_from_primary()) {
         return Ok(Reply::Ok);
     }
     if namespace == Namespace::Cuckoo && iterator <= 0 {
         return Err(namespace.bad_iterator(true));
     }
-    if !call.obeys() && call.is_out_of_memory() {
+    if !call.is_from_primary() && call.is_out_of_memory() {
         go_on_without_memory(call, data.len().saturating_add(call.arg(1).len()))?;
     }
     let mut key = call.open(1, Access::Write);
     if let Some(filter) = filter(namespace, &key)? {
-        if call.obeys() && iterator > 1 {
+        if call.is_from_primary() && iterator > 1 {
             return overwrite(call, namespace, &mut key, iterator, data);
         }
         return Err(complete_already(namespace, iterator, filter.bytes()));
@@ -95,7 +95,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     }
     let name = call.arg(1).to_vec();
     let placed = call.made::<Placed>(&[])?;
-    if !call.obeys() && placed.is_none() {
+    if !call.is_from_primary() && placed.is_none() {
         let key = |database| (database, name.clone());
         let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
         let memory = Admitted::beside_keys(call, more, more)?;
@@ -116,7 +116,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         }
     }
     let proceeded = call.with_loads(|loads, database| {
-        loads.proceed(&(database, name), namespace, (iterator, data, placed), call.obeys())
+        loads.proceed(&(database, name), namespace, (iterator, data, placed), call.is_from_primary())
     });
     let (sent, complete) = match proceeded {
         Ok(proceeded) => proceeded,
@@ -228,7 +228,7 @@ fn begin<'a, C: Call<'a>>(
     // In RedisBloom, the filter exists as soon as its first piece has arrived. Its items can be tested and added, and a
     // full sync may send the partial filter before the other pieces arrive. So a server that follows RedisBloom also
     // needs the filter immediately.
-    if call.obeys() && pieces.are_redisblooms() {
+    if call.is_from_primary() && pieces.are_redisblooms() {
         key.create(pieces.without_chunks().map_err(|why| namespace.bad_head(Some(why)))?);
         call.replicate(Effect::Verbatim);
         call.changed(loaded(namespace));
@@ -236,7 +236,7 @@ fn begin<'a, C: Call<'a>>(
     }
     // What comes from a primary, an AOF or a slot's source node was already accepted when it was first sent. So it is
     // accepted no matter how many loads clients have begun here.
-    if !call.obeys() {
+    if !call.is_from_primary() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
         call.admit_outside_keys(bytes, most)?;
         let (count, total, missing) =
@@ -246,8 +246,9 @@ fn begin<'a, C: Call<'a>>(
             return Err(TOO_MANY);
         }
     }
-    let (sent, ended) = call
-        .with_loads(|loads, database| loads.begin((database, call.arg(1).to_vec()), pieces, call.obeys()));
+    let (sent, ended) = call.with_loads(|loads, database| {
+        loads.begin((database, call.arg(1).to_vec()), pieces, call.is_from_primary())
+    });
     end_replicated(call, ended);
     if sent == Sent::Pieces {
         call.replicate(Effect::Verbatim);
@@ -268,7 +269,7 @@ pub(super) fn put<'a, C: Call<'a>>(
         Err(filter) => filter,
     };
     let (command, encoder) = (load_command(Namespace::of(&filter)), Encoder::new(&filter));
-    if call.is_heard() {
+    if call.has_replication_sinks() {
         each_piece(&encoder, |iterator, piece| call.replicate(load(command, iterator, piece)));
     } else {
         // Nobody receives this, but the server counts it as a change for its next snapshot.

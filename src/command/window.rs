@@ -23,7 +23,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 2 {
         return obey(call, key, standing);
     }
-    let number = if call.obeys() { standing.newest } else { standing.number_at(call.now_ms()) };
+    let number = if call.is_from_primary() { standing.newest } else { standing.number_at(call.now_ms()) };
     let number = number.saturating_add(1);
     // A rotation that is due needn't be carried out separately: it is part of this one.
     if let Some(due @ Due::Schedule(_)) = key.filter()?.and_then(|filter| due(call, filter)) {
@@ -40,7 +40,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key) -> Result<Standing, CommandError> {
     let window = match rebuild_in(key) {
         // If the live filter isn't a window but the shadow is, the shadow follows the primary's clock.
-        Some(rebuild) if call.obeys() => rebuild.window(),
+        Some(rebuild) if call.is_from_primary() => rebuild.window(),
         _ => key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)?.window(),
     };
     Ok(window.ok_or(CommandError::NotWindow)?.standing())
@@ -76,7 +76,7 @@ fn replicated<'a, C: Call<'a>>(call: &C) -> Result<Replicated, CommandError> {
     if !(is(b"AT") || is(b"SCHEDULE")) || call.argc() > 5 {
         return Err(CommandError::Arity);
     }
-    if !call.obeys() {
+    if !call.is_from_primary() {
         return Err(CommandError::NotForClients(if is(b"AT") { "AT" } else { "SCHEDULE" }));
     }
     if is(b"SCHEDULE") {

@@ -1,7 +1,7 @@
 //! The common steps of commands that write: limiting the number of items, creating filters, catching up with the clock,
 //! making filters grow, and ending a rebuild whose shadow cannot follow.
 
-use super::call::{Call, Effect, Key, Rest};
+use super::call::{Call, Continuation, Effect, Key};
 use super::error::{CommandError, WithoutPrefix};
 use super::options;
 use super::options::bloom::New;
@@ -46,7 +46,7 @@ fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError>
 /// Maximum number of items in one command, if there is a limit.
 pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
     let most = call.settings().max_items_per_command;
-    (most > 0 && !call.obeys()).then_some(most)
+    (most > 0 && !call.is_from_primary()).then_some(most)
 }
 
 /// Number of Bloom filter items between two readings of the clock. A reading takes 25 ns, and processing the items
@@ -113,7 +113,7 @@ pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize, step:
     let has_many = done > 0 || of > step.min(BLOOM_STEP);
     let pauses = has_many && call.should_pause(done);
     if pauses {
-        call.go_on_later(Rest { first, done, of: Some(of), within: None });
+        call.go_on_later(Continuation { first, done, of: Some(of), within: None });
     }
     pauses
 }
@@ -156,7 +156,7 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if more >= LONG_TO_CREATE {
         call.may_be_long();
     }
-    if call.obeys() { Ok(()) } else { call.admit(total, more) }
+    if call.is_from_primary() { Ok(()) } else { call.admit(total, more) }
 }
 
 /// Creates the filter for an add to a missing key. Returns whether the filter must be sent with its first items.
@@ -250,7 +250,7 @@ pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
         Filter::Rebuild(rebuild) => rebuild.window(),
         Filter::Foreign(_) | Filter::Cuckoo(_) => None,
     }?;
-    if window.schedule().every_ms == 0 || call.obeys() {
+    if window.schedule().every_ms == 0 || call.is_from_primary() {
         return None;
     }
     window.due(call.now_ms())
@@ -462,7 +462,7 @@ fn grow<'a, C: Call<'a>, F: GrowInServer>(
     beside: u64,
 ) -> Result<u64, CommandError> {
     let Some(more) = filter.next_bytes()? else { return Err(CommandError::Full) };
-    if !call.obeys() && more > 0 {
+    if !call.is_from_primary() && more > 0 {
         filter.may_grow(&call.settings())?;
         call.admit(filter.bytes().saturating_add(more).saturating_add(beside), more)?;
     }
@@ -497,7 +497,7 @@ pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &Command
     call.changed(c"bf.rebuild.abort");
     let name = printable(call.arg(1));
     call.log(&format!("the rebuild of the filter in '{name}' has ended, because items could not be added to its shadow: {why}"));
-    if call.obeys() {
-        call.differs(CommandError::ShadowLost(why));
+    if call.is_from_primary() {
+        call.diverged(CommandError::ShadowLost(why));
     }
 }

@@ -7,7 +7,7 @@
 //! The allocator of redis-module isn't used: it fakes alignment, aborts without a server, and clears zeroed memory
 //! itself, which touches every page of a 1 GiB filter (480 ms instead of 50 µs).
 
-use crate::latch::Latch;
+use crate::allocator_choice::AllocatorChoice;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -19,7 +19,7 @@ pub(crate) struct ModuleAllocator;
 static GLOBAL: ModuleAllocator = ModuleAllocator;
 
 /// Which allocator is used.
-static SOURCE: Latch = Latch::new();
+static SOURCE: AllocatorChoice = AllocatorChoice::new();
 
 /// Alignment that the server's allocator promises.
 const PROMISED: usize = 16;
@@ -31,7 +31,7 @@ const PROBED_FROM: usize = 1 << 20;
 /// Uses the server's allocator from now on.
 ///
 /// # Errors
-/// If memory was allocated before, see [`Latch::bind`]. In this case, the module must not load.
+/// If memory was allocated before, see [`AllocatorChoice::bind`]. In this case, the module must not load.
 pub(crate) fn bind() -> Result<(), &'static str> {
     SOURCE.bind()
 }

@@ -21,12 +21,12 @@
 use super::api::{Context, Detached, Text};
 use super::key::OpenKey;
 use super::offload::{self, Request, Retained};
-use super::{guard, held::Held, loads, reclaim};
+use super::{guard, key_locks::KeyLocks, loads, reclaim};
 use crate::command::{Access, Background, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
 use crate::parallel::{ParallelFor, Stop};
-use crate::pool::Seat;
+use crate::pool::JobContext;
 use redis_module::raw;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -44,7 +44,7 @@ pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
 
 /// The queue. Only the main thread takes the lock.
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: KeyLocks::new(), next: 1 });
 
 /// Number of entries in the queue. Every write command checks it.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
@@ -55,7 +55,7 @@ static FREED: AtomicBool = AtomicBool::new(false);
 struct Queue {
     /// The entries by number, in order of arrival.
     entries: BTreeMap<u64, Entry>,
-    held: Held,
+    held: KeyLocks,
     /// The number of the next entry.
     next: u64,
 }
@@ -366,10 +366,10 @@ impl Job {
     fn submit(&mut self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Made + Send + 'static) {
         let (client, stop, outcome) = (request.client, self.stop.clone(), Arc::clone(&self.outcome));
         let (promised, inputs) = (self.promised.take(), Arc::clone(&self.inputs));
-        let job = move |seat: &Seat<'_>| {
+        let job = move |context: &JobContext<'_>| {
             client.started();
             let parallel: &ParallelFor<'_> =
-                &|tasks, task| stop.run(&|tasks, task| seat.fork_join(tasks, task), tasks, task);
+                &|tasks, task| stop.run(&|tasks, task| context.fork_join(tasks, task), tasks, task);
             let made = || if stop.is_set() { None } else { Some(work(parallel)) };
             let made = guard::call("job", || Ok(made()), || Err(CommandError::Internal));
             // Stopped work has no result. Nobody waits for one, unless the work was stopped because a filter has left

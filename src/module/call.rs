@@ -6,9 +6,9 @@ use super::key::OpenKey;
 use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
-use super::{heard, loads, log, memory, offload, reclaim, workers};
+use super::{loads, log, memory, offload, reclaim, replication_sinks, workers};
 use crate::command::{
-    Access, Background, Call, Command, CommandError, Created, Effect, Loads, Reply, Rest, Word,
+    Access, Background, Call, Command, CommandError, Continuation, Created, Effect, Loads, Reply, Word,
 };
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live, LiveRef};
@@ -58,7 +58,7 @@ pub(super) struct ServerCall<'a> {
     /// What has happened to the key, for [`announce`](ServerCall::announce).
     events: RefCell<SmallVec<[&'static CStr; 4]>>,
     /// Why this server now differs from its primary, if it does.
-    differs: Cell<Option<CommandError>>,
+    diverged: Cell<Option<CommandError>>,
 }
 
 /// A command that may be carried out in pieces.
@@ -69,14 +69,14 @@ struct Divided {
     may_wait: Cell<Option<bool>>,
     /// The time that the command needed before its first item.
     head: Cell<Duration>,
-    rest: Cell<Option<Rest>>,
+    rest: Cell<Option<Continuation>>,
 }
 
 impl<'a> ServerCall<'a> {
     #[inline(always)]
     pub(super) fn new(ctx: Context<'a>, command: Command, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
-        let (started, flags, events, differs) = Default::default();
-        ServerCall { ctx, arguments, started, flags, divided: None, command, resumed: None, events, differs }
+        let (started, flags, events, diverged) = Default::default();
+        ServerCall { ctx, arguments, started, flags, divided: None, command, resumed: None, events, diverged }
     }
 
     /// A command that is run again.
@@ -116,7 +116,7 @@ impl<'a> ServerCall<'a> {
     }
 
     /// The rest of the command, if the command [goes on later](Call::go_on_later).
-    pub(super) fn rest(&self) -> Option<Rest> {
+    pub(super) fn rest(&self) -> Option<Continuation> {
         self.divided.as_ref().and_then(|divided| divided.rest.get())
     }
 
@@ -133,7 +133,7 @@ impl<'a> ServerCall<'a> {
     /// The command's reply: `outcome`, or the reason why this server now differs from its primary.
     #[inline(always)]
     pub(super) fn outcome(&self, outcome: Result<Reply, CommandError>) -> Result<Reply, CommandError> {
-        self.differs.take().map_or(outcome, Err)
+        self.diverged.take().map_or(outcome, Err)
     }
 
     /// Announces what the command has done. No key may be open: other modules are called, and may delete the very
@@ -219,7 +219,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         self.resumed.and_then(Resumed::now_ms).unwrap_or_else(|| self.ctx.now_ms())
     }
 
-    fn obeys(&self) -> bool {
+    fn is_from_primary(&self) -> bool {
         self.flags() & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING) != 0
     }
 
@@ -237,7 +237,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         match effect {
             Effect::Verbatim if is_clients => self.ctx.replicate_verbatim(),
             // Nobody receives this, but it makes the server count a change, for the option `save`.
-            _ if is_clients && !self.is_heard() => self.ctx.replicate_verbatim(),
+            _ if is_clients && !self.has_replication_sinks() => self.ctx.replicate_verbatim(),
             // This context isn't the client's, and doesn't know the client's command.
             Effect::Verbatim => {
                 self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
@@ -277,8 +277,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
         }
     }
 
-    fn is_heard(&self) -> bool {
-        heard::is_heard(self.ctx, self.flags())
+    fn has_replication_sinks(&self) -> bool {
+        replication_sinks::exist(self.ctx, self.flags())
     }
 
     #[inline]
@@ -331,7 +331,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         is_long && (*is_piece || client_may_wait())
     }
 
-    fn go_on_later(&self, rest: Rest) {
+    fn go_on_later(&self, rest: Continuation) {
         if let Some(divided) = &self.divided {
             divided.rest.set(Some(rest));
         }
@@ -373,7 +373,11 @@ impl<'a> Call<'a> for ServerCall<'a> {
             let detached = Detached::new(self.ctx, self.ctx.database());
             detached.is_some_and(|anyone| anyone.context().serves(&[self.text(1)]))
         };
-        if !(self.goes_to_background(filter.bytes()) && loads::can_be_sent() && self.is_heard() && stays()) {
+        if !(self.goes_to_background(filter.bytes())
+            && loads::can_be_sent()
+            && self.has_replication_sinks()
+            && stays())
+        {
             return Err(filter);
         }
         let Ok(Some(waiting)) = self.wait() else { return Err(filter) };
@@ -394,8 +398,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
         log::warning(line);
     }
 
-    fn differs(&self, why: CommandError) {
-        self.differs.set(Some(why));
+    fn diverged(&self, why: CommandError) {
+        self.diverged.set(Some(why));
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

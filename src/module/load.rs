@@ -3,7 +3,7 @@
 use super::api::{Context, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
-use super::{again, alloc, commands, config, data_type, guard, info, loads, log, memory, offload};
+use super::{alloc, commands, config, data_type, duplicate_load, guard, info, loads, log, memory, offload};
 use crate::metrics;
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
@@ -191,22 +191,22 @@ unsafe extern "C" fn flushed(
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
 unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
-    let is_loaded = again::begin()?;
+    let is_loaded = duplicate_load::begin()?;
     let Arguments { prefix, on_clash, options } = parse(arguments)?;
     // SAFETY: the context is the caller's.
     let context = unsafe { Context::new(ctx) }.ok_or("no context")?;
-    if is_loaded || is_taken(&prefix) && again::is_copy(context, &prefix) {
+    if is_loaded || is_taken(&prefix) && duplicate_load::is_copy(context, &prefix) {
         // SAFETY: the caller's contract is passed on. The module has no name yet.
-        return unsafe { again::stand_in(ctx) };
+        return unsafe { duplicate_load::stand_in(ctx) };
     }
     let Some(prefix) = free_name(prefix, on_clash)? else {
         // SAFETY: as above.
-        let name = unsafe { again::name(ctx, "bloomery-skipped") };
+        let name = unsafe { duplicate_load::name(ctx, "bloomery-skipped") };
         log::warning(&format!(
             "another module has the name; loaded as {} without commands and data types, as ONCLASH SKIP says",
             name.to_string_lossy()
         ));
-        again::skipped();
+        duplicate_load::skipped();
         return Ok(());
     };
     let name = CString::new(prefix.as_str()).unwrap_or_default();
@@ -244,7 +244,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     // SAFETY: a plain call, and the context is the caller's.
     unsafe {
         server!(RedisModule_SetModuleOptions(ctx, flags as c_int));
-        again::loaded(ctx);
+        duplicate_load::loaded(ctx);
     }
     log::notice(&format!("{} loaded, commands {}.*", env!("CARGO_PKG_VERSION"), prefix.to_ascii_uppercase()));
     Ok(())

@@ -15,7 +15,7 @@ use super::data_type::stream::Stream;
 use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
-use super::{again, guard, heard, log, offload, reclaim};
+use super::{duplicate_load, guard, log, offload, reclaim, replication_sinks};
 use crate::command::{END, Ended, Loads, Namespace, load_command};
 use crate::filter::{Filter, Garbage};
 use crate::metrics;
@@ -179,7 +179,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     let tells_source = subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
         && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed));
     if can_be_missed && tells_source {
-        heard::is_told();
+        replication_sinks::is_told();
     }
     let are_saved = can_be_saved
         && can_be_missed
@@ -205,7 +205,7 @@ unsafe extern "C" fn forked(
     if subevent != raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
         return;
     }
-    heard::forget();
+    replication_sinks::forget();
     if !are_any() {
         return;
     }
@@ -236,7 +236,7 @@ unsafe extern "C" fn source_changed(
     _subevent: u64,
     _data: *mut c_void,
 ) {
-    heard::forget();
+    replication_sinks::forget();
     guard::call("source", || with(Loads::are_own), || ());
 }
 
@@ -277,7 +277,7 @@ unsafe extern "C" fn tick(
     _subevent: u64,
     _data: *mut c_void,
 ) {
-    guard::call("started", again::tick, || ());
+    guard::call("started", duplicate_load::tick, || ());
     guard::call("kept", offload::give_up_kept, || ());
     if metrics::LOADS.get() == 0 {
         return;

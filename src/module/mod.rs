@@ -1,7 +1,7 @@
 //! The server module: the only place that knows Redis and Valkey. It is thin on purpose: anything that can go wrong
 //! belongs in a layer below, where it is tested without a server.
 //!
-//! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `api`, `background`,
+//! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `background`,
 //! `commands`, `config`, `data_type`, `info`, `key`, `load`, `loads`, `log`, `offload`, `pieces`, `resume`.
 
 #![deny(
@@ -13,7 +13,6 @@
     clippy::cast_possible_truncation
 )]
 
-mod again;
 mod alloc;
 mod api;
 mod background;
@@ -21,11 +20,11 @@ mod call;
 mod commands;
 mod config;
 mod data_type;
+mod duplicate_load;
 mod guard;
-mod heard;
-mod held;
 mod info;
 mod key;
+mod key_locks;
 mod load;
 mod loads;
 mod log;
@@ -34,6 +33,7 @@ mod names;
 mod offload;
 mod pieces;
 mod reclaim;
+mod replication_sinks;
 mod reply;
 mod resume;
 mod server;

@@ -20,7 +20,7 @@ use crate::config::{MAX_THREADS, Settings};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{CLIENTS_WAITING, Hold, KEPT_BYTES, OFFLOADS_DROPPED, OFFLOADS_REFUSED, WAITING_BYTES};
 use crate::parallel::{ParallelFor, Stop};
-use crate::pool::{Figures, Job, Seat, Ticket};
+use crate::pool::{Figures, Job, JobContext, Ticket};
 use redis_module::raw;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -308,9 +308,9 @@ where
     let (client, stop) = (request.client, Stop::default());
     let job = Box::new({
         let stop = stop.clone();
-        move |seat: &Seat<'_>| {
+        move |context: &JobContext<'_>| {
             client.started();
-            let parallel: &ParallelFor<'_> = &|tasks, task| seat.fork_join(tasks, task);
+            let parallel: &ParallelFor<'_> = &|tasks, task| context.fork_join(tasks, task);
             let run = || if stop.is_set() { None } else { work(request.argument(0), parallel, &stop) };
             let done = guard::call("job", run, || Some(Err(CommandError::Internal)));
             if stop.is_set() {
@@ -340,7 +340,7 @@ pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job)
         }
         // The pool returns the job if it has no worker to run it. The client is already blocked, so run the job here to
         // unblock it.
-        Err(job) => job(&POOL.aside()),
+        Err(job) => job(&POOL.job_context()),
     }
 }
 
@@ -348,7 +348,7 @@ pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job)
 pub(super) fn hurry(client: Blocked) {
     let ticket = waiting().get(&client.address()).map(|waiting| waiting.ticket);
     if let Some(job) = ticket.and_then(|ticket| POOL.withdraw(ticket)) {
-        job(&POOL.aside());
+        job(&POOL.job_context());
     }
 }
 
@@ -368,7 +368,7 @@ pub(super) fn abandon(client: usize) {
         return;
     };
     if let Some(job) = POOL.withdraw(ticket) {
-        job(&POOL.aside());
+        job(&POOL.job_context());
     }
 }
 

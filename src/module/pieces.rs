@@ -17,7 +17,7 @@ use super::names::name_of;
 use super::offload::Blocked;
 use super::server::server;
 use super::{background, guard, reply};
-use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
+use crate::command::{Command, CommandError, Continuation, Pieces, Progress, Reply};
 use crate::metrics::{CLIENTS_IN_PIECES, Hold};
 use redis_module::raw;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a piece returns: its result, and the items that are left.
-type Outcome = (Result<Reply, CommandError>, Option<Rest>);
+type Outcome = (Result<Reply, CommandError>, Option<Continuation>);
 
 /// Whether the next command is a piece.
 static IS_NEXT: AtomicBool = AtomicBool::new(false);
@@ -67,7 +67,7 @@ pub(super) fn is_piece() -> bool {
 }
 
 /// Stores the outcome of a piece for the command that it belongs to.
-pub(super) fn hand_over(of: Result<Reply, CommandError>, rest: Option<Rest>) {
+pub(super) fn hand_over(of: Result<Reply, CommandError>, rest: Option<Continuation>) {
     *outcome() = Some((of, rest));
 }
 
@@ -99,7 +99,7 @@ impl Work {
     }
 
     /// Records that the first piece is done, and which items are left. Returns what the piece adds to the reply.
-    fn begin(&mut self, arguments: &[Text<'_>], rest: Rest, first: Reply) -> Progress {
+    fn begin(&mut self, arguments: &[Text<'_>], rest: Continuation, first: Reply) -> Progress {
         let end = match rest.within {
             None => arguments.len(),
             Some(_) => arguments.get(rest.first).map_or(0, |blob| blob.bytes().len()),
@@ -210,7 +210,7 @@ pub(super) fn begin(
     ctx: Context<'_>,
     (command, writes): (Command, bool),
     arguments: &[Text<'_>],
-    rest: Rest,
+    rest: Continuation,
     first: Reply,
 ) {
     let mut work = Work::new(command);

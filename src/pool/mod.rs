@@ -58,7 +58,7 @@ mod wait;
 use crate::sync::Ordering::Relaxed;
 use scope::Scope;
 use shared::{Counters, Shared};
-pub use shared::{Job, Seat, Ticket};
+pub use shared::{Job, JobContext, Ticket};
 use std::sync::{Arc, OnceLock};
 
 /// Maximum number of workers in a pool. Callers are additional threads.
@@ -149,7 +149,7 @@ impl Pool {
         Ok(ticket)
     }
 
-    /// Takes a job out of the queue, so that it can be run [aside](Pool::aside). `None` if a worker has begun it. In
+    /// Takes a job out of the queue, so that it can be run [outside the pool](Pool::job_context). `None` if a worker has begun it. In
     /// that case, the job runs to its end without giving others a turn, and resumes immediately if it was waiting for
     /// its own turn. Costs a binary search, and moves the entries of the jobs before it or after it, whichever are
     /// fewer.
@@ -166,9 +166,9 @@ impl Pool {
         Some(job) // nobody need be woken: a worker never sleeps while there are jobs
     }
 
-    /// The seat for a job that was withdrawn or returned, and now runs on the calling thread.
-    pub fn aside(&self) -> Seat<'_> {
-        Seat::aside(self.shared())
+    /// The context for a job that was withdrawn or returned, and now runs on the calling thread.
+    pub fn job_context(&self) -> JobContext<'_> {
+        JobContext::outside_pool(self.shared())
     }
 
     /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards, `submit` returns jobs, and

@@ -3,7 +3,7 @@
 //! A lost wake-up shows up as a deadlock, or as threads that never end. In the models, no thread spins: every thread
 //! sleeps as soon as it can, which is the harder case.
 
-use super::{Job, Pool, Seat};
+use super::{Job, JobContext, Pool};
 use crate::sync::explore;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
@@ -131,7 +131,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
         let given_back = withdrawn.len();
         pool.shutdown();
         assert_eq!((ran.load(Relaxed), pool.figures().queued), (2 - given_back, 0));
-        withdrawn.into_iter().for_each(|job| job(&pool.aside()));
+        withdrawn.into_iter().for_each(|job| job(&pool.job_context()));
         assert_eq!(ran.load(Relaxed), 2);
     });
 }
@@ -162,7 +162,8 @@ fn more_jobs_than_may_be_paused() {
         let ran = Arc::new(AtomicUsize::new(0));
         for _ in 0..3 {
             let ran = Arc::clone(&ran);
-            let job = move |seat: &Seat<'_>| seat.fork_join(1, &|_| _ = ran.fetch_add(1, Relaxed));
+            let job =
+                move |context: &JobContext<'_>| context.fork_join(1, &|_| _ = ran.fetch_add(1, Relaxed));
             assert!(pool.submit(Box::new(job)).is_ok());
         }
         pool.shutdown();
@@ -182,11 +183,11 @@ fn jobs_take_turns() {
             let ran = Arc::new(AtomicUsize::new(0));
             let job = |tasks: usize| -> Job {
                 let ran = Arc::clone(&ran);
-                Box::new(move |seat| seat.fork_join(tasks, &|_| _ = ran.fetch_add(1, Relaxed)))
+                Box::new(move |context| context.fork_join(tasks, &|_| _ = ran.fetch_add(1, Relaxed)))
             };
             let (Ok(first), Ok(_)) = (pool.submit(job(2)), pool.submit(job(1))) else { unreachable!() };
             if withdraws && let Some(job) = pool.withdraw(first) {
-                job(&pool.aside());
+                job(&pool.job_context());
             }
             pool.shutdown();
             let figures = pool.figures();

@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Work that the caller doesn't wait for. Its argument says where it runs.
-pub type Job = Box<dyn FnOnce(&Seat<'_>) + Send>;
+pub type Job = Box<dyn FnOnce(&JobContext<'_>) + Send>;
 
 /// Identifies a queued job, so that it can be [withdrawn](super::Pool::withdraw). No two jobs of a pool have the same
 /// ticket.
@@ -211,8 +211,8 @@ impl Shared {
     }
 
     fn run(self: &Arc<Shared>, ticket: Ticket, job: Job) {
-        let seat = Seat::of_worker(self, ticket);
-        if catch_unwind(AssertUnwindSafe(|| job(&seat))).is_err() {
+        let context = JobContext::of_worker(self, ticket);
+        if catch_unwind(AssertUnwindSafe(|| job(&context))).is_err() {
             self.figures.panics.fetch_add(1, Relaxed);
         }
         self.figures.running.fetch_sub(1, Relaxed);
@@ -244,7 +244,7 @@ const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_
 const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 
 /// Where a job runs: on a worker, or on another thread.
-pub struct Seat<'p> {
+pub struct JobContext<'p> {
     shared: &'p Arc<Shared>,
     /// The ticket of the job, and when its turn began. `None` on another thread, where a job doesn't take turns.
     turn: Option<(Ticket, Cell<Instant>)>,
@@ -256,13 +256,13 @@ struct Paused {
     thread: Thread,
 }
 
-impl<'p> Seat<'p> {
-    fn of_worker(shared: &'p Arc<Shared>, ticket: Ticket) -> Seat<'p> {
-        Seat { shared, turn: Some((ticket, Cell::new(Instant::now()))) }
+impl<'p> JobContext<'p> {
+    fn of_worker(shared: &'p Arc<Shared>, ticket: Ticket) -> JobContext<'p> {
+        JobContext { shared, turn: Some((ticket, Cell::new(Instant::now()))) }
     }
 
-    pub(super) fn aside(shared: &'p Arc<Shared>) -> Seat<'p> {
-        Seat { shared, turn: None }
+    pub(super) fn outside_pool(shared: &'p Arc<Shared>) -> JobContext<'p> {
+        JobContext { shared, turn: None }
     }
 
     /// Like [`Pool::fork_join`](super::Pool::fork_join), for the job that runs here. Between tasks, other jobs get

@@ -108,7 +108,7 @@ fn creation_allocates_the_filter_alone() {
     assert_eq!(requests() - before, CREATION);
     drop(filter);
     let server = FakeServer::default();
-    server.is_unheard.set(true);
+    server.has_no_sinks.set(true);
     server.line("CF.RESERVE there 1024").unwrap();
     let floor = allocations(&server, &[b"CF.ADD", b"there", b"ada"]);
     let created = allocations(&server, &[b"CF.ADD", b"new", b"ada"]);
@@ -121,7 +121,7 @@ fn creation_allocates_the_filter_alone() {
 #[test]
 fn creating_a_bloom_filter_allocates_the_filter_alone() {
     let server = FakeServer::default();
-    server.is_unheard.set(true);
+    server.has_no_sinks.set(true);
     server.line("BF.RESERVE first 0.01 100").unwrap(); // this creates the list of keys
     let floor = allocations(&server, &[b"BF.CARD", b"none"]);
     let items: Vec<String> = (0..64).map(|i| format!("item:{i}")).collect();

@@ -671,13 +671,13 @@ fn a_filter_that_was_made_goes_in_pieces() {
 #[test]
 fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
     for commands in making().split_off(2) {
-        for is_unheard in [false, true] {
+        for has_no_sinks in [false, true] {
             let server = FakeServer::default();
-            server.is_unheard.set(is_unheard);
+            server.has_no_sinks.set(has_no_sinks);
             for words in &commands {
                 server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
             }
-            assert_eq!(server.replicated.take().is_empty(), is_unheard);
+            assert_eq!(server.replicated.take().is_empty(), has_no_sinks);
             assert!(server.keys.borrow().contains_key(&b"k"[..]));
         }
     }

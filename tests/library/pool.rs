@@ -189,7 +189,7 @@ fn without_workers_jobs_come_back_and_run_here() {
             let ran = Arc::clone(&ran);
             move |_| _ = ran.fetch_add(1, Relaxed)
         });
-        pool.submit(job).expect_err("no worker")(&pool.aside());
+        pool.submit(job).expect_err("no worker")(&pool.job_context());
         assert_eq!(ran.load(Relaxed), 1);
         let here = thread::current().id();
         pool.fork_join(10, &|_| assert_eq!(thread::current().id(), here));
@@ -284,7 +284,7 @@ fn sizes_change_under_load() {
             let ran = Arc::clone(&ran);
             if let Err(job) = pool.submit(Box::new(move |_| _ = ran.fetch_add(1, Relaxed))) {
                 run_here.fetch_add(1, Relaxed);
-                job(&pool.aside());
+                job(&pool.job_context());
             }
         }
     });
@@ -301,8 +301,8 @@ fn sizes_change_under_load() {
 /// A job of tasks that last a millisecond each. At its end, it increments `ended`.
 fn long(tasks: usize, ended: &Arc<AtomicUsize>) -> Job {
     let ended = Arc::clone(ended);
-    Box::new(move |seat| {
-        seat.fork_join(tasks, &|_| thread::sleep(Duration::from_millis(1)));
+    Box::new(move |context| {
+        context.fork_join(tasks, &|_| thread::sleep(Duration::from_millis(1)));
         ended.fetch_add(1, Relaxed);
     })
 }
@@ -385,13 +385,13 @@ fn turns_under_load() {
                 for round in 0..150 {
                     let job = if round % 3 == 0 { long(12, &ended) } else { long(1, &shorts) };
                     match pool.submit(job) {
-                        Err(job) => job(&pool.aside()),
+                        Err(job) => job(&pool.job_context()),
                         Ok(ticket) => {
                             thread::sleep(Duration::from_millis(rand::random_range(0..4)));
                             if let Some(job) =
                                 rand::random_ratio(1, 3).then(|| pool.withdraw(ticket)).flatten()
                             {
-                                job(&pool.aside());
+                                job(&pool.job_context());
                             }
                         }
                     }
@@ -427,7 +427,7 @@ fn a_job_is_withdrawn_until_a_worker_begins_it() {
         })
         .collect();
     for number in [3, 0, 9] {
-        pool.withdraw(tickets[number]).expect("it is queued")(&pool.aside());
+        pool.withdraw(tickets[number]).expect("it is queued")(&pool.job_context());
         assert!(pool.withdraw(tickets[number]).is_none(), "twice");
     }
     assert_eq!(pool.figures().queued, 7);
@@ -454,7 +454,7 @@ fn jobs_are_withdrawn_under_load() {
                     let ticket = match pool.submit(job) {
                         Ok(ticket) => ticket,
                         Err(job) => {
-                            job(&pool.aside());
+                            job(&pool.job_context());
                             continue;
                         }
                     };
@@ -463,7 +463,7 @@ fn jobs_are_withdrawn_under_load() {
                     }
                     if let Some(job) = rand::random_ratio(2, 3).then(|| pool.withdraw(ticket)).flatten() {
                         withdrawn.fetch_add(1, Relaxed);
-                        job(&pool.aside());
+                        job(&pool.job_context());
                     }
                 }
             });

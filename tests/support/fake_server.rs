@@ -3,8 +3,8 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Background, Call, Command, CommandError, Created, Data, END, Effect, Key, Loads, Namespace,
-    Reply, Rest, TABLE, WrongType, load_command, put_sent, run,
+    Access, Background, Call, Command, CommandError, Continuation, Created, Data, END, Effect, Key, Loads,
+    Namespace, Reply, TABLE, WrongType, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -80,13 +80,13 @@ pub(crate) struct FakeServer {
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
     /// Whether there is neither a replica nor an append-only file.
-    pub(crate) is_unheard: Cell<bool>,
+    pub(crate) has_no_sinks: Cell<bool>,
     /// Whether the running command has begun to send a filter.
     is_sending: Cell<bool>,
     /// Called after each piece of a filter that is being sent.
     pub(crate) between_pieces: RefCell<Option<Between>>,
     pub(crate) loads: RefCell<Loads>,
-    differs: Cell<Option<CommandError>>,
+    diverged: Cell<Option<CommandError>>,
     /// Lines of the log.
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
@@ -96,7 +96,7 @@ pub(crate) struct FakeServer {
     /// The number of items after which a command pauses and continues later, if it is allowed to.
     pub(crate) pauses_after: Cell<Option<usize>>,
     /// The part of a paused command that is still to be done.
-    pub(crate) rest: Cell<Option<Rest>>,
+    pub(crate) rest: Cell<Option<Continuation>>,
 }
 
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
@@ -209,7 +209,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.again.unwrap_or(self.server.now_ms.get())
     }
 
-    fn obeys(&self) -> bool {
+    fn is_from_primary(&self) -> bool {
         self.server.obeys.get()
     }
 
@@ -230,7 +230,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn replicate(&self, effect: Effect<'_>) {
-        if self.server.is_unheard.get() {
+        if self.server.has_no_sinks.get() {
             return;
         }
         let name = |command: Command| {
@@ -260,8 +260,8 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.replicated.borrow_mut().push(words);
     }
 
-    fn is_heard(&self) -> bool {
-        !self.server.is_unheard.get()
+    fn has_replication_sinks(&self) -> bool {
+        !self.server.has_no_sinks.get()
     }
 
     fn changed(&self, event: &'static CStr) {
@@ -324,7 +324,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.pauses_after.get().is_some_and(|items| done >= items)
     }
 
-    fn go_on_later(&self, rest: Rest) {
+    fn go_on_later(&self, rest: Continuation) {
         assert!(self.server.pauses_after.get().is_some(), "a command that may not pause goes on");
         self.server.rest.set(Some(rest));
     }
@@ -361,7 +361,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
-        if !self.server.goes_to_background.get() || !self.is_heard() {
+        if !self.server.goes_to_background.get() || !self.has_replication_sinks() {
             return Err(filter);
         }
         self.server.loads.borrow_mut().send((0, self.arguments[1].to_vec()), filter, event);
@@ -381,8 +381,8 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.log.borrow_mut().push(line.to_owned());
     }
 
-    fn differs(&self, why: CommandError) {
-        self.server.differs.set(Some(why));
+    fn diverged(&self, why: CommandError) {
+        self.server.diverged.set(Some(why));
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
@@ -432,7 +432,7 @@ impl FakeServer {
             outcome =
                 self.send(&FakeCall { server: self, arguments: words, work: Cell::default(), again: None });
         }
-        self.differs.take().map_or(outcome, Err)
+        self.diverged.take().map_or(outcome, Err)
     }
 
     /// Sends a filter, one piece at a time, and puts it into its key.

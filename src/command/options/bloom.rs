@@ -135,7 +135,7 @@ pub(in crate::command) enum New {
 /// uses its own configuration, as RedisBloom's replicas do.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
     let settings = call.settings();
-    if call.obeys() {
+    if call.is_from_primary() {
         return New::RedisBloom(default_chain(&settings));
     }
     let family = Settings::family_for(settings.expansion);

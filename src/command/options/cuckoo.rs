@@ -32,7 +32,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
         match upper(word).as_slice() {
             b"BUCKETSIZE" => {
                 let slots = integer(value).ok_or(refuse("Couldn't parse BUCKETSIZE"))?;
-                let most = if call.obeys() { u8::MAX } else { call.settings().max_bucket_size() };
+                let most = if call.is_from_primary() { u8::MAX } else { call.settings().max_bucket_size() };
                 let slots = u8::try_from(slots).ok().filter(|slots| (1..=most).contains(slots));
                 spec.bucket_size = slots.ok_or(CommandError::BucketSizeRange { most })?;
             }
@@ -92,7 +92,7 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
 /// its first items or together with them, so a primary that sends an add to a missing key runs RedisBloom. For such an
 /// add, this server uses its own configuration, as RedisBloom's replicas do.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
-    let origin = if call.obeys() { Origin::RedisBloom } else { Origin::Bloomery };
+    let origin = if call.is_from_primary() { Origin::RedisBloom } else { Origin::Bloomery };
     CuckooSpec { origin, ..default_spec(&call.settings()) }
 }
 

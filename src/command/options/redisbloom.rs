@@ -27,7 +27,7 @@ const GROWS_BY_0: u64 = 1 << 32;
 /// Whether BF.RESERVE or CF.RESERVE is to be read as RedisBloom reads it.
 pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
     let names_seed = |index: &usize| *index > 2 && call.arg(*index).eq_ignore_ascii_case(b"SEED");
-    call.obeys() && call.argc().checked_sub(2).filter(names_seed).is_none()
+    call.is_from_primary() && call.argc().checked_sub(2).filter(names_seed).is_none()
 }
 
 const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
@@ -143,7 +143,7 @@ pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
 /// The client's capacity, if there is one, followed by the numbers after `SPEC,`. This is the order that [`sent_bloom`]
 /// and [`sent_cuckoo`] expect.
 fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
-    let numbers = sent(call).filter(|_| call.obeys())?;
+    let numbers = sent(call).filter(|_| call.is_from_primary())?;
     Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(numbers))
 }
 

@@ -22,12 +22,12 @@
 //! would later have none for items that the primary accepted. The behaviour depends on the filter, not on the sender of
 //! the command, so all replicas of a filter agree.
 
-mod ahead;
 mod body;
 mod buckets;
 mod closed;
 mod compaction;
 mod hash;
+mod prefetcher;
 mod spec;
 mod std_traits;
 mod table;
@@ -44,9 +44,9 @@ use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
-use ahead::Ahead;
 use body::{Body, More, Searches};
 use closed::Closed;
+use prefetcher::Prefetcher;
 use std::mem;
 
 /// Maximum number of items that are tested together. Each has two buckets, and a core can have 10 to 16 cache misses in
@@ -228,14 +228,14 @@ impl Cuckoo {
     #[doc(hidden)]
     #[inline]
     pub fn hash(&self, item: &[u8]) -> CuckooHash {
-        Ahead { origin: self.origin, hasher: self.hasher(), newest: None }.hash(item)
+        Prefetcher { origin: self.origin, hasher: self.hasher(), newest: None }.hash(item)
     }
 
     /// The hasher for items that are about to be tested or added.
     #[inline(always)]
-    pub(crate) fn ahead(&self) -> Ahead<'_> {
+    pub(crate) fn prefetcher(&self) -> Prefetcher<'_> {
         let newest = self.tables().last().and_then(Table::distant);
-        Ahead { origin: self.origin, hasher: self.hasher(), newest }
+        Prefetcher { origin: self.origin, hasher: self.hasher(), newest }
     }
 
     /// Whether the item may be in the filter.
@@ -245,7 +245,7 @@ impl Cuckoo {
     }
 
     /// Tests items in order, in groups of `group` (at most [`GROUP`]), and passes each group's answers and its number
-    /// of items to `show`. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::ahead)
+    /// of items to `show`. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::prefetcher)
     /// of the test.
     #[inline(always)]
     pub(crate) fn test_each(

@@ -35,7 +35,7 @@ pub(super) fn forget() {
 }
 
 /// Whether anybody receives what is replicated in this context, which has these flags. If in doubt, the answer is yes.
-pub(super) fn is_heard(ctx: Context<'_>, flags: u32) -> bool {
+pub(super) fn exist(ctx: Context<'_>, flags: u32) -> bool {
     // In these states, somebody may begin to listen without a fork of this server.
     let may_be = raw::REDISMODULE_CTX_FLAGS_AOF
         | raw::REDISMODULE_CTX_FLAGS_CLUSTER
@@ -51,8 +51,8 @@ pub(super) fn is_heard(ctx: Context<'_>, flags: u32) -> bool {
     if now.abs_diff(ASKED.load(Relaxed)) < REMEMBERED_MS {
         return true;
     }
-    let is_heard = ctx.has_replicas();
+    let exist = ctx.has_replicas();
     ASKED.store(now, Relaxed);
-    NOBODY.store(!is_heard && IS_TOLD.load(Relaxed), Relaxed);
-    is_heard
+    NOBODY.store(!exist && IS_TOLD.load(Relaxed), Relaxed);
+    exist
 }

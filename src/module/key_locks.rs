@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys and filters that commands hold. Commands are identified by their numbers.
-pub(super) struct Held {
+pub(super) struct KeyLocks {
     /// For each key name, the commands that hold the key, each as the key's database and the command's number.
     names: BTreeMap<Box<[u8]>, BTreeSet<(i32, u64)>>,
     /// For each filter, by the address of its cells, the numbers of the commands that hold it.
     filters: BTreeMap<usize, BTreeSet<u64>>,
 }
 
-impl Held {
-    pub(super) const fn new() -> Held {
-        Held { names: BTreeMap::new(), filters: BTreeMap::new() }
+impl KeyLocks {
+    pub(super) const fn new() -> KeyLocks {
+        KeyLocks { names: BTreeMap::new(), filters: BTreeMap::new() }
     }
 
     /// Records that a command holds a key. A command that names the key several times holds it once.
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_key_is_held_until_all_have_freed_it() {
-        let mut held = Held::new();
+        let mut held = KeyLocks::new();
         for number in [1, 2] {
             held.hold_name(number, 0, b"k");
             held.hold_filter(number, 64);

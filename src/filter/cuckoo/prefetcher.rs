@@ -9,13 +9,13 @@ use crate::murmur::{murmur2, murmur64a};
 /// Hashes items and prefetches their buckets in the newest sub-filter. Contains everything that hashing needs from the
 /// filter, so that the filter isn't read again for each item.
 #[derive(Clone, Copy)]
-pub(crate) struct Ahead<'f> {
+pub(crate) struct Prefetcher<'f> {
     pub(super) origin: Origin,
     pub(super) hasher: Hasher,
     pub(super) newest: Option<Buckets<'f>>,
 }
 
-impl Ahead<'_> {
+impl Prefetcher<'_> {
     #[inline(always)]
     pub(crate) fn hash(self, item: &[u8]) -> CuckooHash {
         let item = match self.origin {

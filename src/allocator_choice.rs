@@ -8,23 +8,23 @@ const UNDECIDED: u8 = 0;
 const SYSTEM: u8 = 1;
 const SERVER: u8 = 2;
 
-/// The decision. A call of [`server_serves`](Latch::server_serves) decides for the system's allocator, and a call of
-/// [`bind`](Latch::bind) for the server's. Only the first call counts.
+/// The decision. A call of [`server_serves`](AllocatorChoice::server_serves) decides for the system's allocator, and a call of
+/// [`bind`](AllocatorChoice::bind) for the server's. Only the first call counts.
 ///
 /// Relaxed ordering is enough: no other data depends on this byte. What the server's allocator needs was set up before
 /// `bind`.
-pub(crate) struct Latch(AtomicU8);
+pub(crate) struct AllocatorChoice(AtomicU8);
 
-impl Latch {
+impl AllocatorChoice {
     #[cfg(not(all(loom, test)))]
-    pub(crate) const fn new() -> Latch {
-        Latch(AtomicU8::new(UNDECIDED))
+    pub(crate) const fn new() -> AllocatorChoice {
+        AllocatorChoice(AtomicU8::new(UNDECIDED))
     }
 
     /// loom's atomics have no constant constructor.
     #[cfg(all(loom, test))]
-    pub(crate) fn new() -> Latch {
-        Latch(AtomicU8::new(UNDECIDED))
+    pub(crate) fn new() -> AllocatorChoice {
+        AllocatorChoice(AtomicU8::new(UNDECIDED))
     }
 
     /// Decides for the server's allocator. Can be called again: if a server loads the module twice, the file is mapped
@@ -57,15 +57,15 @@ mod tests {
 
     #[test]
     fn who_comes_first_decides() {
-        let latch = Latch::new();
-        assert_eq!(latch.bind(), Ok(()));
-        assert!(latch.server_serves());
-        assert_eq!(latch.bind(), Ok(()));
-        assert!(latch.server_serves());
-        let latch = Latch::new();
-        assert!(!latch.server_serves());
-        assert!(latch.bind().unwrap_err().starts_with("memory was allocated before"));
-        assert!(!latch.server_serves());
+        let choice = AllocatorChoice::new();
+        assert_eq!(choice.bind(), Ok(()));
+        assert!(choice.server_serves());
+        assert_eq!(choice.bind(), Ok(()));
+        assert!(choice.server_serves());
+        let choice = AllocatorChoice::new();
+        assert!(!choice.server_serves());
+        assert!(choice.bind().unwrap_err().starts_with("memory was allocated before"));
+        assert!(!choice.server_serves());
     }
 }
 
@@ -80,15 +80,15 @@ mod model {
     #[test]
     fn all_get_the_same_answer() {
         explore(|| {
-            let latch = Arc::new(Latch::new());
+            let choice = Arc::new(AllocatorChoice::new());
             let askers = [(); 2].map(|()| {
-                let latch = Arc::clone(&latch);
-                thread::spawn(move || [latch.server_serves(), latch.server_serves()])
+                let choice = Arc::clone(&choice);
+                thread::spawn(move || [choice.server_serves(), choice.server_serves()])
             });
-            let bound = latch.bind().is_ok();
-            assert_eq!(latch.server_serves(), bound);
+            let bound = choice.bind().is_ok();
+            assert_eq!(choice.server_serves(), bound);
             askers.into_iter().for_each(|asker| assert_eq!(asker.join().unwrap(), [bound; 2]));
-            assert_eq!(latch.bind().is_ok(), bound);
+            assert_eq!(choice.bind().is_ok(), bound);
         });
     }
 }
