@@ -1,6 +1,6 @@
 //! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check every filter before changing any.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
@@ -57,6 +57,11 @@ impl<K: Key> Sources<K> {
     fn filters(&self) -> Result<Vec<LiveRef<'_>>, CommandError> {
         self.keys.iter().map(|(_, key)| key.bloom()?.ok_or(CommandError::NotFound)).collect()
     }
+
+    /// The error for sources that can't be merged.
+    fn refusal<'a, C: Call<'a>>(&self, call: &C, why: Refused) -> CommandError {
+        why.told(|source| quoted(call, self.keys.get(source).map_or(1, |(index, _)| *index)))
+    }
 }
 
 /// Refuses a destination that is being rebuilt, because its shadow would miss the items.
@@ -106,37 +111,53 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(CommandError::CountedTwice);
     }
     let now_ms = clock(call);
-    let refusal = |why: Refused| {
-        why.told(|source| {
-            quoted(call, sources.keys.get(source).map_or(1, |(index, _): &(usize, C::Key)| *index))
-        })
-    };
+    let refusal = |why| sources.refusal(call, why);
     let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
-    let inputs: Vec<LiveRef<'_>> = existing.into_iter().chain(filters.iter().copied()).collect();
-    if call.goes_to_background(inputs.iter().map(|input| work(*input)).sum()) {
+    let inputs = existing.into_iter().chain(filters.iter().copied());
+    if call.goes_to_background(inputs.map(work).sum()) {
         let is_new = existing.is_none();
-        let Some(merged) = call.made::<Result<Merged, Refused>>(&inputs)? else {
-            let (total, most) = (base.bytes(), union.most_bytes(base));
-            let memory = match is_new {
-                true => Admitted::in_new_key(call, total, most)?,
-                false => Admitted::for_background_work(call, total, most)?,
-            };
-            catch_up(call, &mut key)?;
-            let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
-            let job = Background {
-                keys: 1..call.argc(),
-                inputs: inputs.clone(),
-                data: Data::Arguments(0..0),
-                memory,
-            };
-            return call.in_background(job, move |_, parallel| {
-                let inputs: Vec<LiveRef<'_>> = inputs.iter().map(Live::as_ref).collect();
-                merged(&inputs, is_new, now_ms, parallel)
-            });
+        let (total, most) = (base.bytes(), union.most_bytes(base));
+        let memory = match is_new {
+            true => Admitted::in_new_key(call, total, most)?,
+            false => Admitted::for_background_work(call, total, most)?,
         };
-        return put_merged(call, key, merged.map_err(refusal)?);
+        catch_up(call, &mut key)?;
+        let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
+        let keys = 1..call.argc();
+        let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
+        return call.in_background(job, Merge { inputs, is_new, now_ms });
     }
     unite(call, key, &filters, union, refusal)
+}
+
+/// A BF.MERGE of keys in the background.
+struct Merge {
+    /// The destination, unless it `is_new`, and the sources.
+    inputs: Arc<[Live]>,
+    is_new: bool,
+    now_ms: Option<u64>,
+}
+
+impl TwoStep for Merge {
+    type Prepared = Result<Merged, Refused>;
+
+    fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        let inputs: Vec<LiveRef<'_>> = self.inputs.iter().map(Live::as_ref).collect();
+        merged(&inputs, self.is_new, self.now_ms, parallel)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        merged: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let key = call.open(1, Access::Write);
+        refuse_rebuild(&key)?;
+        let sources = Sources::open(call)?;
+        let now: Vec<LiveRef<'_>> = key.bloom()?.into_iter().chain(sources.filters()?).collect();
+        still_in_keys(&self.inputs, &now)?;
+        put_merged(call, key, merged().map_err(|why| sources.refusal(call, why))?)
+    }
 }
 
 /// Reading a byte of a blob takes as long as combining this many bytes of cells. Combining a MiB of bits takes 0.3 ms.
@@ -149,12 +170,7 @@ const LEAST_READ: u64 = 2048;
 /// `BF.MERGE destination BLOB data [data…]`: merges filters that are given as files or DUMP payloads, perhaps from
 /// another server, instead of in keys.
 fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, CommandError> {
-    let refusal = |why: Refused| why.told(|source| format!("blob {}", source.saturating_add(1)));
     let (existing, now_ms) = (key.bloom()?, clock(call));
-    let inputs: Vec<LiveRef<'_>> = existing.into_iter().collect();
-    if let Some(merged) = call.made::<Result<Merged, Refused>>(&inputs)? {
-        return put_merged(call, key, merged.map_err(refusal)?);
-    }
     let arguments = FIRST_BLOB..call.argc();
     limit_items(call, arguments.len())?;
     let blobs: Vec<&[u8]> = arguments.clone().map(|index| call.arg(index)).collect();
@@ -185,8 +201,8 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
         if !call
             .goes_to_background(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter))))
         {
-            let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
-            return unite(call, key, &filters, union, refusal);
+            let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
+            return unite(call, key, &filters, union, blob_refusal);
         }
     }
     let is_new = existing.is_none();
@@ -195,11 +211,46 @@ fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, Comm
     catch_up(call, &mut key)?;
     let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();
     let job = Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(arguments), memory };
-    call.in_background(job, move |blobs, parallel| {
-        let sources = if sources.is_empty() { read_all(blobs).map_err(Refused::Other)? } else { sources };
-        let filters = inputs.iter().map(Live::as_ref).chain(sources.iter().filter_map(Filter::live));
-        merged(&filters.collect::<Vec<_>>(), is_new, now_ms, parallel)
-    })
+    call.in_background(job, MergeBlobs { inputs, sources, is_new, now_ms })
+}
+
+/// A BF.MERGE of blobs in the background.
+struct MergeBlobs {
+    /// The destination, unless it `is_new`.
+    inputs: Arc<[Live]>,
+    /// The filters in the blobs, if they have been read.
+    sources: Vec<Filter>,
+    is_new: bool,
+    now_ms: Option<u64>,
+}
+
+impl TwoStep for MergeBlobs {
+    type Prepared = Result<Merged, Refused>;
+
+    fn prepare(&mut self, blobs: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        let mut sources = std::mem::take(&mut self.sources);
+        if sources.is_empty() {
+            sources = read_all(blobs).map_err(Refused::Other)?;
+        }
+        let filters = self.inputs.iter().map(Live::as_ref).chain(sources.iter().filter_map(Filter::live));
+        merged(&filters.collect::<Vec<_>>(), self.is_new, self.now_ms, parallel)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        merged: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let key = call.open(1, Access::Write);
+        refuse_rebuild(&key)?;
+        still_in_keys(&self.inputs, key.bloom()?.as_slice())?;
+        put_merged(call, key, merged().map_err(blob_refusal)?)
+    }
+}
+
+/// The error for blobs that can't be merged.
+fn blob_refusal(why: Refused) -> CommandError {
+    why.told(|source| format!("blob {}", source.saturating_add(1)))
 }
 
 /// Reads the Bloom filters in these blobs.
@@ -356,22 +407,8 @@ fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Res
 
 /// `BF.INTERSECT destination source source…`: replaces the destination with the intersection, as SINTERSTORE does.
 pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
-    let mut key = call.open(1, Access::Write);
-    key.bloom()?;
-    refuse_rebuild(&key)?;
-    let sources = Sources::open(call)?;
-    let mut filters: Vec<(usize, &Bloom)> = Vec::new();
-    for (index, source) in &sources.keys {
-        filters.push((*index, native(source)?));
-    }
-    if sources.has_destination {
-        filters.push((1, native(&key)?));
-        // The parameters come from the source that is named first.
-        if call.arg(FIRST_SOURCE) == call.arg(1) {
-            filters.rotate_right(1);
-        }
-    }
+    let (key, sources) = open_to_intersect(call)?;
+    let filters = to_intersect(call, &key, &sources)?;
     let Some(((first_index, first), others)) = filters.split_first() else {
         return Err(CommandError::NotFound);
     };
@@ -379,29 +416,85 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     for (index, other) in others {
         first.check_intersection(other).map_err(|why| refused(quoted(call, *index), why))?;
     }
-    let inputs: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
-    let goes_to_background = call.goes_to_background(inputs.iter().map(|input| input.bytes()).sum());
-    let result = match call.made(&inputs)? {
-        Some(made) => made,
-        None => {
-            let bytes = first.bytes();
-            // The destination keeps its content until the intersection is complete.
-            let memory = match goes_to_background && key.filter()?.is_some() {
-                true => Admitted::for_background_work(call, bytes, bytes)?,
-                false => Admitted::in_new_key(call, bytes, bytes)?,
-            };
-            if goes_to_background {
-                let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
-                let keys = 1..call.argc();
-                let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-                return call.in_background(job, move |_, parallel| {
-                    intersection(inputs.iter().map(Live::as_ref), parallel)
-                });
-            }
-            intersection(inputs.into_iter(), parallel)
-        }
+    let inputs = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter));
+    let goes_to_background = call.goes_to_background(inputs.clone().map(LiveRef::bytes).sum());
+    let bytes = first.bytes();
+    // The destination keeps its content until the intersection is complete.
+    let memory = match goes_to_background && key.filter()?.is_some() {
+        true => Admitted::for_background_work(call, bytes, bytes)?,
+        false => Admitted::in_new_key(call, bytes, bytes)?,
     };
-    key.create(result?.into());
+    if goes_to_background {
+        let inputs: Arc<[Live]> = inputs.map(LiveRef::share).collect();
+        let keys = 1..call.argc();
+        let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
+        return call.in_background(job, Intersect { inputs });
+    }
+    let result = intersection(inputs, &|tasks, task| call.parallel(tasks, task))?;
+    put_intersection(call, key, result)
+}
+
+/// A BF.INTERSECT in the background.
+struct Intersect {
+    inputs: Arc<[Live]>,
+}
+
+impl TwoStep for Intersect {
+    type Prepared = Result<Bloom, Error>;
+
+    fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        intersection(self.inputs.iter().map(Live::as_ref), parallel)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        result: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let (key, sources) = open_to_intersect(call)?;
+        let filters = to_intersect(call, &key, &sources)?;
+        let now: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
+        still_in_keys(&self.inputs, &now)?;
+        put_intersection(call, key, result()?)
+    }
+}
+
+/// Opens the destination and the sources of an intersection.
+fn open_to_intersect<'a, C: Call<'a>>(call: &C) -> Result<(C::Key, Sources<C::Key>), CommandError> {
+    let key = call.open(1, Access::Write);
+    key.bloom()?;
+    refuse_rebuild(&key)?;
+    let sources = Sources::open(call)?;
+    Ok((key, sources))
+}
+
+/// The filters to intersect, each with the index of the argument that names its key. The parameters come from the
+/// first one, which is the source that is named first.
+fn to_intersect<'k, 'a, C: Call<'a>>(
+    call: &C,
+    key: &'k C::Key,
+    sources: &'k Sources<C::Key>,
+) -> Result<Vec<(usize, &'k Bloom)>, CommandError> {
+    let mut filters = Vec::new();
+    for (index, source) in &sources.keys {
+        filters.push((*index, native(source)?));
+    }
+    if sources.has_destination {
+        filters.push((1, native(key)?));
+        if call.arg(FIRST_SOURCE) == call.arg(1) {
+            filters.rotate_right(1);
+        }
+    }
+    Ok(filters)
+}
+
+/// Puts an intersection into the destination.
+fn put_intersection<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key,
+    result: Bloom,
+) -> Result<Reply, CommandError> {
+    key.create(result.into());
     call.replicate(Effect::Verbatim);
     call.changed(c"bf.intersect");
     Ok(Reply::Ok)

@@ -189,6 +189,37 @@ impl Created {
     }
 }
 
+/// A command that works [in the background](Call::in_background), in two steps.
+pub trait TwoStep: Send + 'static {
+    /// The result of the first step.
+    type Prepared: Send + 'static;
+
+    /// The first step, on a worker: computes the result from the inputs. `data` is what [`Background::data`] names.
+    fn prepare(&mut self, data: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared;
+
+    /// The second step, on the main thread: opens the keys again, and puts the result into one of them. If it doesn't
+    /// ask for the result, the result is freed on another thread.
+    ///
+    /// # Errors
+    /// If the command is refused, for example because its inputs are no longer [in their keys](still_in_keys).
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        prepared: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError>;
+}
+
+/// Checks that `now`, the filters in a command's keys, are the ones from which the first step has computed its result.
+/// The server may delete, replace and rename keys during the work.
+///
+/// # Errors
+/// [`CommandError::Changed`].
+pub(super) fn still_in_keys(inputs: &[Live], now: &[LiveRef<'_>]) -> Result<(), CommandError> {
+    let mut pairs = inputs.iter().zip(now);
+    let are_same = inputs.len() == now.len() && pairs.all(|(given, now)| given.as_ref().is_shared_with(*now));
+    if are_same { Ok(()) } else { Err(CommandError::Changed) }
+}
+
 /// The inputs of [background work](Call::in_background).
 pub struct Background {
     /// Indexes of the arguments that name the command's keys. Other commands can't write to these keys during the work.
@@ -392,25 +423,13 @@ pub trait Call<'a> {
     /// background](Call::in_background).
     fn goes_to_background(&self, bytes: u64) -> bool;
 
-    /// Starts work on another thread. The reply is [`Reply::Later`], other clients are served in the meantime, and
-    /// other commands that write one of the keys wait. When the work is done, the command is run again with the same
-    /// arguments and the same time, and gets what the work has [made](Call::made).
+    /// Begins the first step of a command on another thread. The reply is [`Reply::Later`], other clients are served in
+    /// the meantime, and other commands that write one of the keys wait. When the first step is done, the second one
+    /// follows, with a call that has the same arguments and the same time.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
-    fn in_background<T: Send + 'static>(
-        &self,
-        job: Background,
-        work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
-    ) -> Result<Reply, CommandError>;
-
-    /// The result of the work, in the second run of the command; `None` in its first. `inputs` are the filters that the
-    /// work was given, as they are in their keys now.
-    ///
-    /// # Errors
-    /// [`CommandError::Changed`] if they are no longer the same filters. The server may delete, replace and rename keys
-    /// during the work.
-    fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError>;
+    fn in_background(&self, job: Background, command: impl TwoStep) -> Result<Reply, CommandError>;
 
     /// Starts to send a filter to replicas and the AOF, as a load, a few pieces at a time. The filter will be put into
     /// the key at argument 1, which is still empty. The reply is [`Reply::Later`], and other clients are served in

@@ -3,7 +3,7 @@
 //! What a filter does depends only on its own state, the items, and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use super::error::CommandError;
 use super::options::cuckoo::{creation, insertion, is_plain, new_filter, reservation, seeded, sent};
 use super::options::redisbloom;
@@ -13,7 +13,7 @@ use super::write::{Growing, Mode, STEP_BYTES, add_one, admit_new, items, limit_i
 use crate::error::Error;
 use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
-use crate::parallel::is_wanted;
+use crate::parallel::{ParallelFor, is_wanted};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -298,51 +298,50 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
     let item = filter.hash(call.arg(ITEM));
-    let removed = if compacts_whole(filter) && filter.is_sparse_after(1) && filter.contains(item) {
-        let remove = move |filter: &mut Cuckoo, go_on: GoOn<'_>| {
-            filter.remove(item);
-            filter.compact_while(false, go_on)
-        };
-        match compact_whole(call, filter, remove) {
-            // A delete never fails for lack of memory. Without enough memory for a copy, it compacts the filter itself,
-            // on this thread.
-            Err(CommandError::Background(_)) => call.discard(remove(filter, &mut |_| true).into()),
-            Ok(Some(later)) => return Ok(later),
-            compacted => _ = compacted?,
-        }
-        true
-    } else {
-        filter.remove(item)
-    };
-    if removed {
-        if filter.is_sparse() {
-            call.may_be_long();
-            call.discard(filter.compact_within(false, COMPACTED_BY_DELETE).into());
-        }
-        call.replicate(Effect::Verbatim);
-        call.changed(c"cf.del");
+    if compacts_whole(filter) && filter.is_sparse_after(1) && filter.contains(item) {
+        return compact_whole(call, filter, Compaction::AfterDelete(item));
     }
-    Ok(Reply::Bool(removed))
+    Ok(if filter.remove(item) { deleted(call, filter) } else { Reply::Bool(false) })
+}
+
+/// Ends a delete that has removed an item.
+fn deleted<'a, C: Call<'a>>(call: &C, filter: &mut Cuckoo) -> Reply {
+    if filter.is_sparse() {
+        call.may_be_long();
+        call.discard(filter.compact_within(false, COMPACTED_BY_DELETE).into());
+    }
+    call.replicate(Effect::Verbatim);
+    call.changed(c"cf.del");
+    Reply::Bool(true)
 }
 
 /// `CF.COMPACT key`.
 pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten();
-    let filter = filter.ok_or(CommandError::RedisBloom("Cuckoo filter was not found"))?;
-    let before = (filter.moves(), filter.deletes(), filter.tables().len());
+    let filter = filter.ok_or(Compaction::Requested.not_found())?;
     if compacts_whole(filter) {
-        if let Some(later) = compact_whole(call, filter, |filter, go_on| filter.compact_while(true, go_on))? {
-            return Ok(later);
-        }
-    } else {
-        call.discard(filter.compact_within(true, COMPACTED_BY_COMMAND).into());
+        return compact_whole(call, filter, Compaction::Requested);
     }
-    if (filter.moves(), filter.deletes(), filter.tables().len()) != before {
+    let before = shape(filter);
+    call.discard(filter.compact_within(true, COMPACTED_BY_COMMAND).into());
+    Ok(compacted(call, filter, before))
+}
+
+/// What a compaction changes: the numbers of moves, of deletes, and of sub-filters.
+type Shape = (u64, u64, usize);
+
+fn shape(filter: &Cuckoo) -> Shape {
+    (filter.moves(), filter.deletes(), filter.tables().len())
+}
+
+/// Ends a CF.COMPACT, before which the filter had the shape `before`.
+fn compacted<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, before: Shape) -> Reply {
+    if shape(filter) != before {
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.compact");
     }
-    Ok(Reply::Ok)
+    Reply::Ok
 }
 
 /// Whether each compaction of this filter runs to its end, as in RedisBloom. This is so for RedisBloom's filters: this
@@ -358,49 +357,108 @@ const STEPS_OF_A_TASK: u64 = 1 << 14;
 /// A function that returns whether a compaction continues. It gets the number of steps so far.
 type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
-/// A filter that was compacted in the background.
-struct Compacted {
-    /// The filter before the compaction. It shares the memory of the filter in the key.
-    of: Cuckoo,
-    /// The compacted copy.
-    made: Cuckoo,
+/// A complete compaction of a filter.
+#[derive(Clone, Copy)]
+enum Compaction {
+    /// Deletes an item first.
+    AfterDelete(CuckooHash),
+    Requested,
 }
 
-/// Compacts a filter completely. If that would block the server for long, a worker compacts a copy, because in the
-/// filter itself a reader could miss an item that is being moved. In that case, returns a reply, and the filter doesn't
-/// change until the command runs again.
-fn compact_whole<'a, C: Call<'a>>(
-    call: &C,
-    filter: &mut Cuckoo,
-    compact: impl FnOnce(&mut Cuckoo, GoOn<'_>) -> Vec<Table> + Send + 'static,
-) -> Result<Option<Reply>, CommandError> {
-    if let Some(compacted) = call.made::<Result<Compacted, Error>>(&[])? {
-        let Compacted { of, made } = compacted?;
-        let is_same = filter.is_shared_with(&of);
-        let old = if is_same { std::mem::replace(filter, made) } else { made };
-        [of, old].into_iter().for_each(|filter| call.discard(filter.into()));
-        return if is_same { Ok(None) } else { Err(CommandError::Changed) };
+impl Compaction {
+    fn run(self, filter: &mut Cuckoo, go_on: GoOn<'_>) -> Vec<Table> {
+        match self {
+            Compaction::AfterDelete(item) => {
+                filter.remove(item);
+                filter.compact_while(false, go_on)
+            }
+            Compaction::Requested => filter.compact_while(true, go_on),
+        }
     }
-    if !call.goes_to_background(filter.most_steps().saturating_mul(BYTES_OF_A_STEP)) {
-        call.may_be_long();
-        call.discard(compact(filter, &mut |_| true).into());
-        return Ok(None);
+
+    /// The error for a key that doesn't hold a cuckoo filter.
+    fn not_found(self) -> CommandError {
+        CommandError::RedisBloom(match self {
+            Compaction::AfterDelete(_) => "Not found",
+            Compaction::Requested => "Cuckoo filter was not found",
+        })
     }
-    let bytes = filter.bytes();
-    let memory = Admitted::for_background_work(call, bytes, bytes)?;
-    let of = filter.share();
-    let job = Background { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
-    let reply = call.in_background(job, move |_, parallel| {
-        let mut made = of.copy(parallel)?;
+
+    /// Ends the command whose compaction is done. `before` is the [shape](shape) before the compaction.
+    fn end<'a, C: Call<'a>>(self, call: &C, filter: &mut Cuckoo, before: Shape) -> Reply {
+        match self {
+            Compaction::AfterDelete(_) => deleted(call, filter),
+            Compaction::Requested => compacted(call, filter, before),
+        }
+    }
+}
+
+/// A complete compaction in the background: a worker compacts a copy, because in the filter itself a reader could miss
+/// an item that is being moved.
+struct CompactCopy {
+    compaction: Compaction,
+    /// The filter before the compaction. It shares the memory of the filter in the key.
+    of: Cuckoo,
+}
+
+impl TwoStep for CompactCopy {
+    /// The compacted copy.
+    type Prepared = Result<Cuckoo, Error>;
+
+    fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        let mut copy = self.of.copy(parallel)?;
         let mut next = STEPS_OF_A_TASK;
-        drop(compact(&mut made, &mut |steps| {
+        drop(self.compaction.run(&mut copy, &mut |steps| {
             if steps < next {
                 return true;
             }
             next = steps.saturating_add(STEPS_OF_A_TASK);
             is_wanted(parallel)
         }));
-        Ok::<_, Error>(Compacted { of, made })
-    });
-    reply.map(Some)
+        Ok(copy)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        copy: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let (CompactCopy { compaction, of }, mut key) = (self, call.open(1, Access::Write));
+        let filter = key.cuckoo_mut().ok().flatten().ok_or(compaction.not_found())?;
+        if !filter.is_shared_with(&of) {
+            call.discard(of.into());
+            return Err(CommandError::Changed);
+        }
+        let before = shape(filter);
+        let old = std::mem::replace(filter, copy()?);
+        [of, old].into_iter().for_each(|filter| call.discard(filter.into()));
+        Ok(compaction.end(call, filter, before))
+    }
+}
+
+/// Compacts a filter completely, and ends the command, now or in the background.
+fn compact_whole<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Cuckoo,
+    compaction: Compaction,
+) -> Result<Reply, CommandError> {
+    if call.goes_to_background(filter.most_steps().saturating_mul(BYTES_OF_A_STEP)) {
+        let bytes = filter.bytes();
+        match (Admitted::for_background_work(call, bytes, bytes), compaction) {
+            (Ok(memory), _) => {
+                let of = filter.share();
+                let job =
+                    Background { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
+                return call.in_background(job, CompactCopy { compaction, of });
+            }
+            // A delete never fails for lack of memory. Without enough memory for a copy, it compacts the filter itself,
+            // on this thread.
+            (Err(CommandError::Background(_)), Compaction::AfterDelete(_)) => {}
+            (Err(why), _) => return Err(why),
+        }
+    }
+    call.may_be_long();
+    let before = shape(filter);
+    call.discard(compaction.run(filter, &mut |_| true).into());
+    Ok(compaction.end(call, filter, before))
 }

@@ -1,6 +1,6 @@
 //! BF.IMPORT and BF.LOAD: create filters from other systems' data.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use super::error::CommandError;
 use super::options::foreign::{CODEC, FUNNEL, TYPE, items};
 use super::options::{Arguments, bad, printable, unsigned, upper};
@@ -94,58 +94,98 @@ const KEY: usize = 3;
 /// command contains the data itself, because that key may contain something else on a replica. Long data isn't
 /// replicated. Instead, the filter is sent in pieces.
 fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    if key.filter()?.is_some() {
-        return Err(CommandError::Exists);
-    }
-    let ((made, effect), more) = match call.made::<Made>(&[])? {
-        Some(made) => (made, false),
-        None => {
-            let (data, held) = match &source {
-                Source::Argument(index) => {
-                    (Data::Arguments(*index..index.saturating_add(1)), call.arg(*index).len() as u64)
-                }
-                Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)? as u64),
-            };
-            let bytes = format.declared().unwrap_or(0).max(held);
-            let (goes_to_background, is_long) =
-                (call.goes_to_background(bytes), call.goes_to_background(held));
-            let make = move |data: &[u8], parallel: &ParallelFor<'_>| -> Made {
-                let effect = || match source {
-                    Source::Argument(_) => Effect::Verbatim,
-                    Source::Key(words) => {
-                        Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat())
-                    }
-                };
-                (format.read(data, parallel), (!is_long).then(effect))
-            };
-            if goes_to_background {
-                // The string in a key is copied, which needs memory as well.
-                let memory = match data {
-                    Data::Key(_) => Admitted::for_background_work(call, bytes, bytes.saturating_add(held))?,
-                    Data::Arguments(_) => Admitted::in_new_key(call, bytes, bytes)?,
-                };
-                let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
-                return call.in_background(job, move |data, parallel| {
-                    make(data.first().copied().unwrap_or_default(), parallel)
-                });
-            }
-            if !call.is_from_primary() && format.declared().is_some() {
-                call.admit(bytes, bytes)?;
-            }
-            let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
-            let made = match data {
-                Data::Arguments(range) => make(call.arg(range.start), parallel),
-                Data::Key(index) => call.string(index, |data| make(data, parallel))?,
-            };
-            (made, true)
+    let key = vacant(call)?;
+    let (data, held) = match &source {
+        Source::Argument(index) => {
+            (Data::Arguments(*index..index.saturating_add(1)), call.arg(*index).len() as u64)
         }
+        Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)? as u64),
     };
-    let filter = made.map_err(refused)?;
+    let bytes = format.declared().unwrap_or(0).max(held);
+    let mut creation = Creation { format, source, is_long: call.goes_to_background(held) };
+    if call.goes_to_background(bytes) {
+        // The string in a key is copied, which needs memory as well.
+        let memory = match data {
+            Data::Key(_) => Admitted::for_background_work(call, bytes, bytes.saturating_add(held))?,
+            Data::Arguments(_) => Admitted::in_new_key(call, bytes, bytes)?,
+        };
+        let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
+        return call.in_background(job, creation);
+    }
+    if !call.is_from_primary() && format.declared().is_some() {
+        call.admit(bytes, bytes)?;
+    }
+    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
+    let (filter, effect) = match data {
+        Data::Arguments(range) => creation.read(call.arg(range.start), parallel),
+        Data::Key(index) => call.string(index, |data| creation.read(data, parallel))?,
+    }
+    .map_err(refused)?;
+    let more = filter.bytes();
+    put_imported(call, key, filter, effect, more)
+}
+
+/// The creation of a filter from data.
+struct Creation {
+    format: Format,
+    source: Source,
+    /// Whether the data is too long to be replicated.
+    is_long: bool,
+}
+
+/// A filter that was made from data, and a command that makes the same filter elsewhere, unless that command would be
+/// long.
+type Imported = (Foreign, Option<Effect<'static>>);
+
+impl Creation {
+    fn read(&mut self, data: &[u8], parallel: &ParallelFor<'_>) -> Result<Imported, DecodeError> {
+        let filter = self.format.read(data, parallel)?;
+        let effect = || match &mut self.source {
+            Source::Argument(_) => Effect::Verbatim,
+            Source::Key(words) => {
+                let words = std::mem::take(words);
+                Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat())
+            }
+        };
+        Ok((filter, (!self.is_long).then(effect)))
+    }
+}
+
+impl TwoStep for Creation {
+    type Prepared = Result<Imported, DecodeError>;
+
+    fn prepare(&mut self, data: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        self.read(data.first().copied().unwrap_or_default(), parallel)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        imported: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let key = vacant(call)?;
+        let (filter, effect) = imported().map_err(refused)?;
+        // The filter's memory is already allocated.
+        put_imported(call, key, filter, effect, 0)
+    }
+}
+
+/// Opens the key, which must be empty.
+fn vacant<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
+    let key = call.open(1, Access::Write);
+    if key.filter()?.is_some() { Err(CommandError::Exists) } else { Ok(key) }
+}
+
+/// Puts a filter into its key, unless it exceeds the size limit for a filter, or there is no room for `more` bytes.
+fn put_imported<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key,
+    filter: Foreign,
+    effect: Option<Effect<'static>>,
+    more: u64,
+) -> Result<Reply, CommandError> {
     if !call.is_from_primary() {
-        // If the filter was made in the background, its memory is already allocated, but it may exceed the size limit
-        // for a filter.
-        let admitted = call.admit(filter.bytes(), if more { filter.bytes() } else { 0 });
+        let admitted = call.admit(filter.bytes(), more);
         if admitted.is_err() {
             call.discard(Live::Foreign(Box::new(filter)).into());
             return admitted.map(|()| Reply::Ok);
@@ -157,10 +197,6 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
     call.changed(c"bf.import");
     Ok(Reply::Ok)
 }
-
-/// The filter made from the data, and a command that makes the same filter elsewhere, unless that command would be
-/// long.
-type Made = (Result<Foreign, DecodeError>, Option<Effect<'static>>);
 
 fn refused(why: DecodeError) -> CommandError {
     CommandError::BadData(Some(why))

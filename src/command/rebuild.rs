@@ -3,7 +3,7 @@
 
 use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
 use super::blob::Parts;
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, Word};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, Word, still_in_keys};
 use super::describe::rebuild_fields;
 use super::error::CommandError;
 use super::options::bloom::{Reservation, creation, shadow};
@@ -13,6 +13,7 @@ use super::table::Command;
 use super::write::{admit_new, catch_up, limit_items, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Filter, Garbage, Live, LiveRef, Target};
+use crate::parallel::ParallelFor;
 use crate::params::Family;
 use smallvec::SmallVec;
 use std::ffi::CStr;
@@ -166,33 +167,59 @@ fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// replicas build the same filter.
 fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
     let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();
-    let (items, inputs) = (list.items(), [LiveRef::Bloom(list)]);
-    let built = match call.made::<Result<(Bloom, u64), Error>>(&inputs)? {
-        Some(built) => built,
-        None => {
-            let bytes = Bloom::bytes_for(&list.spec().built(items))?;
-            let most = bytes.saturating_add(items.saturating_mul(list.build_bytes()));
-            if call.goes_to_background(items.saturating_mul(BUILD_COST)) {
-                let memory = Admitted::for_background_work(call, bytes, most)?;
-                let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
-                let job =
-                    Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-                return call.in_background(job, move |_, parallel| match &*inputs {
-                    [Live::Bloom(list)] => Ok((list.build(parallel)?, items)),
-                    _ => Err(Error::Mismatch),
-                });
-            }
-            // The server evicts nothing until the command has ended. By then, the list's memory is free.
-            let _admitted = Admitted::in_new_key(call, bytes, most)?;
-            list.build(&|tasks, task| call.parallel(tasks, task)).map(|built| (built, items))
-        }
-    };
-    let (built, of) = built?;
-    // If the filter was in another key during the work, the list might have received items there that the built filter
-    // lacks.
-    if of != items {
-        return Err(CommandError::Changed);
+    let items = list.items();
+    let bytes = Bloom::bytes_for(&list.spec().built(items))?;
+    let most = bytes.saturating_add(items.saturating_mul(list.build_bytes()));
+    if call.goes_to_background(items.saturating_mul(BUILD_COST)) {
+        let memory = Admitted::for_background_work(call, bytes, most)?;
+        let inputs: Arc<[Live]> = Arc::new([LiveRef::Bloom(list).share()]);
+        let job = Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
+        return call.in_background(job, Build { inputs, items });
     }
+    // The server evicts nothing until the command has ended. By then, the list's memory is free.
+    let _admitted = Admitted::in_new_key(call, bytes, most)?;
+    let built = list.build(&|tasks, task| call.parallel(tasks, task))?;
+    commit_built(call, key, built)
+}
+
+/// A COMMIT whose filter is built in the background.
+struct Build {
+    /// The list.
+    inputs: Arc<[Live]>,
+    items: u64,
+}
+
+impl TwoStep for Build {
+    type Prepared = Result<Bloom, Error>;
+
+    fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
+        match &*self.inputs {
+            [Live::Bloom(list)] => list.build(parallel),
+            _ => Err(Error::Mismatch),
+        }
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        built: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let key = call.open(1, Access::Write);
+        key.bloom()?.ok_or(CommandError::NotFound)?;
+        let list = rebuild_in(&key).ok_or_else(|| not_rebuilding(&key))?.shadow();
+        still_in_keys(&self.inputs, &[LiveRef::Bloom(list)])?;
+        let built = built()?;
+        // If the filter was in another key during the work, the list might have received items there that the built
+        // filter lacks.
+        if list.items() != self.items {
+            return Err(CommandError::Changed);
+        }
+        commit_built(call, key, built)
+    }
+}
+
+/// Ends the rebuild with a filter that was built from its list.
+fn commit_built<'a, C: Call<'a>>(call: &C, key: C::Key, built: Bloom) -> Result<Reply, CommandError> {
     end(call, key, COMMITTED, |filter| {
         let (live, list) = filter.commit_built(built)?;
         Some(vec![live.into(), list.into()])

@@ -11,14 +11,15 @@
 //! If replicas and the AOF have no part of a large filter yet, the filter is sent to them in pieces before it appears
 //! in its key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use super::error::CommandError;
 use super::loads::{END, Ended, MAX_LOADS, Pieces, Sent, end, load_command};
 use super::options::integer;
 use super::reply::Reply;
 use super::table::{Command, Namespace};
 use crate::filter::{Filter, FilterRef};
-use crate::wire::redisbloom::{self, Loader, Placed};
+use crate::parallel::ParallelFor;
+use crate::wire::redisbloom::{self, Destination, Loader, Placed};
 use crate::wire::{DecodeError, Encoder};
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -93,10 +94,8 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         begin(call, namespace, &mut key, data)?;
         return Ok(Reply::Ok);
     }
-    let name = call.arg(1).to_vec();
-    let placed = call.made::<Placed>(&[])?;
-    if !call.is_from_primary() && placed.is_none() {
-        let key = |database| (database, name.clone());
+    if !call.is_from_primary() {
+        let key = |database| (database, call.arg(1).to_vec());
         let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
         let memory = Admitted::beside_keys(call, more, more)?;
         let to = if call.goes_to_background(PLACED.saturating_mul(data.len() as u64)) {
@@ -104,19 +103,53 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         } else {
             None
         };
-        if let Some(to) = to {
-            let job = Background {
-                keys: 1..2,
-                inputs: Arc::new([]),
-                data: Data::Arguments(DATA..DATA + 1),
-                memory,
-            };
-            return call
-                .in_background(job, move |data, _| to.take(data.first().copied().unwrap_or_default()));
+        if to.is_some() {
+            let data = Data::Arguments(DATA..DATA + 1);
+            let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
+            return call.in_background(job, Placement { namespace, iterator, to });
         }
     }
+    proceed(call, namespace, &mut key, (iterator, data, None))
+}
+
+/// A piece in RedisBloom's format, which a worker copies into its load.
+struct Placement {
+    namespace: Namespace,
+    iterator: i64,
+    /// `None` once the piece is in its place.
+    to: Option<Destination>,
+}
+
+impl TwoStep for Placement {
+    type Prepared = Option<Placed>;
+
+    fn prepare(&mut self, data: &[&[u8]], _: &ParallelFor<'_>) -> Option<Placed> {
+        self.to.take().map(|to| to.take(data.first().copied().unwrap_or_default()))
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        placed: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let (Placement { namespace, iterator, .. }, mut key) = (self, call.open(1, Access::Write));
+        if let Some(filter) = filter(namespace, &key)? {
+            return Err(complete_already(namespace, iterator, filter.bytes()));
+        }
+        proceed(call, namespace, &mut key, (iterator, call.arg(DATA), placed()))
+    }
+}
+
+/// Continues a load with its next piece, unless a worker has placed it. After the last piece, puts the filter into its
+/// key.
+fn proceed<'a, C: Call<'a>>(
+    call: &C,
+    namespace: Namespace,
+    key: &mut C::Key,
+    piece: (i64, &[u8], Option<Placed>),
+) -> Result<Reply, CommandError> {
     let proceeded = call.with_loads(|loads, database| {
-        loads.proceed(&(database, name), namespace, (iterator, data, placed), call.is_from_primary())
+        loads.proceed(&(database, call.arg(1).to_vec()), namespace, piece, call.is_from_primary())
     });
     let (sent, complete) = match proceeded {
         Ok(proceeded) => proceeded,
@@ -135,7 +168,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     }
     match filter {
         None => {}
-        Some(filter) if sent != Sent::Pieces => return Ok(put(call, &mut key, filter, loaded(namespace))),
+        Some(filter) if sent != Sent::Pieces => return Ok(put(call, key, filter, loaded(namespace))),
         Some(filter) => {
             key.create(filter);
             call.changed(loaded(namespace));

@@ -28,8 +28,7 @@ use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
 use crate::parallel::{ParallelFor, Stop};
 use crate::pool::JobContext;
 use redis_module::raw;
-use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -88,7 +87,7 @@ enum Stage {
 /// A string that is read in slices for a job: once completely, then a second time to check whether it has changed.
 struct Reading {
     job: Job,
-    work: Work,
+    prepare: Prepare,
     /// The index of the argument that names its key.
     key: usize,
     /// The string's address in the server, and the number of bytes to read. Bytes that are appended in the meantime
@@ -111,16 +110,20 @@ struct Job {
     outcome: Arc<Outcome>,
 }
 
-type Work = Box<dyn FnOnce(&[&[u8]], &ParallelFor<'_>) -> Made + Send>;
+/// The first step of a command: prepares the second one.
+type Prepare = Box<dyn FnOnce(&[&[u8]], &ParallelFor<'_>) -> Commit + Send>;
+
+/// The second step of a command, which runs on the main thread.
+pub(super) type Commit = Box<dyn FnOnce(Context<'_>, &[Text<'_>], &Resumed) -> CommandResult + Send>;
+
+type CommandResult = Result<Reply, CommandError>;
 
 /// The result of a pool job, for the main thread.
 #[derive(Default)]
 struct Outcome {
-    made: Mutex<Option<Result<Made, CommandError>>>,
+    commit: Mutex<Option<Result<Commit, CommandError>>>,
     ended: Condvar,
 }
-
-type Made = Box<dyn Any + Send>;
 
 /// A command that is being run again.
 pub(super) struct Resumed {
@@ -128,45 +131,20 @@ pub(super) struct Resumed {
     pub(super) request: Cell<Option<Request>>,
     /// Its number in the queue.
     pub(super) number: u64,
-    /// The result of its work. `None` if it only waited for keys.
-    again: RefCell<Option<Again>>,
-}
-
-struct Again {
-    now_ms: u64,
-    inputs: Arc<[Live]>,
-    bytes: u64,
-    made: Option<Made>,
+    /// The time of its first step. `None` if it only waited for keys.
+    now_ms: Option<u64>,
 }
 
 impl Resumed {
-    /// The time of the first run.
+    /// The time of the first step.
     pub(super) fn now_ms(&self) -> Option<u64> {
-        self.again.borrow().as_ref().map(|again| again.now_ms)
+        self.now_ms
     }
 
-    /// The result of the work; `None` if the command only waited for keys. Fails unless `inputs` are the filters that
-    /// the work has read.
-    pub(super) fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
-        let mut again = self.again.borrow_mut();
-        let Some(Again { inputs: given, made, .. }) = again.as_mut() else { return Ok(None) };
-        let mut pairs = given.iter().zip(inputs);
-        if given.len() != inputs.len() || !pairs.all(|(given, now)| given.as_ref().is_shared_with(*now)) {
-            return Err(CommandError::Changed);
-        }
-        let made = made.take().and_then(|made| made.downcast().ok());
-        made.map(|made| Some(*made)).ok_or(CommandError::Internal)
-    }
-
-    /// Replies, unless the command has begun to wait again. Frees the rest, which might include the last references to
-    /// filters.
-    pub(super) fn end(self, outcome: Result<Reply, CommandError>) {
+    /// Replies, unless the command has begun to wait again.
+    pub(super) fn end(self, outcome: CommandResult) {
         if let Some(request) = self.request.take() {
             request.reply(outcome);
-        }
-        if let Some(again) = self.again.take() {
-            let bytes = again.bytes;
-            reclaim::free(again, bytes);
         }
     }
 }
@@ -321,13 +299,13 @@ pub(super) fn send((number, request): (Option<u64>, Request), command: Command, 
     insert(number, Entry { request, command, database, keys: 1..2, stage, is_gone: false });
 }
 
-/// Starts the work of a command.
-pub(super) fn begin<T: Send + 'static>(
+/// Starts the first step of a command.
+pub(super) fn begin(
     ctx: Context<'_>,
     (number, request): (Option<u64>, Request),
     command: Command,
     job: Background,
-    work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
+    prepare: Prepare,
 ) {
     let Background { keys, inputs, data, memory } = job;
     let bytes = memory.bytes();
@@ -340,18 +318,17 @@ pub(super) fn begin<T: Send + 'static>(
         stop: Stop::default(),
         outcome: Arc::default(),
     };
-    let work: Work = Box::new(move |data, parallel| Box::new(work(data, parallel)));
     let stage = match data {
         Data::Arguments(range) => {
             let arguments = Arc::clone(request.arguments());
             job.submit(&request, move |parallel| {
                 let read = arguments.get(range).unwrap_or_default();
-                work(&read.iter().map(Retained::bytes).collect::<Vec<_>>(), parallel)
+                prepare(&read.iter().map(Retained::bytes).collect::<Vec<_>>(), parallel)
             });
             Stage::Working(job)
         }
         Data::Key(key) => {
-            Stage::Reading(Reading { job, work, key, place: None, read: Vec::new(), checked: 0 })
+            Stage::Reading(Reading { job, prepare, key, place: None, read: Vec::new(), checked: 0 })
         }
     };
     let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
@@ -363,21 +340,21 @@ pub(super) fn begin<T: Send + 'static>(
 
 impl Job {
     /// Hands the work to the pool.
-    fn submit(&mut self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Made + Send + 'static) {
+    fn submit(&mut self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Commit + Send + 'static) {
         let (client, stop, outcome) = (request.client, self.stop.clone(), Arc::clone(&self.outcome));
         let (promised, inputs) = (self.promised.take(), Arc::clone(&self.inputs));
         let job = move |context: &JobContext<'_>| {
             client.started();
             let parallel: &ParallelFor<'_> =
                 &|tasks, task| stop.run(&|tasks, task| context.fork_join(tasks, task), tasks, task);
-            let made = || if stop.is_set() { None } else { Some(work(parallel)) };
-            let made = guard::call("job", || Ok(made()), || Err(CommandError::Internal));
+            let commit = || if stop.is_set() { None } else { Some(work(parallel)) };
+            let commit = guard::call("job", || Ok(commit()), || Err(CommandError::Internal));
             // Stopped work has no result. Nobody waits for one, unless the work was stopped because a filter has left
             // its key.
-            let made = made.and_then(|made| made.filter(|_| !stop.is_set()).ok_or(CommandError::Changed));
+            let commit = commit.and_then(|done| done.filter(|_| !stop.is_set()).ok_or(CommandError::Changed));
             client.ended();
             drop(promised);
-            outcome.set(made);
+            outcome.set(commit);
         };
         offload::submit(request.client, self.stop.clone(), inputs, Box::new(job));
     }
@@ -413,12 +390,12 @@ impl Reading {
 }
 
 impl Outcome {
-    fn lock(&self) -> MutexGuard<'_, Option<Result<Made, CommandError>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Result<Commit, CommandError>>> {
+        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, made: Result<Made, CommandError>) {
-        *self.lock() = Some(made);
+    fn set(&self, commit: Result<Commit, CommandError>) {
+        *self.lock() = Some(commit);
         self.ended.notify_all();
     }
 
@@ -427,7 +404,7 @@ impl Outcome {
     }
 
     fn wait(&self) {
-        drop(self.ended.wait_while(self.lock(), |made| made.is_none()));
+        drop(self.ended.wait_while(self.lock(), |commit| commit.is_none()));
     }
 }
 
@@ -504,9 +481,9 @@ impl Entry {
     /// Begins the work on the string that was read, or ends the job with an error.
     fn begin(&mut self, is_read: Result<(), CommandError>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
-        let Stage::Reading(Reading { mut job, read, work, .. }) = stage else { return };
+        let Stage::Reading(Reading { mut job, read, prepare, .. }) = stage else { return };
         match is_read {
-            Ok(()) => job.submit(&self.request, move |parallel| work(&[&read], parallel)),
+            Ok(()) => job.submit(&self.request, move |parallel| prepare(&[&read], parallel)),
             Err(why) => job.outcome.set(Err(why)),
         }
         self.stage = Stage::Working(job);
@@ -526,31 +503,36 @@ impl Entry {
         }
     }
 
-    /// The input of the command's next run. `None` if the work has failed or the client has disconnected: the command
-    /// then ends here.
-    pub(super) fn resume(self, number: u64) -> Option<Resumed> {
-        let (made, facts) = match self.stage {
+    /// Runs the command's next step with `run`, and replies. The step is `None` for a command that has only waited for
+    /// keys, or whose filter was sent. If the work has failed, the client has disconnected, or the command is `refused`,
+    /// the command ends here.
+    pub(super) fn resume(
+        self,
+        number: u64,
+        refused: Option<CommandError>,
+        run: impl FnOnce(Option<Commit>, &Resumed) -> CommandResult,
+    ) {
+        let (step, job) = match self.stage {
             Stage::Waiting | Stage::Sending { .. } => (Ok(None), None),
             Stage::Reading(Reading { job, .. }) | Stage::Working(job) => {
-                let made = job.outcome.lock().take().unwrap_or(Err(CommandError::Internal));
-                (made.map(Some), Some((job.now_ms, job.inputs, job.bytes)))
+                let commit = job.outcome.lock().take().unwrap_or(Err(CommandError::Internal));
+                (commit.map(Some), Some(job))
             }
         };
-        let made = if self.is_gone { made.and(Err(CommandError::Internal)) } else { made };
-        let (made, why) = match made {
-            Ok(made) => (made, None),
-            Err(why) => (None, Some(why)),
-        };
-        let again = facts.map(|(now_ms, inputs, bytes)| Again { now_ms, inputs, bytes, made });
-        let request = Cell::new(Some(self.request));
-        let resumed = Resumed { request, number, again: RefCell::new(again) };
-        match why {
-            None => Some(resumed),
-            Some(why) => {
-                resumed.end(Err(why));
-                None
+        let refused = if self.is_gone { Some(CommandError::Internal) } else { refused };
+        let (now_ms, bytes) = job.as_ref().map_or((None, 0), |job| (Some(job.now_ms), job.bytes));
+        let resumed = Resumed { request: Cell::new(Some(self.request)), number, now_ms };
+        let outcome = match (step, refused) {
+            (Ok(step), None) => run(step, &resumed),
+            (Ok(step), Some(why)) => {
+                reclaim::free(step, bytes);
+                Err(why)
             }
-        }
+            (Err(why), _) => Err(why),
+        };
+        resumed.end(outcome);
+        // The job might have the last references to filters.
+        reclaim::free(job.map(|job| job.inputs), bytes);
     }
 }
 

@@ -1,17 +1,18 @@
 //! A running command's view of the server: [`Call`], implemented with the server's API.
 
-use super::api::{Context, Detached, OwnText, Text};
-use super::background::{self, Resumed};
+use super::api::{Context, Detached, OwnText, Text, add_latency};
+use super::background::{self, Commit, Resumed};
 use super::key::OpenKey;
 use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
-use super::{loads, log, memory, offload, reclaim, replication_sinks, workers};
+use super::{guard, loads, log, memory, offload, reclaim, replication_sinks, workers};
 use crate::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Created, Effect, Loads, Reply, Word,
+    Access, Background, Call, Command, CommandError, Continuation, Created, Effect, Loads, Reply, TwoStep,
+    Word,
 };
 use crate::config::Settings;
-use crate::filter::{Filter, Garbage, Live, LiveRef};
+use crate::filter::{Filter, Garbage, Live};
 use crate::parallel::{ParallelFor, Stop};
 use redis_module::raw::{
     REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
@@ -89,17 +90,36 @@ impl<'a> ServerCall<'a> {
         ServerCall { resumed: Some(resumed), ..ServerCall::new(ctx, command, arguments) }
     }
 
+    /// Runs a step of a command that has waited.
+    pub(super) fn run(
+        &self,
+        step: impl FnOnce(&ServerCall<'a>) -> Result<Reply, CommandError>,
+    ) -> Result<Reply, CommandError> {
+        self.start();
+        let run = || self.outcome(self.reported(|| step(self)));
+        let outcome = guard::call("again", run, || Err(CommandError::Internal));
+        self.announce();
+        outcome
+    }
+
+    /// Runs a step. If the command is timed and has blocked the server for a millisecond or more, reports it to LATENCY
+    /// by name: the server's own event `command` doesn't say which command it was.
+    #[inline(always)]
+    pub(super) fn reported<R>(&self, step: impl FnOnce() -> R) -> R {
+        let result = step();
+        if let Some(took) = self.started.get().map(|started| started.elapsed())
+            && took >= Duration::from_millis(1)
+        {
+            add_latency(name_of(self.command), took);
+        }
+        result
+    }
+
     /// Lets the command be carried out in pieces.
     #[inline(always)]
     pub(super) fn divide(&mut self, is_piece: bool) {
         let (may_wait, head, rest) = Default::default();
         self.divided = Some(Divided { is_piece, may_wait, head, rest });
-    }
-
-    /// The time when the command began, or announced that it may be long; `None` if it isn't timed.
-    #[inline(always)]
-    pub(super) fn started(&self) -> Option<Instant> {
-        self.started.get()
     }
 
     /// Times the command from now on, unless it is timed already. Returns the time at which the timing began.
@@ -345,25 +365,31 @@ impl<'a> Call<'a> for ServerCall<'a> {
         bytes >= background::LONG && may_wait()
     }
 
-    fn in_background<T: Send + 'static>(
-        &self,
-        job: Background,
-        work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
-    ) -> Result<Reply, CommandError> {
+    fn in_background(&self, job: Background, mut step: impl TwoStep) -> Result<Reply, CommandError> {
         // A command whose client can't wait doesn't get here: see `goes_to_background`.
         let (number, request) = self.wait()?.ok_or(CommandError::Internal)?;
-        let database = self.ctx.database();
+        let (database, command) = (self.ctx.database(), self.command);
         let is_held = |index| background::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
         if job.keys.clone().any(is_held) {
-            background::wait((number, request), self.command, database, job.keys);
-        } else {
-            background::begin(self.ctx, (number, request), self.command, job, work);
+            background::wait((number, request), command, database, job.keys);
+            return Ok(Reply::Later);
         }
+        let bytes = job.memory.bytes();
+        let prepare = Box::new(move |data: &[&[u8]], parallel: &ParallelFor<'_>| -> Commit {
+            let mut prepared = Some(step.prepare(data, parallel));
+            Box::new(move |ctx, arguments, resumed| {
+                let call = ServerCall::resumed(ctx, command, arguments, resumed);
+                let take = || match prepared.take() {
+                    Some(prepared) => prepared,
+                    None => unreachable!("it is taken once"),
+                };
+                let outcome = call.run(|call| step.commit(call, take));
+                reclaim::free(prepared, bytes);
+                outcome
+            })
+        });
+        background::begin(self.ctx, (number, request), command, job, prepare);
         Ok(Reply::Later)
-    }
-
-    fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
-        self.resumed.map_or(Ok(None), |resumed| resumed.made(inputs))
     }
 
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {

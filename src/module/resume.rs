@@ -5,10 +5,9 @@
 //! writes (CLIENT PAUSE, FAILOVER). A second run is a command like any other, but in a context that belongs to no
 //! client: the reply goes to the client that waits, and in a cluster the slot of the keys must still be on this node.
 
-use super::api::{Context, Detached, Text, add_latency};
+use super::api::{Context, Detached, Text};
 use super::background::{self, Entry, Next};
 use super::call::ServerCall;
-use super::names::name_of;
 use super::offload::Retained;
 use super::{guard, loads, offload, pieces, reply};
 use crate::command::{Command, CommandError, Reply, put_sent, run};
@@ -25,16 +24,10 @@ const TURN: Duration = Duration::from_millis(1);
 /// Whether a timer is set.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Runs a command. If it is timed and blocked the server for a millisecond or more, reports it to LATENCY by name: the
-/// server's own event `command` doesn't say which command it was. Then sets the timer if it is needed.
+/// Runs a command, and sets the timer if it is needed.
 #[inline]
 pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Reply, CommandError> {
-    let outcome = run(command, call);
-    if let Some(took) = call.started().map(|started| started.elapsed())
-        && took >= Duration::from_millis(1)
-    {
-        add_latency(name_of(command), took);
-    }
+    let outcome = call.reported(|| run(command, call));
     watch(call.ctx);
     outcome
 }
@@ -85,46 +78,41 @@ pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), argum
     while let Some(number) = background::worker_on(ctx, *name) {
         if let Some(mut entry) = background::remove(number) {
             entry.finish(ctx);
-            run_again(ctx, entry, number);
+            run_next(ctx, entry, number);
         }
     }
     false
 }
 
-/// Runs a command from the queue again, and replies.
-fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
+/// Runs the next step of a command from the queue, and replies.
+fn run_next(ctx: Context<'_>, entry: Entry, number: u64) {
     let (command, database, keys) = (entry.command, entry.database, entry.keys.clone());
-    let (client, arguments) = (entry.request.client, Arc::clone(entry.request.arguments()));
+    let arguments = Arc::clone(entry.request.arguments());
     let is_sending = entry.is_sending();
     let detached = Detached::new(ctx, database);
-    let stop_sending = || {
-        if let (true, Some(detached), Some(name)) = (is_sending, &detached, arguments.get(1)) {
-            loads::stop_sending(detached.context(), name.text());
-        }
-    };
-    let Some(resumed) = entry.resume(number) else { return stop_sending() };
-    let arguments: Vec<Text<'_>> = arguments.iter().map(Retained::text).collect();
-    let outcome = match &detached {
-        None => Err(CommandError::Internal),
-        Some(detached) if !detached.context().serves(arguments.get(keys).unwrap_or_default()) => {
-            Err(CommandError::SlotMoved)
-        }
+    let words: Vec<Text<'_>> = arguments.iter().map(Retained::text).collect();
+    let refused = match &detached {
+        None => Some(CommandError::Internal),
         Some(detached) => {
-            client.started();
-            let call = ServerCall::resumed(detached.context(), command, &arguments, &resumed);
-            call.start();
-            let run = || call.outcome(if is_sending { put_sent(&call) } else { run_watched(command, &call) });
-            let outcome = guard::call("again", run, || Err(CommandError::Internal));
-            call.announce();
-            client.ended();
-            outcome
+            let serves = detached.context().serves(words.get(keys).unwrap_or_default());
+            (!serves).then_some(CommandError::SlotMoved)
         }
     };
-    if let Err(why) = &outcome {
-        count_refusal(why);
+    entry.resume(number, refused, |step, resumed| {
+        let ctx = detached.as_ref().ok_or(CommandError::Internal)?.context();
+        let outcome = match step {
+            Some(commit) => commit(ctx, &words, resumed),
+            None => ServerCall::resumed(ctx, command, &words, resumed).run(|call| match is_sending {
+                true => put_sent(call),
+                false => run(command, call),
+            }),
+        };
+        outcome.inspect_err(count_refusal)
+    });
+    if let (true, Some(detached), Some(name)) = (is_sending, &detached, arguments.get(1)) {
+        loads::stop_sending(detached.context(), name.text());
     }
-    stop_sending();
-    resumed.end(outcome);
+    watch(ctx);
 }
 
 /// Sets the timer, if there is anything to check.
@@ -172,7 +160,7 @@ fn run_ready(ctx: Context<'_>) {
         };
         if let Some(entry) = is_ready.then(|| background::remove(number)).flatten() {
             freed = true;
-            run_again(ctx, entry, number);
+            run_next(ctx, entry, number);
             // A command that runs in pieces gets a turn between two commands of the queue. Otherwise, it could never
             // run while commands in the queue hold its key one after another.
             pieces::run_next(ctx);

@@ -4,12 +4,11 @@
 use super::internals::command::table::Entry;
 use super::internals::command::{
     Access, Background, Call, Command, CommandError, Continuation, Created, Data, END, Effect, Key, Loads,
-    Namespace, Reply, TABLE, WrongType, load_command, put_sent, run,
+    Namespace, Reply, TABLE, TwoStep, WrongType, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
-use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live, LiveRef};
-use std::any::Any;
+use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -76,9 +75,10 @@ pub(crate) struct FakeServer {
     pub(crate) leaves_after: Cell<Option<usize>>,
     /// Whether commands that can work in the background do so.
     pub(crate) goes_to_background: Cell<bool>,
-    /// Called between the two runs of a command that works in the background.
+    /// Called between the two steps of a command that works in the background.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
-    work: RefCell<Option<Work>>,
+    /// The second step of the running command, and the command's time.
+    commit: RefCell<Option<(Commit, u64)>>,
     /// Whether there is neither a replica nor an append-only file.
     pub(crate) has_no_sinks: Cell<bool>,
     /// Whether the running command has begun to send a filter.
@@ -102,21 +102,15 @@ pub(crate) struct FakeServer {
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
 type Between = Box<dyn FnMut(&FakeServer)>;
 
-/// The result of a command's work in the background, the filters that it was made from, and the time of the command.
-struct Work {
-    made: Box<dyn Any + Send>,
-    inputs: Arc<[Live]>,
-    now_ms: u64,
-}
+/// The second step of a command that works in the background.
+type Commit = Box<dyn FnOnce(&FakeCall<'_>) -> Result<Reply, CommandError>>;
 
 /// One command.
 pub(crate) struct FakeCall<'a> {
     server: &'a FakeServer,
     arguments: &'a [&'a [u8]],
-    /// In the command's second run, the result of its work in the background.
-    work: Cell<Option<Work>>,
-    /// In the command's second run, the time of its first run.
-    again: Option<u64>,
+    /// In the command's second step, the time of its first step.
+    first_ms: Option<u64>,
 }
 
 /// An opened key.
@@ -206,7 +200,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
 
     fn now_ms(&self) -> u64 {
         assert!(!self.server.obeys.get(), "a command that obeys has no business with the clock");
-        self.again.unwrap_or(self.server.now_ms.get())
+        self.first_ms.unwrap_or(self.server.now_ms.get())
     }
 
     fn is_from_primary(&self) -> bool {
@@ -333,11 +327,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.goes_to_background.get()
     }
 
-    fn in_background<T: Send + 'static>(
-        &self,
-        job: Background,
-        work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
-    ) -> Result<Reply, CommandError> {
+    fn in_background(&self, job: Background, mut command: impl TwoStep) -> Result<Reply, CommandError> {
         self.server.worked_in_background.set(true);
         let read: Vec<Vec<u8>> = match job.data {
             Data::Arguments(range) => self.arguments[range].iter().map(|data| data.to_vec()).collect(),
@@ -345,19 +335,14 @@ impl<'a> Call<'a> for FakeCall<'a> {
         };
         let in_order = |tasks, task: &(dyn Fn(usize) + Sync)| (0..tasks).for_each(task);
         let read: Vec<&[u8]> = read.iter().map(Vec::as_slice).collect();
-        let made = std::thread::scope(|scope| scope.spawn(|| work(&read, &in_order)).join().unwrap());
-        let now_ms = self.server.now_ms.get();
-        self.server.work.replace(Some(Work { made: Box::new(made), inputs: job.inputs, now_ms }));
+        let prepare = || {
+            let prepared = command.prepare(&read, &in_order);
+            (command, prepared)
+        };
+        let (command, prepared) = std::thread::scope(|scope| scope.spawn(prepare).join().unwrap());
+        let commit: Commit = Box::new(move |call| command.commit(call, || prepared));
+        self.server.commit.replace(Some((commit, self.server.now_ms.get())));
         Ok(Reply::Later)
-    }
-
-    fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
-        let Some(Work { made, inputs: given, .. }) = self.work.take() else { return Ok(None) };
-        let mut pairs = given.iter().zip(inputs);
-        if given.len() != inputs.len() || !pairs.all(|(given, now)| given.as_ref().is_shared_with(*now)) {
-            return Err(CommandError::Changed);
-        }
-        Ok(Some(*made.downcast().expect("what the work has made")))
     }
 
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
@@ -415,22 +400,20 @@ impl FakeServer {
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);
         }
-        let call = FakeCall { server: self, arguments: words, work: Cell::default(), again: None };
+        let call = FakeCall { server: self, arguments: words, first_ms: None };
         let mut outcome = run(entry.command, &call);
-        if let Some(work) = self.work.take() {
+        if let Some((commit, now_ms)) = self.commit.take() {
             assert_eq!(outcome, Ok(Reply::Later));
             if let Some(meanwhile) = self.meanwhile.take() {
                 meanwhile(self);
             }
-            let again = Some(work.now_ms);
-            let call = FakeCall { server: self, arguments: words, work: Cell::new(Some(work)), again };
-            outcome = run(entry.command, &call);
-            assert_eq!(outcome == Ok(Reply::Later), self.is_sending.get(), "a command works once");
+            outcome = commit(&FakeCall { first_ms: Some(now_ms), ..call });
+            assert!(self.commit.borrow().is_none(), "a command works once");
+            assert_eq!(outcome == Ok(Reply::Later), self.is_sending.get());
         }
         if self.is_sending.take() {
             assert_eq!(outcome, Ok(Reply::Later));
-            outcome =
-                self.send(&FakeCall { server: self, arguments: words, work: Cell::default(), again: None });
+            outcome = self.send(&FakeCall { server: self, arguments: words, first_ms: None });
         }
         self.diverged.take().map_or(outcome, Err)
     }
