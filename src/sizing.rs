@@ -20,7 +20,6 @@ use fuse::Fuse;
 use ribbon::Ribbon;
 use shape::LEAST_SHARD_BITS;
 pub use shape::{BLOCK_BITS, Layout, Shape};
-use std::cell::RefCell;
 
 /// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 const AUTO_PENALTY: f64 = 1.15;
@@ -40,16 +39,6 @@ const LEAST_PART: u64 = 8;
 
 /// An upper bound on the relative error of the first guess of a size, and of the error rate that is computed from it.
 const ROUNDING: f64 = 1e-9;
-
-/// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-
-thread_local! {
-    /// A hash table of 8 KiB with the shapes that this thread computed last. An entry consists of the requirements, the
-    /// allowed penalty, and the shape. Computing a shape takes half a microsecond or more, a fifth of the time of
-    /// creating a small filter.
-    static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
-}
 
 /// The requirements for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,19 +81,22 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
-    /// Like [`shape`](LayerSpec::shape), but with this penalty instead of [`AUTO_PENALTY`]. Remembers shapes: most
-    /// filters have the same parameters as a recent one, and a full chain that can't grow requests the same layer with
-    /// every add.
+    /// Like [`shape`](LayerSpec::shape), but with this penalty instead of [`AUTO_PENALTY`]. Remembers the last shape:
+    /// most filters have the same parameters as the one before, and a full chain that can't grow asks for the same layer
+    /// with every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
-        let place = ((self.capacity ^ self.error_rate.to_bits()).wrapping_mul(GOLDEN) >> 58) as usize;
-        SHAPES.with_borrow_mut(|shapes| match &mut shapes[place] {
-            Some((asked, within, shape)) if asked == self && *within == penalty => Ok(*shape),
-            other => {
+        thread_local! {
+            static LAST: std::cell::Cell<Option<(LayerSpec, f64, Shape)>> =
+                const { std::cell::Cell::new(None) };
+        }
+        match LAST.get() {
+            Some((asked, within, shape)) if asked == *self && within == penalty => Ok(shape),
+            _ => {
                 let shape = self.solve(penalty)?;
-                *other = Some((*self, penalty, shape));
+                LAST.set(Some((*self, penalty, shape)));
                 Ok(shape)
             }
-        })
+        }
     }
 
     fn solve(&self, penalty: f64) -> Result<Shape, Error> {
@@ -581,31 +573,6 @@ mod tests {
         assert_eq!(blocked.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
         let many = LayerSpec::new(1 << 47, 0.01);
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
-    }
-
-    /// Asks in turn for more shapes than the table can hold. The requirements all differ from `base` in one field.
-    #[test]
-    fn shapes_are_remembered_by_all_that_was_asked() {
-        let base = LayerSpec::new(100_000, 0.001);
-        let mut asked: Vec<LayerSpec> = (1..100).map(|n| LayerSpec { capacity: n * 1000, ..base }).collect();
-        asked.extend([
-            LayerSpec { error_rate: 0.002, ..base },
-            LayerSpec { layout: LayoutChoice::Classic, ..base },
-            LayerSpec { layout: LayoutChoice::Blocked, ..base },
-            LayerSpec { layout: LayoutChoice::Partitioned, ..base },
-            LayerSpec { cell: Cell::Counter4, ..base },
-            LayerSpec { shards: 4, ..base },
-            LayerSpec { capacity: 1_000_000, ..base },
-        ]);
-        for _ in 0..2 {
-            for spec in &asked {
-                for penalty in [AUTO_PENALTY, 1.0, AUTO_PENALTY] {
-                    for _ in 0..2 {
-                        assert_eq!(spec.shape_within(penalty), spec.solve(penalty), "{spec:?} {penalty}");
-                    }
-                }
-            }
-        }
     }
 
     #[test]

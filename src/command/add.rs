@@ -8,14 +8,14 @@
 use super::blob::{Blob, Items, Parts};
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::options::bloom::{Insertion, creation, insertion, new_filter};
+use super::options::bloom::{Insertion, insertion, new_filter};
 use super::options::redisbloom;
 use super::reach;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
     Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, items,
-    limit_items, send_first_items, should_pause, step_for, time_probes,
+    limit_items, should_pause, step_for, time_probes,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, Work, for_each_group, for_each_hashed_group, group_for};
@@ -41,7 +41,7 @@ type Outcome = Result<Added, CommandError>;
 #[inline(always)]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Add);
-    let (Target::One(LiveMut::Bloom(mut filter)), is_new) = target_or_new(call, &mut key)? else {
+    let Target::One(LiveMut::Bloom(mut filter)) = target_or_new(call, &mut key)? else {
         return add_slowly(call, &mut key, mode);
     };
     let item = filter.item_hash(call.arg(FIRST_ITEM));
@@ -59,7 +59,6 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     filter.added(1);
     if done.changed {
         match mode {
-            _ if is_new => send_first_items(call, filter, &[FIRST_ITEM]),
             Mode::Add => call.replicate(Effect::Verbatim),
             // If an ADDNX added something, it had the same effect as an ADD.
             Mode::AddIfAbsent => call.replicate(Effect::Items(Command::Add, &[FIRST_ITEM])),
@@ -108,19 +107,15 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
 }
 
 /// Returns the filter to add to, after carrying out any rotations that are due. If the key is empty, creates a filter
-/// with the configured defaults. Also returns whether the filter is new and must be sent with its first items.
+/// with the configured defaults.
 #[inline(always)]
-fn target_or_new<'k, 'a, C: Call<'a>>(
-    call: &C,
-    key: &'k mut C::Key,
-) -> Result<(Target<'k>, bool), CommandError> {
-    let mut is_new = false;
+fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<Target<'k>, CommandError> {
     match key.filter()?.map(|filter| due(call, filter)) {
-        None => is_new = create_new(call, key, new_filter(call))?,
+        None => create_new(call, key, new_filter(call))?,
         Some(None) => {}
         Some(Some(due)) => catch_up_to(call, key, due)?,
     }
-    Ok((key.target()?.ok_or(CommandError::NotFound)?, is_new))
+    key.target()?.ok_or(CommandError::NotFound)
 }
 
 // ---- many items ----------------------------------------------------------------------------------------------------
@@ -130,8 +125,8 @@ fn target_or_new<'k, 'a, C: Call<'a>>(
 pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
     let mut key = call.open(1, Access::Write);
-    let (_, is_new) = target_or_new(call, &mut key)?;
-    add_arguments(call, &mut key, FIRST_ITEM, is_new)
+    target_or_new(call, &mut key)?;
+    add_arguments(call, &mut key, FIRST_ITEM)
 }
 
 /// `BF.INSERT key [option…] ITEMS item…`.
@@ -140,7 +135,6 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         if call.is_from_primary() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
-    let mut is_new = false;
     if key.bloom()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
@@ -148,20 +142,14 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         if let Some(items) = scale_to {
             reach::validate(call, &new, items)?;
         }
-        is_new = create_new(call, &mut key, new)?;
+        create_new(call, &mut key, new)?;
     }
     catch_up(call, &mut key)?;
-    add_arguments(call, &mut key, first_item, is_new)
+    add_arguments(call, &mut key, first_item)
 }
 
-/// Adds the arguments starting at index `first`, in order. If the filter is new, its creation is replicated together
-/// with them.
-fn add_arguments<'a, C: Call<'a>>(
-    call: &C,
-    key: &mut C::Key,
-    first: usize,
-    is_new: bool,
-) -> Result<Reply, CommandError> {
+/// Adds the arguments starting at index `first`, in order.
+fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> Result<Reply, CommandError> {
     if let Some(filter) = key.bloom()? {
         time_probes(call, filter);
     }
@@ -173,8 +161,7 @@ fn add_arguments<'a, C: Call<'a>>(
     if let Some(why) = lost {
         give_up(call, key, &why);
     }
-    let new = key.bloom()?.and_then(|filter| filter.bloom()).filter(|_| is_new);
-    adds.replicate(call, new);
+    adds.replicate(call);
     Ok(Reply::Answers(adds.answers))
 }
 
@@ -228,17 +215,16 @@ impl Adds {
         }
     }
 
-    /// Replicates the items that changed the filter. If it is new, replicates its creation together with them.
-    fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<&Bloom>) {
+    /// Replicates the items that changed the filter.
+    fn replicate<'a, C: Call<'a>>(&self, call: &C) {
         if self.changed.is_empty() {
             return;
         }
         let all = self.changed.len() == call.argc().saturating_sub(self.first);
-        match new {
-            Some(filter) => send_first_items(call, filter, &self.changed),
-            None if all && self.first <= INSERTED => call.replicate(Effect::Verbatim),
-            None => call.replicate(Effect::Items(Command::Madd, &self.changed)),
-        }
+        call.replicate(match all && self.first <= INSERTED {
+            true => Effect::Verbatim,
+            false => Effect::Items(Command::Madd, &self.changed),
+        });
         call.changed(c"bf.add");
     }
 }
@@ -256,12 +242,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     if !may_create && key.bloom()?.is_none() {
         return Err(CommandError::NotFound);
     }
-    let (mut target, is_new) = target_or_new(call, &mut key)?;
-    if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
-        // The items follow in a separate command, because there might be none, and because it is cheaper to send many
-        // items unchanged.
-        call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true)));
-    }
+    let mut target = target_or_new(call, &mut key)?;
     let (mut sums, mut lost) = (Sums::default(), None);
     let step = step_for(target.lines());
     add_parts(call, &mut blobs, part, &mut sums, |blob, sums| match &mut target {

@@ -8,9 +8,7 @@ use super::table::Command;
 use crate::config::Settings;
 use crate::filter::{Cuckoo, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
-use smallvec::SmallVec;
 use std::ffi::CStr;
-use std::fmt::{self, Write};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -114,32 +112,8 @@ pub trait Key {
     }
 }
 
-/// A word of a command.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Word {
-    /// As it is.
-    Text(&'static str),
-    /// In decimal digits.
-    Number(u64),
-    /// In hexadecimal digits.
-    Hex(u128),
-    /// In the shortest decimal form that reads back as the same number.
-    Real(f64),
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Word::Text(text) => f.write_str(text),
-            Word::Number(number) => write!(f, "{number}"),
-            Word::Hex(number) => write!(f, "{number:x}"),
-            Word::Real(number) => write!(f, "{number}"),
-        }
-    }
-}
-
-/// The words of a command.
-pub type Words = SmallVec<[Word; 16]>;
+/// Words of a command.
+pub type Words = Vec<Vec<u8>>;
 
 /// What replicas and the AOF receive: what a command has done, which may differ from what its client requested.
 pub enum Effect<'e> {
@@ -148,45 +122,9 @@ pub enum Effect<'e> {
     /// The command, applied to the key at argument 1 and the items in these arguments.
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
-    Arguments(Command, Vec<Vec<u8>>),
-    /// The command, applied to the key at argument 1, with these further words. Most are the same as in the previous
-    /// effect of this kind, so their strings are reused. The words are computed only if somebody receives them.
-    Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with a word that describes a new filter, followed by the running
-    /// command's own arguments at these indexes. On a server that writes an append-only file, each separate argument
-    /// would cost 500 instructions.
-    Created(Command, &'e (dyn Fn() -> Created + Sync), &'e [usize]),
-}
-
-/// A description of a new filter, which is sent to replicas. It is one word: `SPEC,`, each number followed by a comma,
-/// and the seed.
-pub struct Created {
-    /// The filter's parameters, without the seed. Most filters have the same ones as the previous filter.
-    pub numbers: SmallVec<[Word; 4]>,
-    /// The seed. These filters use XXH3, whose seeds have 64 bits.
-    pub seed: u64,
-}
-
-impl Created {
-    /// The beginning of the word, up to the seed.
-    pub fn beginning(numbers: &[Word]) -> String {
-        let mut text = String::from("SPEC,");
-        for number in numbers {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{number},");
-        }
-        text
-    }
-
-    /// The end of the word: the seed in hexadecimal digits. `format!` would take five times as long.
-    #[allow(clippy::indexing_slicing, reason = "four bits are the number of one of 16 digits")]
-    pub fn end(&self) -> [u8; 16] {
-        let mut rest = self.seed;
-        std::array::from_fn(|_| {
-            rest = rest.rotate_left(4);
-            b"0123456789abcdef"[(rest & 15) as usize]
-        })
-    }
+    Arguments(Command, Words),
+    /// Like `Arguments`, but the words are computed only if somebody receives them.
+    Creation(Command, &'e (dyn Fn() -> Words + Sync)),
 }
 
 /// A command that works [in the background](Call::in_background), in two steps.
@@ -329,9 +267,6 @@ pub trait Call<'a> {
 
     /// Opens the key named by argument `index`.
     fn open(&self, index: usize, access: Access) -> Self::Key;
-
-    /// Closes a key that was opened for reading. The returned filter stays valid for the rest of the command.
-    fn close(&self, key: Self::Key) -> Option<&'a Filter>;
 
     /// The configuration in force.
     fn settings(&self) -> Settings;

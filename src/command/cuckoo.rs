@@ -5,7 +5,7 @@
 
 use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use super::error::CommandError;
-use super::options::cuckoo::{creation, insertion, is_plain, new_filter, reservation, seeded, sent};
+use super::options::cuckoo::{creation, insertion, new_filter, reservation, seeded};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
@@ -50,74 +50,39 @@ const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let spec = match redisbloom::sent_cuckoo_reservation(call) {
-        Some(spec) => spec?,
-        None if redisbloom::reserves(call) => redisbloom::cuckoo(call)?,
-        None => reservation(call)?,
-    };
+    let spec = if redisbloom::reserves(call) { redisbloom::cuckoo(call)? } else { reservation(call)? };
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_some() {
         return Err(CommandError::Exists);
     }
-    if is_plain(&spec) {
-        make(call, &mut key, spec)?;
-        call.replicate(Effect::Created(Command::CfReserve, &|| sent(&spec), &[]));
-    } else {
-        create(call, &mut key, spec)?;
-    }
+    create(call, &mut key, spec)?;
     Ok(Reply::Ok)
 }
 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
+#[inline(never)]
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
-    make(call, key, spec)?;
-    call.replicate(Effect::Words(Command::CfReserve, &|| creation(&spec)));
-    Ok(())
-}
-
-/// Puts a new filter into an opened, empty key.
-fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
     admit_new(call, bytes, bytes)?;
     key.create(Cuckoo::new(spec)?.into());
+    call.replicate(Effect::Creation(Command::CfReserve, &|| creation(&spec)));
     call.changed(c"cf.reserve");
     Ok(())
-}
-
-/// Creates the filter for an add to a missing key. Returns whether the filter must be sent with its first items.
-#[inline(never)]
-fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<bool, CommandError> {
-    match spec.origin {
-        Origin::Bloomery => make(call, key, spec).map(|()| true),
-        _ => create(call, key, spec).map(|()| false),
-    }
-}
-
-/// Replicates a filter that an add has created, together with its first items. `items` are their indexes among the
-/// arguments.
-#[inline(never)]
-fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
-    call.replicate(Effect::Created(Command::CfInsert, &|| sent(&filter.spec()), items));
 }
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.
 #[inline(always)]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let is_new = match key.cuckoo()? {
-        None => create_new(call, &mut key, seeded(new_filter(call))?)?,
-        Some(_) => false,
-    };
+    if key.cuckoo()?.is_none() {
+        create(call, &mut key, seeded(new_filter(call))?)?;
+    }
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let item = filter.hash(call.arg(ITEM));
     let added = add_item(call, filter, item, mode, &mut Growing::default())?;
     if added {
-        if is_new {
-            send_first_items(call, filter, &[ITEM]);
-        } else {
-            // An ADDNX has the same effect on every replica, because the item is absent there too.
-            call.replicate(Effect::Verbatim);
-        }
+        // An ADDNX has the same effect on every replica, because the item is absent there too.
+        call.replicate(Effect::Verbatim);
         call.changed(c"cf.add");
     }
     Ok(Reply::Bool(added))
@@ -130,14 +95,15 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
     let first = insertion.first_item;
     limit_items(call, call.argc().saturating_sub(first))?;
     let mut key = call.open(1, Access::Write);
-    let is_new = match key.cuckoo()? {
-        None if !insertion.create => return Err(CommandError::NotFound),
-        None => create_new(call, &mut key, insertion.spec(call)?)?,
-        Some(_) => false,
-    };
+    if key.cuckoo()?.is_none() {
+        if !insertion.create {
+            return Err(CommandError::NotFound);
+        }
+        create(call, &mut key, insertion.spec(call)?)?;
+    }
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let answers = add_arguments(call, filter, first, mode);
-    replicate_added(call, first, &answers, is_new.then_some(filter));
+    replicate_added(call, first, &answers);
     Ok(match mode {
         Mode::Add => Reply::Inserted(answers),
         Mode::AddIfAbsent => Reply::InsertedIfAbsent(answers),
@@ -200,17 +166,17 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates the items that were added. The command's items are its arguments starting at index `first`. If the filter
-/// is new, replicates its creation together with the items. If a command without options has added all its items to an
-/// existing filter, the command itself is replicated, so that no other command has to be built.
-fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
+/// Replicates the items that were added. The command's items are its arguments starting at index `first`. If a
+/// command without options has added all its items, the command itself is replicated, so that no other command has to
+/// be built.
+fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer]) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     let added = answers.iter().copied().filter(is_added).count();
     if added == 0 {
         return;
     }
     let all = added == call.argc().saturating_sub(first);
-    if all && first == INSERTED && new.is_none() {
+    if all && first == INSERTED {
         call.replicate(Effect::Verbatim);
     } else {
         let items = answers.iter().zip(first..).filter(|(answer, _)| is_added(answer));
@@ -219,10 +185,7 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
         // The word ITEMS comes before the items.
         words.push(first.saturating_sub(1));
         words.extend(items);
-        match new {
-            Some(filter) => send_first_items(call, filter, words.get(1..).unwrap_or_default()),
-            None => call.replicate(Effect::Items(Command::CfInsert, &words)),
-        }
+        call.replicate(Effect::Items(Command::CfInsert, &words));
     }
     call.changed(c"cf.add");
 }

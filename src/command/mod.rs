@@ -55,9 +55,7 @@ mod transfer;
 mod window;
 mod write;
 
-pub use call::{
-    Access, Background, Call, Continuation, Created, Data, Effect, Key, TwoStep, Word, WrongType,
-};
+pub use call::{Access, Background, Call, Continuation, Data, Effect, Key, TwoStep, WrongType};
 pub use error::CommandError;
 pub use loads::{ABANDONED, END, Ended, Loads, MAX_LOADS, load_command};
 pub use pieces::{Pieces, Progress};

@@ -53,7 +53,7 @@ pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Res
         CommandError::ValkeyBloom("ERR provided VALIDATESCALETO causes false positive to degrade to 0");
     let nothing = (0, 0);
     match new {
-        New::Bloomery(spec) | New::Reserved(spec) | New::Sent(spec) => {
+        New::Bloomery(spec) => {
             // The error rates of our layers have a lower bound, so only the size of the layers can end growth.
             match reach(call, nothing, wanted, layers_after(*spec, Vec::new())).1 {
                 End::Wanted => Ok(()),

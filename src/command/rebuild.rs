@@ -3,7 +3,7 @@
 
 use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
 use super::blob::Parts;
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, Word, still_in_keys};
+use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use super::describe::rebuild_fields;
 use super::error::CommandError;
 use super::options::bloom::{Reservation, creation, shadow};
@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::filter::{Bloom, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::ParallelFor;
 use crate::params::Family;
-use smallvec::SmallVec;
 use std::ffi::CStr;
 use std::sync::Arc;
 
@@ -87,12 +86,12 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 /// Converts the arguments of a BF.RESERVE (error rate, capacity, options) to those of a BF.REBUILD BEGIN.
-fn in_words(creation: SmallVec<[Word; 16]>) -> Vec<Vec<u8>> {
+fn in_words(creation: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut words = vec![b"BEGIN".to_vec()];
     let names = [&b"ERROR"[..], b"CAPACITY"].into_iter().map(Some).chain(std::iter::repeat(None));
     for (name, value) in names.zip(creation) {
         words.extend(name.map(<[u8]>::to_vec));
-        words.push(value.to_string().into_bytes());
+        words.push(value);
     }
     words
 }

@@ -17,7 +17,7 @@ use crate::filter::{
     Target,
 };
 use crate::hash::ItemHash;
-use crate::params::Spec;
+use crate::params::{Family, Spec};
 
 /// Whether an add tests the item first.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,28 +120,20 @@ pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize, step:
 
 // ---- creating ------------------------------------------------------------------------------------------------------
 
-/// Creates a Bloom filter in an opened, empty key, and replicates its creation with every parameter.
+/// Creates a Bloom filter in an opened, empty key, and replicates its creation with every parameter. Generation 0 of a
+/// window begins at `since_ms`, or now.
 pub(super) fn create<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
     spec: Spec,
-    since_ms: u64,
+    since_ms: Option<u64>,
 ) -> Result<(), CommandError> {
-    make(call, key, spec, since_ms)?;
-    let words = || options::bloom::creation(&spec, since_ms, true);
-    call.replicate(Effect::Words(Command::Reserve, &words));
-    Ok(())
-}
-
-/// Puts a new Bloom filter into an opened, empty key.
-pub(super) fn make<'a, C: Call<'a>>(
-    call: &C,
-    key: &mut C::Key,
-    spec: Spec,
-    since_ms: u64,
-) -> Result<(), CommandError> {
+    // A window without a period doesn't use the time, so replicas don't get it.
+    let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
+    let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
     let filter = Bloom::new_admitted(spec, since_ms, |bytes| admit_new(call, bytes, bytes))?;
     key.create(filter.into());
+    call.replicate(Effect::Creation(Command::Reserve, &|| options::bloom::creation(&spec, since_ms, true)));
     call.changed(c"bf.reserve");
     Ok(())
 }
@@ -159,30 +151,14 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.is_from_primary() { Ok(()) } else { call.admit(total, more) }
 }
 
-/// Creates the filter for an add to a missing key. Returns whether the filter must be sent with its first items.
+/// Creates the filter for an add to a missing key.
 #[inline(never)]
-pub(super) fn create_new<'a, C: Call<'a>>(
-    call: &C,
-    key: &mut C::Key,
-    new: New,
-) -> Result<bool, CommandError> {
-    let spec = match new {
-        New::Bloomery(spec) => spec.with_random_seed()?,
-        New::Sent(spec) => spec,
-        New::Reserved(spec) => {
-            return create(call, key, spec.with_random_seed()?, call.now_ms()).map(|()| false);
-        }
-        New::RedisBloom(spec) => return create_chain(call, key, &spec).map(|()| false),
-        New::ValkeyBloom(spec) => return create_valkey_chain(call, key, &spec).map(|()| false),
-    };
-    make(call, key, spec, 0).map(|()| true)
-}
-
-/// Replicates a filter that an add has created, together with its first items. `items` are their indexes among the
-/// arguments.
-#[inline(never)]
-pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &[usize]) {
-    call.replicate(Effect::Created(Command::Insert, &|| options::bloom::sent(&filter.spec()), items));
+pub(super) fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, new: New) -> Result<(), CommandError> {
+    match new {
+        New::Bloomery(spec) => create(call, key, spec.with_random_seed()?, None),
+        New::RedisBloom(spec) => create_chain(call, key, &spec),
+        New::ValkeyBloom(spec) => create_valkey_chain(call, key, &spec),
+    }
 }
 
 /// Creates a RedisBloom chain, as this server's primary has done. The creation is replicated because this server may

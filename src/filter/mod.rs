@@ -185,14 +185,12 @@ impl Filter {
         FilterRef::from(self).bytes()
     }
 
-    /// Bytes of memory, including all overhead, usage counters and the results of searches for room.
+    /// Bytes of memory, including all overhead and usage counters.
     pub fn allocated(&self) -> usize {
         match self {
             Filter::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
             Filter::Foreign(filter) => size_of::<Filter>() + filter.allocated() + filter.usage().allocated(),
-            Filter::Cuckoo(filter) => {
-                size_of::<Filter>() - size_of::<Cuckoo>() + filter.allocated() + filter.searches_allocated()
-            }
+            Filter::Cuckoo(filter) => size_of::<Filter>() - size_of::<Cuckoo>() + filter.allocated(),
             Filter::Rebuild(rebuild) => rebuild.allocated(),
         }
     }

@@ -51,7 +51,7 @@ pub struct Summary {
     pub fill: f64,
     /// Bytes of the cells.
     pub bytes: u64,
-    /// Bytes of memory, including all overhead, but not a shadow, usage counters, or the results of searches for room.
+    /// Bytes of memory, including all overhead, but not a shadow or usage counters.
     /// So equal filters have equal sizes.
     pub allocated: u64,
     /// Factor by which the capacity grows from one layer, link or sub-filter to the next.

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Reports a duration to the server's latency monitor, which records it if the monitor is enabled and the duration
@@ -167,35 +166,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Replicates a command with this key, a word, and these arguments. With a format character for each argument, the
-    /// server needs 400 fewer instructions than for a vector that contains a string of our own.
-    pub(super) fn replicate_word(self, name: &CStr, key: Text<'_>, word: &[u8], arguments: &[Text<'_>]) {
-        // SAFETY: "s" takes a string, "b" takes bytes and their number, and "v" is as above.
-        unsafe {
-            let (ctx, name, key) = (self.as_ptr(), name.as_ptr(), key.as_ptr());
-            let (start, len): (*const c_char, usize) = (word.as_ptr().cast(), word.len());
-            match arguments {
-                [] => server!(RedisModule_Replicate(ctx, name, c"sb".as_ptr(), key, start, len)),
-                [one] => {
-                    server!(RedisModule_Replicate(ctx, name, c"sbs".as_ptr(), key, start, len, one.as_ptr()))
-                }
-                all => {
-                    let vector: *const *mut raw::RedisModuleString = all.as_ptr().cast();
-                    server!(RedisModule_Replicate(
-                        ctx,
-                        name,
-                        c"sbv".as_ptr(),
-                        key,
-                        start,
-                        len,
-                        vector,
-                        all.len()
-                    ))
-                }
-            };
-        }
-    }
-
     /// Whether there are replicas, including disconnected ones that might reconnect and resume from the backlog.
     pub(super) fn has_replicas(self) -> bool {
         let fields = [c"connected_slaves", c"repl_backlog_active"];
@@ -293,44 +263,8 @@ impl Context<'_> {
     }
 }
 
-/// A `+OK` reply from a server command; null if the command replied something else. The server needs 100 ns to compose
-/// a simple string, a tenth of the time that a BF.RESERVE takes, but only 20 ns to send an existing reply. Written
-/// once, when the module is loaded.
-static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
-
 /// Replies. Nothing may fail after the first of these calls: a half-written reply would desynchronise the client.
 impl Context<'_> {
-    /// Makes the server reply `+OK` to a command that changes nothing, and keeps the reply.
-    pub(super) fn keep_ok(self) {
-        // SAFETY: format "l" takes a long long. No context frees the reply, because automatic memory management is off
-        // in ours. The reply is freed once, or never.
-        unsafe {
-            let (select, format) = (c"SELECT".as_ptr(), c"l".as_ptr());
-            let reply =
-                server!(RedisModule_Call(self.as_ptr(), select, format, c_longlong::from(self.database())));
-            if reply.is_null() {
-                return;
-            }
-            let mut len = 0;
-            let proto = server!(RedisModule_CallReplyProto(reply, &mut len));
-            if !proto.is_null() && std::slice::from_raw_parts(proto.cast::<u8>(), len) == b"+OK\r\n" {
-                OK.store(reply, Relaxed);
-            } else {
-                server!(RedisModule_FreeCallReply(reply));
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn reply_ok(self) {
-        let ok = OK.load(Relaxed);
-        // SAFETY: the context is that of a command, and the reply is kept forever.
-        if ok.is_null() || unsafe { server!(RedisModule_ReplyWithCallReply(self.as_ptr(), ok)) } != status::OK
-        {
-            self.reply_simple(c"OK");
-        }
-    }
-
     pub(super) fn reply_wrong_arity(self) {
         // SAFETY: the context is that of a command.
         unsafe { server!(RedisModule_WrongArity(self.as_ptr())) };

@@ -8,8 +8,7 @@ use super::offload::Request;
 use super::settings::settings;
 use super::{guard, loads, log, memory, offload, reclaim, replication_sinks, workers};
 use crate::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Created, Effect, Loads, Reply, TwoStep,
-    Word,
+    Access, Background, Call, Command, CommandError, Continuation, Effect, Loads, Reply, TwoStep,
 };
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live};
@@ -20,7 +19,7 @@ use redis_module::raw::{
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a command blocks the server before it continues later.
@@ -33,15 +32,6 @@ const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 /// Number of items after which a command continues later even if its slice isn't over, because sending their answers
 /// takes another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
-
-/// The words that were replicated last, to be used again. Most filters have the same parameters as the previous one, so
-/// only the seed differs. Creating and freeing eleven strings took a tenth of the time that it takes to create a small
-/// filter. Only the main thread uses this.
-static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
-
-/// The numbers of the filter that was created last, and the [beginning](Created::beginning) of its word, which contains
-/// them.
-static CREATED: Mutex<(Vec<Word>, Vec<u8>)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// A command from a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
@@ -185,6 +175,12 @@ impl<'a> ServerCall<'a> {
         self.ctx.replicate(name_of(command), &arguments);
     }
 
+    /// Replicates a command with the key at argument 1 and these words.
+    fn send_words(&self, command: Command, words: &[Vec<u8>]) {
+        let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
+        self.send(command, own.iter().map(OwnText::as_text), &[]);
+    }
+
     /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
     #[inline(always)]
     #[allow(
@@ -215,11 +211,6 @@ impl<'a> Call<'a> for ServerCall<'a> {
         #[cfg(failpoints)]
         crate::failpoint::hit("open");
         key
-    }
-
-    #[inline(always)]
-    fn close(&self, key: OpenKey<'a>) -> Option<&'a Filter> {
-        key.close()
     }
 
     fn settings(&self) -> Settings {
@@ -263,37 +254,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
             }
             Effect::Items(command, indices) => self.send(command, [], indices),
-            Effect::Arguments(command, words) => {
-                let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
-                self.send(command, own.iter().map(OwnText::as_text), &[]);
-            }
-            Effect::Created(command, filter, indices) => {
-                let filter = filter();
-                let (numbers, word) = &mut *CREATED.lock().unwrap_or_else(PoisonError::into_inner);
-                if numbers[..] != filter.numbers[..] {
-                    *word = Created::beginning(&filter.numbers).into_bytes();
-                    *numbers = filter.numbers.to_vec();
-                }
-                let beginning = word.len();
-                word.extend(filter.end());
-                let items: SmallVec<[Text<'_>; 16]> = indices.iter().map(|index| self.text(*index)).collect();
-                self.ctx.replicate_word(name_of(command), self.text(1), word, &items);
-                word.truncate(beginning);
-            }
-            Effect::Words(command, words) => {
-                let words = words();
-                let mut own = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-                own.truncate(words.len());
-                for (index, word) in words.iter().enumerate() {
-                    let made = || (*word, OwnText::new(word.to_string().as_bytes()));
-                    match own.get_mut(index) {
-                        Some((last, _)) if last == word => {}
-                        Some(last) => *last = made(),
-                        None => own.push(made()),
-                    }
-                }
-                self.send(command, own.iter().map(|(_, text)| text.as_text()), &[]);
-            }
+            Effect::Arguments(command, words) => self.send_words(command, &words),
+            Effect::Creation(command, words) => self.send_words(command, &words()),
         }
     }
 

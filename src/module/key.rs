@@ -45,16 +45,6 @@ impl<'a> OpenKey<'a> {
             OpenKey { raw, value, counted, adds: access == Access::Add, command: PhantomData }
         }
     }
-
-    /// Closes the key. Returns its filter, which stays valid for the rest of the command.
-    #[inline]
-    pub(super) fn close(self) -> Option<&'a Filter> {
-        let value = self.value.ok()?;
-        drop(self);
-        // SAFETY: a value of our type is a Filter that data_type made. Nothing else runs before the command is over,
-        // and a command that closes a key in this way doesn't change it.
-        unsafe { value.as_ref() }
-    }
 }
 
 impl OpenKey<'_> {

@@ -223,7 +223,6 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     unsafe {
         data_type::register(ctx, &loads::BESIDE_KEYS)?;
         commands::register(ctx, &prefix)?;
-        context.keep_ok();
         config::register(context, &prefix)?;
         // These come after the configuration file, which they override.
         config::take_arguments(&options)?;

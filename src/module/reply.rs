@@ -72,7 +72,7 @@ fn send_each_inserted(ctx: Context<'_>, list: &Reply, answers: &[Answer]) {
 
 fn send_reply(ctx: Context<'_>, reply: &Reply) {
     match reply {
-        Reply::Ok => ctx.reply_ok(),
+        Reply::Ok => ctx.reply_simple(c"OK"),
         Reply::Integer(value) => ctx.reply_integer(*value),
         Reply::Bool(value) => ctx.reply_bool(*value),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),

@@ -3,8 +3,8 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Created, Data, END, Effect, Key, Loads,
-    Namespace, Reply, TABLE, TwoStep, WrongType, load_command, put_sent, run,
+    Access, Background, Call, Command, CommandError, Continuation, Data, END, Effect, Key, Loads, Namespace,
+    Reply, TABLE, TwoStep, WrongType, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -166,14 +166,6 @@ impl<'a> Call<'a> for FakeCall<'a> {
         FakeKey { server: self.server, name, value: self.server.keys.borrow().get(name).cloned() }
     }
 
-    fn close(&self, key: FakeKey<'a>) -> Option<&'a Filter> {
-        // SAFETY: as in `filter`; the map holds the content until the next command.
-        match unsafe { &*key.value?.as_ptr() } {
-            Content::Filter(value) => Some(value),
-            _ => None,
-        }
-    }
-
     fn settings(&self) -> Settings {
         self.server.settings.get()
     }
@@ -240,15 +232,8 @@ impl<'a> Call<'a> for FakeCall<'a> {
             Effect::Arguments(command, words) => {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
-            Effect::Words(command, words) => {
-                let words = words().into_iter().map(|word| word.to_string().into_bytes());
-                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
-            }
-            Effect::Created(command, filter, indices) => {
-                let items = indices.iter().map(|index| self.arguments[*index].to_vec());
-                let filter = filter();
-                let word = [Created::beginning(&filter.numbers).as_bytes(), &filter.end()].concat();
-                [name(command), self.arguments[1].to_vec(), word].into_iter().chain(items).collect()
+            Effect::Creation(command, words) => {
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words()).collect()
             }
         };
         self.server.replicated.borrow_mut().push(words);

@@ -2,7 +2,7 @@
 
 use super::valkey_bloom::Dialect;
 use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
-use crate::command::call::{Access, Call, Created, Key, Word, Words};
+use crate::command::call::{Access, Call, Key, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, Steps, Tightening, limits};
 use crate::spelling::spelling;
-use smallvec::SmallVec;
+use std::fmt;
 
 /// Parses an error rate, with BF.RESERVE's error texts.
 pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
@@ -117,22 +117,17 @@ fn seed_or_random(hex: Option<&[u8]>, hash: HashKind) -> Result<Seed, CommandErr
 
 /// What an add to a missing key creates.
 pub(in crate::command) enum New {
-    /// A filter of ours. It gets a random seed.
+    /// A filter of ours. It gets a random seed. If it is a window, its generation 0 begins now.
     Bloomery(Spec),
-    /// A filter of ours that the server's primary has created, with its seed.
-    Sent(Spec),
-    /// A filter of ours whose creation is replicated as a BF.RESERVE. It gets a random seed. If it is a window, its
-    /// generation 0 begins now.
-    Reserved(Spec),
     /// A RedisBloom filter, on a server that obeys a RedisBloom server.
     RedisBloom(ChainSpec),
     /// A valkey-bloom filter. Only valkey-bloom hashes with a seed of 32 bytes.
     ValkeyBloom(ValkeySpec),
 }
 
-/// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items or
-/// together with them, so a primary that sends an add to a missing key runs RedisBloom. For such an add, this server
-/// uses its own configuration, as RedisBloom's replicas do.
+/// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items, so
+/// a primary that sends an add to a missing key runs RedisBloom. For such an add, this server uses its own
+/// configuration, as RedisBloom's replicas do.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
     let settings = call.settings();
     if call.is_from_primary() {
@@ -517,67 +512,42 @@ fn like<'a, C: Call<'a>>(
 /// don't depend on the configuration. A BF.REBUILD can't leave them out, because its defaults are the live filter's
 /// values.
 pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
-    use Word::{Hex, Number, Real, Text};
-    let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
-    let mut option = |name, value| words.extend([Text(name), value]);
+    let mut words = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
+    let mut option = |name: &str, value: &dyn fmt::Display| words.extend([name.into(), value.to_string()]);
     match spec.family {
         // Only a rebuild creates a static filter, and its kind follows from the layout.
         _ if spec.layout.is_static() => {}
-        Family::Fixed(overflow) => option("ONFULL", Text(overflow.as_str())),
+        Family::Fixed(overflow) => option("ONFULL", &overflow.as_str()),
         Family::Scaling { expansion, tightening } => {
-            option("EXPANSION", Number(expansion.into()));
+            option("EXPANSION", &expansion);
             if let Some(ratio) = tightening.ratio() {
-                option("TIGHTENING", Real(ratio));
+                option("TIGHTENING", &ratio);
             }
         }
         Family::Window { generations, overflow, every_ms } => {
-            option("WINDOW", Number(generations.into()));
-            option("ONFULL", Text(overflow.as_str()));
+            option("WINDOW", &generations);
+            option("ONFULL", &overflow.as_str());
             if every_ms > 0 {
-                option("EVERY", Number(every_ms));
-                option("SINCE", Number(since_ms));
+                option("EVERY", &every_ms);
+                option("SINCE", &since_ms);
             }
         }
     }
     if spec.cell.counts() {
-        option("COUNTING", Number(spec.cell.bits().into()));
+        option("COUNTING", &spec.cell.bits());
     }
     let default = Spec::fixed(spec.capacity, spec.error_rate);
     if !leave_out || spec.shards != default.shards {
-        option("SHARDS", Number(spec.shards.into()));
+        option("SHARDS", &spec.shards);
     }
     if !leave_out || spec.layout != default.layout {
-        option("LAYOUT", Text(spec.layout.as_str()));
+        option("LAYOUT", &spec.layout.as_str());
     }
     if !leave_out || spec.hash != default.hash {
-        option("HASH", Text(spec.hash.as_str()));
+        option("HASH", &spec.hash.as_str());
     }
-    option("SEED", Hex(spec.seed.into()));
-    words
-}
-
-/// The argument of BF.INSERT, between the key and the items, with which a replica creates the filter that an add has
-/// created here. It contains every parameter in which such filters can differ. This way, one short command is enough.
-/// With a BF.RESERVE before the add, there would be four commands, because MULTI and EXEC would enclose the two. Only a
-/// server that obeys reads this argument; see [`redisbloom::insertion`](super::redisbloom::insertion).
-pub(in crate::command) fn sent(spec: &Spec) -> Created {
-    let mut sent = sent_before_capacity(spec);
-    sent.numbers.insert(0, Word::Number(spec.capacity));
-    sent
-}
-
-/// The argument of BF.RESERVE that stands between the key and the client's capacity, for a filter that [is
-/// plain](is_plain).
-pub(in crate::command) fn sent_before_capacity(spec: &Spec) -> Created {
-    let expansion = spec.expansion().unwrap_or(0);
-    let numbers = [Word::Real(spec.error_rate), Word::Number(expansion.into())];
-    Created { numbers: numbers.into_iter().collect(), seed: spec.seed.low }
-}
-
-/// Whether [`sent`] returns everything that distinguishes this filter from one that an add creates.
-pub(in crate::command) fn is_plain(spec: &Spec) -> bool {
-    let family = Settings::family_for(spec.expansion().unwrap_or(0));
-    *spec == Spec { family, seed: spec.seed, ..Spec::fixed(spec.capacity, spec.error_rate) }
+    option("SEED", &format_args!("{:x}", u128::from(spec.seed)));
+    words.into_iter().map(String::into_bytes).collect()
 }
 
 /// The options of a BF.INSERT, checked and combined.
@@ -645,7 +615,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
         }
         Some(layout) => {
             let family = family(&aging, layout, settings)?;
-            New::Reserved(Spec { family, layout, ..Spec::fixed(capacity, rate) })
+            New::Bloomery(Spec { family, layout, ..Spec::fixed(capacity, rate) })
         }
         None => match dialect.spec(size, rate, expansion) {
             Some(spec) => New::ValkeyBloom(spec),
@@ -656,10 +626,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
                     }
                     (family, _) => family,
                 };
-                let spec = Spec { family, ..Spec::fixed(size, rate) };
-                // [`sent`], which describes a new filter to replicas together with its first items, leaves out the
-                // tightening.
-                if dialect.is_spoken() { New::Reserved(spec) } else { New::Bloomery(spec) }
+                New::Bloomery(Spec { family, ..Spec::fixed(size, rate) })
             }
         },
     };

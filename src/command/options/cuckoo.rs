@@ -3,13 +3,12 @@
 //! power of two.
 
 use super::{Arguments, choice, integer, printable, seed, upper};
-use crate::command::call::{Call, Created, Word, Words};
+use crate::command::call::{Call, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::{CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
-use smallvec::SmallVec;
 
 /// A refusal in RedisBloom's words.
 const fn refuse(text: &'static str) -> CommandError {
@@ -89,7 +88,7 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
 }
 
 /// The filter that an add to a missing key creates, without its seed. Bloomery replicates a filter's creation before
-/// its first items or together with them, so a primary that sends an add to a missing key runs RedisBloom. For such an
+/// its first items, so a primary that sends an add to a missing key runs RedisBloom. For such an
 /// add, this server uses its own configuration, as RedisBloom's replicas do.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     let origin = if call.is_from_primary() { Origin::RedisBloom } else { Origin::Bloomery };
@@ -104,40 +103,19 @@ pub(in crate::command) fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, Command
 /// The arguments after the key with which CF.RESERVE creates a filter of this spec on any server, whatever its
 /// configuration.
 pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
-    use Word::{Hex, Number, Text};
-    let mut words = SmallVec::from_slice(&[
-        Number(spec.capacity),
-        Text("BUCKETSIZE"),
-        Number(spec.bucket_size.into()),
-        Text("MAXITERATIONS"),
-        Number(spec.max_iterations.into()),
-        Text("EXPANSION"),
-        Number(spec.expansion.into()),
-        Text("HASH"),
-    ]);
-    match spec.origin {
-        Origin::Bloomery => words.extend([Text(spec.hash.as_str()), Text("SEED"), Hex(spec.seed.into())]),
-        _ => words.push(Text("REDISBLOOM")),
-    }
-    words
-}
-
-/// The argument after the key that makes CF.INSERT or CF.RESERVE create a [plain](is_plain) filter. In CF.INSERT, the
-/// first items follow it. In CF.RESERVE, nothing follows it. See [`bloom::sent`](super::bloom::sent).
-pub(in crate::command) fn sent(spec: &CuckooSpec) -> Created {
-    let numbers = [spec.capacity, spec.bucket_size.into(), spec.max_iterations.into(), spec.expansion.into()];
-    Created { numbers: SmallVec::from_buf(numbers.map(Word::Number)), seed: spec.seed.low }
-}
-
-/// Whether [`sent`] returns everything that distinguishes this filter from one that an add creates.
-pub(in crate::command) fn is_plain(spec: &CuckooSpec) -> bool {
-    spec.origin == Origin::Bloomery && spec.hash == HashKind::default()
+    let CuckooSpec { capacity, bucket_size, max_iterations, expansion, .. } = spec;
+    let hash = match spec.origin {
+        Origin::Bloomery => format!("{} SEED {:x}", spec.hash.as_str(), u128::from(spec.seed)),
+        _ => "REDISBLOOM".into(),
+    };
+    let words = format!(
+        "{capacity} BUCKETSIZE {bucket_size} MAXITERATIONS {max_iterations} EXPANSION {expansion} HASH {hash}"
+    );
+    words.split(' ').map(Vec::from).collect()
 }
 
 /// The options of a CF.INSERT or CF.INSERTNX, checked.
 pub(in crate::command) struct Insertion {
-    /// The filter that a missing key gets, if a primary has sent it.
-    pub(in crate::command) new: Option<CuckooSpec>,
     /// Capacity of the filter that a missing key gets, if the command specifies one.
     pub(in crate::command) capacity: Option<u64>,
     pub(in crate::command) create: bool,
@@ -148,9 +126,6 @@ pub(in crate::command) struct Insertion {
 impl Insertion {
     /// The filter that a missing key gets.
     pub(in crate::command) fn spec<'a, C: Call<'a>>(&self, call: &C) -> Result<CuckooSpec, CommandError> {
-        if let Some(spec) = self.new {
-            return Ok(spec);
-        }
         let spec = new_filter(call);
         // The primary's buckets may be smaller than those configured here, so the capacity that it sends may be less
         // than two of ours hold.
@@ -185,5 +160,5 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     if capacity.is_some_and(|capacity| capacity > limits::MAX_CAPACITY) {
         return Err(CommandError::CapacityTooLarge);
     }
-    Ok(Insertion { new: None, capacity, create, first_item: words.next })
+    Ok(Insertion { capacity, create, first_item: words.next })
 }

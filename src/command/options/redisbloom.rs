@@ -14,11 +14,8 @@ use super::valkey_bloom::Dialect;
 use super::{cuckoo, integer};
 use crate::command::call::Call;
 use crate::command::error::CommandError;
-use crate::config::Settings;
 use crate::filter::CuckooSpec;
 use crate::filter::foreign::ChainSpec;
-use crate::hash::HashKind;
-use crate::params::Spec;
 
 /// The EXPANSION of a chain that grows although its stored expansion is 0. RedisBloom sees that this number isn't 0,
 /// but stores only its lower 32 bits.
@@ -83,15 +80,10 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
     words.into_iter().chain(fixed).chain(OWN.map(str::to_owned)).map(String::into_bytes).collect()
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. Also reads what Bloomery
-/// sends for an add to a missing key, `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`, and what
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. Also reads what
 /// [valkey-bloom](super::valkey_bloom) sends. No option of RedisBloom begins with the same letter as one of
 /// valkey-bloom's additional options.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
-    if let Some(numbers) = sent(call) {
-        let new = New::Sent(sent_bloom(numbers).ok_or(UNKNOWN)?);
-        return Ok(bloom::Insertion { new, create: true, scale_to: None, first_item: FIRST_SENT });
-    }
     let mut dialect = Dialect::default();
     let mut spec = bloom::default_chain(&call.settings());
     let (mut nonscaling, mut create) = (false, true);
@@ -116,56 +108,6 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
     Ok(bloom::Insertion { new, create, scale_to: None, first_item })
 }
 
-/// The index of the argument after `SPEC,…`: the first item, or in BF.RESERVE the client's capacity.
-const FIRST_SENT: usize = 3;
-
-/// The numbers after `SPEC,`, with which Bloomery describes a new filter. `None` if the argument after the key isn't
-/// such a description. No option of RedisBloom begins with S.
-fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
-    let numbers = argument(call, 2)?.strip_prefix(b"SPEC,")?;
-    Some(numbers.split(|byte| *byte == b','))
-}
-
-/// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. BF.RESERVE must have at least four arguments, so the
-/// capacity is an argument of its own. It is sent as the client wrote it, because converting a number to text takes
-/// time.
-pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
-    Some(sent_bloom(sent_after_capacity(call)?).ok_or(UNKNOWN))
-}
-
-/// `CF.RESERVE key SPEC,capacity,bucketsize,maxiterations,expansion,seed`.
-pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
-    call: &C,
-) -> Option<Result<CuckooSpec, CommandError>> {
-    Some(sent_cuckoo(sent_after_capacity(call)?).ok_or(UNKNOWN))
-}
-
-/// The client's capacity, if there is one, followed by the numbers after `SPEC,`. This is the order that [`sent_bloom`]
-/// and [`sent_cuckoo`] expect.
-fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
-    let numbers = sent(call).filter(|_| call.is_from_primary())?;
-    Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(numbers))
-}
-
-/// Parses the output of [`bloom::sent`].
-fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
-    // The capacity and the error rate are checked as if a client had sent them.
-    let (items, rate) = (bloom::capacity(numbers.next()?).ok()?, bloom::error_rate(numbers.next()?).ok()?);
-    let family = Settings::family_for(u32::try_from(integer(numbers.next()?)?).ok()?);
-    let seed = super::seed(numbers.next()?, HashKind::Xxh3).ok()?;
-    numbers.next().is_none().then_some(Spec { family, seed, ..Spec::fixed(items, rate) })
-}
-
-/// Parses the output of [`cuckoo::sent`].
-fn sent_cuckoo<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<CuckooSpec> {
-    let spec = CuckooSpec::new(capacity(numbers.next()?)?);
-    let bucket_size = u8::try_from(integer(numbers.next()?)?).ok()?;
-    let max_iterations = u16::try_from(integer(numbers.next()?)?).ok()?;
-    let expansion = u16::try_from(integer(numbers.next()?)?).ok()?;
-    let seed = super::seed(numbers.next()?, spec.hash).ok()?;
-    numbers.next().is_none().then_some(CuckooSpec { bucket_size, max_iterations, expansion, seed, ..spec })
-}
-
 /// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS m] [EXPANSION e]`.
 pub(in crate::command) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
     const BAD: CommandError = CommandError::RedisBloom("Bad capacity");
@@ -188,15 +130,10 @@ pub(in crate::command) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec
     Ok(spec)
 }
 
-/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Also reads what Bloomery sends for an add to a missing key:
-/// `CF.INSERT key SPEC,capacity,bucketsize,maxiterations,expansion,seed item…`.
+/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`.
 pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     call: &C,
 ) -> Result<cuckoo::Insertion, CommandError> {
-    if let Some(numbers) = sent(call) {
-        let new = Some(sent_cuckoo(numbers).ok_or(UNKNOWN)?);
-        return Ok(cuckoo::Insertion { new, capacity: None, create: true, first_item: FIRST_SENT });
-    }
     let (mut asked, mut create) = (None, true);
     let first_item = letters(call, |letters, value| {
         match letters {
@@ -207,7 +144,7 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
         Some(())
     })?;
     let first_item = first_item.ok_or(CommandError::Arity)?;
-    Ok(cuckoo::Insertion { new: None, capacity: asked, create, first_item })
+    Ok(cuckoo::Insertion { capacity: asked, create, first_item })
 }
 
 /// Reads options up to a word that begins with `i`, which means ITEMS. Returns the index of the first item, or `None`

@@ -1,6 +1,5 @@
 //! The sub-filters, and the state that a filter has in addition to them.
 
-use super::closed::Closed;
 use super::hash::CuckooHash;
 use super::table::Table;
 use smallvec::SmallVec;
@@ -20,8 +19,8 @@ pub(super) struct More {
     pub(super) deletes: u64,
     pub(super) moves: u64,
     pub(super) seed_high: u64,
-    /// The results of searches for room; `None` before the first search. They aren't saved.
-    pub(super) searches: Option<Box<Searches>>,
+    /// Number of slots that searches for room have looked at. It isn't saved.
+    pub(super) searched: u64,
 }
 
 impl Body {
@@ -70,30 +69,11 @@ impl More {
     /// Adds an item to a free slot. Returns false if its buckets in all sub-filters are full.
     pub(super) fn insert(&mut self, item: CuckooHash) -> bool {
         let Some((newest, older)) = self.tables.split_last() else { return false };
-        let Some(slot) = newest.insert(item) else {
-            return older.iter().rev().any(|table| table.insert(item).is_some());
-        };
-        let closed = self.searches.as_mut().and_then(|searches| searches.closed.as_mut());
-        if let Some(closed) = closed.filter(|closed| closed.is_candidate(newest.bucket_of(slot))) {
-            closed.has_changed();
-        }
-        true
+        newest.insert(item) || older.iter().rev().any(|table| table.insert(item))
     }
 
-    /// This state with other sub-filters, and without the results of earlier searches, which don't apply to them.
+    /// This state with other sub-filters.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        More { tables, searches: None, ..*self }
+        More { tables, ..*self }
     }
-}
-
-/// The results of earlier searches for room in the newest sub-filter.
-#[derive(Default)]
-pub(super) struct Searches {
-    /// Number of slots that searches have looked at.
-    pub(super) looked_at: u64,
-    /// Whether a search has failed since room was last made. After the first failure, most filters grow, so closed
-    /// buckets are recorded only if another search fails.
-    pub(super) failed: bool,
-    /// The closed buckets. `None` until a second search has failed, and always `None` if the sub-filter is large.
-    pub(super) closed: Option<Closed>,
 }

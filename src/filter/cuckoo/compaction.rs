@@ -83,7 +83,6 @@ impl Cuckoo {
     ) -> Vec<Table> {
         let (mut dropped, mut steps) = (Vec::new(), 0);
         let mut is_over = true;
-        self.forget_refusals();
         let Some(More { tables, deletes, moves, .. }) = self.body.so_far_mut() else { return dropped };
         let before = *moves;
         // All sub-filters before this one are full.
@@ -104,7 +103,7 @@ impl Cuckoo {
                     Some(rooms) => rooms.insert(item, older, open, &mut steps),
                     None => {
                         let looked_into = |_: &&Table| steps += 1;
-                        older[open..].iter().inspect(looked_into).any(|older| older.insert(item).is_some())
+                        older[open..].iter().inspect(looked_into).any(|older| older.insert(item))
                     }
                 };
                 if is_moved {
@@ -192,7 +191,7 @@ impl Rooms {
             }
             oldest = oldest.min(next);
         }
-        older.get(oldest).is_some_and(|table| table.insert(item).is_some())
+        older.get(oldest).is_some_and(|table| table.insert(item))
     }
 }
 

@@ -24,7 +24,6 @@
 
 mod body;
 mod buckets;
-mod closed;
 mod compaction;
 mod hash;
 mod prefetcher;
@@ -44,18 +43,13 @@ use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
-use body::{Body, More, Searches};
-use closed::Closed;
+use body::{Body, More};
 use prefetcher::Prefetcher;
 use std::mem;
 
 /// Maximum number of items that are tested together. Each has two buckets, and a core can have 10 to 16 cache misses in
 /// flight.
 pub(crate) const GROUP: usize = 32;
-
-/// Size in bytes of the largest sub-filter whose [closed](Closed) buckets are remembered. Remembering them needs up to
-/// a quarter of the sub-filter's memory.
-const CLOSED_UP_TO: u64 = 4 << 20;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
 ///
@@ -152,7 +146,6 @@ impl Cuckoo {
             return Err(Error::Cuckoo("length of the slots"));
         }
         table.overwrite(offset - first, slots);
-        self.forget_refusals();
         Ok(())
     }
 
@@ -207,11 +200,7 @@ impl Cuckoo {
     /// Number of slots that searches for room have looked at. When a filter is nearly full, these searches account for
     /// most of the cost of adding.
     pub(crate) fn searched(&self) -> u64 {
-        self.searches().map_or(0, |searches| searches.looked_at)
-    }
-
-    fn searches(&self) -> Option<&Searches> {
-        self.body.so_far()?.searches.as_deref()
+        self.body.so_far().map_or(0, |more| more.searched)
     }
 
     /// Number of slots that a test looks at.
@@ -327,7 +316,7 @@ impl Cuckoo {
     pub fn try_insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
         let item = item.hash_for(self);
         let is_in = match &mut self.body {
-            Body::One(table) => table.insert(item).is_some(),
+            Body::One(table) => table.insert(item),
             Body::More(more) => more.insert(item),
         };
         if !is_in {
@@ -343,8 +332,6 @@ impl Cuckoo {
     pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
         match &self.body {
             Body::One(table) => table.insert_each(items),
-            // Nothing is added here while `closed` exists: each changed bucket would have to be checked against it.
-            Body::More(more) if more.searches.as_ref().is_some_and(|searches| searches.closed.is_some()) => 0,
             Body::More(more) => more.tables.last().map_or(0, |newest| newest.insert_each(items)),
         }
     }
@@ -355,43 +342,17 @@ impl Cuckoo {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }
 
-    /// Forgets the results of failed searches for room. Must be called after every change that makes room.
-    fn forget_refusals(&mut self) {
-        if let Some(searches) = self.body.so_far_mut().and_then(|more| more.searches.as_mut()) {
-            (searches.failed, searches.closed) = (false, None);
-        }
-    }
-
     /// Adds an item to the newest sub-filter by moving other fingerprints. Returns the number of moves, or `None` if
     /// there is no room.
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
         self.tables().last().filter(|newest| !newest.is_full())?;
         let (origin, most) = (self.origin, self.max_iterations);
-        let More { tables, searches, .. } = self.body.more();
+        let More { tables, searched, .. } = self.body.more();
         let newest = tables.last()?;
-        let Searches { looked_at, failed, closed } = &mut **searches.get_or_insert_default();
-        if closed.as_ref().is_some_and(|closed| closed.has_all(newest.view().pair(item))) {
-            return None;
+        match origin {
+            Origin::RedisBloom => newest.insert_by_kicking(item, most, searched),
+            Origin::Bloomery | Origin::RedisBloom1 => newest.insert_by_moving(item, most, searched),
         }
-        let before = *looked_at;
-        let mut of_candidates = false;
-        let changed = |bucket| {
-            of_candidates =
-                of_candidates || closed.as_ref().is_some_and(|closed| closed.is_candidate(bucket));
-        };
-        let moved = match origin {
-            Origin::RedisBloom => newest.insert_by_kicking(item, most, looked_at, changed),
-            Origin::Bloomery | Origin::RedisBloom1 => newest.insert_by_moving(item, most, looked_at, changed),
-        };
-        match (closed, moved) {
-            (Some(closed), Some(_)) if of_candidates => closed.has_changed(),
-            (Some(_), Some(_)) => {}
-            (Some(closed), None) => *looked_at += closed.sweep(newest, *looked_at - before),
-            (closed, None) if *failed && newest.bytes() <= CLOSED_UP_TO => *closed = Closed::new(newest),
-            (None, None) => *failed = true,
-            (None, Some(_)) => {}
-        }
-        moved
     }
 
     /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would add; `None` if the filter cannot grow.
@@ -414,7 +375,6 @@ impl Cuckoo {
         }
         let spec = self.spec();
         let buckets = spec.buckets_of(self.tables().len()).ok_or(Error::TooManyLayers)?;
-        self.forget_refusals();
         self.body.more().tables.push(Table::new(buckets, spec.bucket_size)?);
         Ok(())
     }
@@ -424,27 +384,18 @@ impl Cuckoo {
         let item = item.hash_for(self);
         let removed = self.tables().iter().rev().any(|table| table.remove(item));
         if removed {
-            self.forget_refusals();
             self.body.more().deletes += 1;
         }
         removed
     }
 
-    /// Bytes of memory, including all overhead but not the results of searches for room, so equal filters have the same
-    /// size.
+    /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
         let tables = self.tables();
         let list = if tables.len() > 1 { size_of_val(tables) } else { 0 };
         let is_more = tables.len() > 1 || self.deletes() > 0 || self.moves() > 0 || self.seed().high != 0;
         let more = if is_more { size_of::<More>() + list } else { 0 };
         size_of::<Cuckoo>() + more + tables.iter().map(Table::allocated).sum::<usize>()
-    }
-
-    /// Bytes of memory for the results of searches for room: 0 until the first search.
-    pub(crate) fn searches_allocated(&self) -> usize {
-        self.searches().map_or(0, |searches| {
-            size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
-        })
     }
 
     /// Number of slots in all sub-filters.
@@ -686,55 +637,6 @@ mod tests {
                     answers.into_iter().eq(items().map(|item| filter.contains(item))),
                     "{sub_filters} {group}"
                 );
-            }
-        }
-    }
-
-    /// A pass over this table needs 512 refused adds. As long as there are free slots, some adds succeed in between.
-    #[test]
-    fn closed_buckets_are_found_while_some_adds_succeed() {
-        let mut filter = Cuckoo::new(spec(1 << 20, 2, 0)).unwrap();
-        let (mut refused, mut at_once) = (0, 0);
-        for number in 0..1_150_000u32 {
-            let before = filter.searched();
-            let is_refused = filter.try_insert(number.to_le_bytes()).is_err();
-            if is_refused && number > 1_130_000 {
-                refused += 1;
-                at_once += u64::from(filter.searched() == before);
-            }
-        }
-        assert!(refused < 18_000, "adds succeed: {refused}");
-        assert!(at_once * 10 > refused * 8, "{at_once} of {refused} refused at once");
-    }
-
-    /// Remembering refusals never changes an answer or a byte, no matter what is added and deleted in between.
-    #[test]
-    fn a_filter_that_knows_its_closed_buckets_refuses_the_same_items() {
-        for origin in [Origin::Bloomery, Origin::RedisBloom] {
-            for (capacity, bucket_size) in [(64, 1), (200, 2), (4096, 2), (1024, 3), (4096, 4), (300, 9)] {
-                let spec = CuckooSpec { origin, ..spec(capacity, bucket_size, 0) };
-                let (mut knows, mut searches) = (Cuckoo::new(spec).unwrap(), Cuckoo::new(spec).unwrap());
-                let (mut refused, mut at_once) = (0, 0);
-                for number in 0..6 * capacity {
-                    let item = knows.hash(&number.to_le_bytes());
-                    searches.forget_refusals();
-                    let before = knows.searched();
-                    let done = knows.try_insert(item);
-                    assert_eq!(done, searches.try_insert(item), "{spec:?} {number}");
-                    if number > 3 * capacity && done.is_err() {
-                        refused += 1;
-                        at_once += u64::from(knows.searched() == before);
-                    }
-                    // Delete rarely, so that there is time to find the closed set between two deletes.
-                    if number % capacity == capacity / 2 {
-                        let item = knows.hash(&(number / 2).to_le_bytes());
-                        assert_eq!(knows.remove(item), searches.remove(item));
-                    }
-                }
-                let bytes = |filter: &Cuckoo| Words::to_bytes(filter.tables()[0].words(), filter.slots());
-                assert_eq!(bytes(&knows), bytes(&searches), "{spec:?}");
-                assert_eq!((knows.moves(), knows.items()), (searches.moves(), searches.items()));
-                assert!(at_once * 10 > refused * 8, "{spec:?}: {at_once} of {refused} refused at once");
             }
         }
     }

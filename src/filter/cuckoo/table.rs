@@ -183,15 +183,6 @@ impl Table {
         self.bucket_size
     }
 
-    /// Whether a bucket has a free slot or a fingerprint whose other bucket is an exit.
-    pub(super) fn leads_out(&self, bucket: u64, is_exit: impl Fn(u64) -> bool) -> bool {
-        let buckets = self.view();
-        buckets.slots(bucket).any(|slot| match self.get(slot) {
-            0 => true,
-            fingerprint => is_exit(buckets.other(bucket, fingerprint)),
-        })
-    }
-
     /// Size of the slots in bytes.
     pub fn bytes(&self) -> u64 {
         self.words().len() as u64 * 8
@@ -205,11 +196,6 @@ impl Table {
     #[inline(always)]
     fn set(&self, slot: usize, fingerprint: u8) {
         self.view().set(slot, fingerprint);
-    }
-
-    /// The bucket of a slot.
-    pub(super) fn bucket_of(&self, slot: usize) -> u64 {
-        (slot / usize::from(self.bucket_size())) as u64
     }
 
     /// Puts a fingerprint into a free slot. Only one thread may write.
@@ -238,14 +224,14 @@ impl Table {
         (self.bytes() > PREFETCHED_FROM).then(|| self.view())
     }
 
-    /// Puts the item into a free slot in one of its buckets. Returns that slot, or `None` if both buckets are full.
-    pub(super) fn insert(&self, item: CuckooHash) -> Option<usize> {
+    /// Puts the item into a free slot in one of its buckets. Returns false if both buckets are full.
+    pub(super) fn insert(&self, item: CuckooHash) -> bool {
         // After repeated growth, a filter has many full sub-filters. Their slots needn't be visited.
         let free = if self.is_full() { None } else { self.view().find(item, 0) };
         if let Some(slot) = free {
             self.occupy(slot, item.fingerprint);
         }
-        free
+        free.is_some()
     }
 
     /// Puts items into free slots of their buckets, in order, up to the first item whose buckets are full. Returns the
@@ -277,15 +263,9 @@ impl Table {
     }
 
     /// Inserts the item by moving as few other fingerprints as possible, and at most `most`. Returns the number of
-    /// moves, or `None` if the search fails; then nothing has changed. Adds the number of slots visited to `searched`,
-    /// and passes each changed bucket to `changed`.
-    pub(super) fn insert_by_moving(
-        &self,
-        item: CuckooHash,
-        most: u16,
-        searched: &mut u64,
-        mut changed: impl FnMut(u64),
-    ) -> Option<u16> {
+    /// moves, or `None` if the search fails; then nothing has changed. Adds the number of slots visited to
+    /// `searched`.
+    pub(super) fn insert_by_moving(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
         // A full bucket to which a fingerprint would move. `from` is the earlier step and the slot in its bucket where
         // the fingerprint is now, or `None` for the new item's fingerprint.
         #[derive(Clone, Copy)]
@@ -313,7 +293,6 @@ impl Table {
                 // Writes the moved fingerprint to its new slot before overwriting the old one.
                 buckets.set(free, buckets.get(slot));
                 buckets.set(slot, item.fingerprint);
-                [other, root].into_iter().for_each(changed);
                 self.count_used(1);
                 *searched += looked;
                 return Some(1);
@@ -350,12 +329,10 @@ impl Table {
                     // Make the moves backwards from the free slot: write each fingerprint to its new slot before
                     // vacating the old one.
                     let (mut to, mut from) = (free, from);
-                    changed(other);
                     while let Some((step, slot)) = from {
                         let step = steps[usize::from(step)];
                         let slot = buckets.slots(step.bucket).start + usize::from(slot);
                         buckets.set(to, buckets.get(slot));
-                        changed(step.bucket);
                         (to, from) = (slot, step.from);
                     }
                     buckets.set(to, item.fingerprint);
@@ -376,14 +353,8 @@ impl Table {
     /// the fingerprint that was there to its other bucket, and so on, up to `most` times. Slots are chosen in turn, not
     /// at random, so all servers that start with the same bytes end with the same bytes. Returns the number of moves,
     /// or `None` if there was still no free slot; then the walk is undone. Adds the number of slots that it looks at to
-    /// `searched`, and passes each bucket on the way to `changed`.
-    pub(super) fn insert_by_kicking(
-        &self,
-        item: CuckooHash,
-        most: u16,
-        searched: &mut u64,
-        mut changed: impl FnMut(u64),
-    ) -> Option<u16> {
+    /// `searched`.
+    pub(super) fn insert_by_kicking(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
         let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
         let buckets = self.view();
         let slot_of = |bucket, turn: u16| {
@@ -395,12 +366,10 @@ impl Table {
             let slot = slot_of(bucket, turn);
             kicked.push(buckets.get(slot));
             buckets.set(slot, fingerprint);
-            changed(bucket);
             fingerprint = kicked[usize::from(turn)];
             bucket = buckets.other(bucket, fingerprint);
             if let Some(free) = buckets.find_in(bucket, 0) {
                 self.occupy(free, fingerprint);
-                changed(bucket);
                 return Some(turn + 1);
             }
         }
@@ -546,7 +515,7 @@ mod tests {
                         continue;
                     }
                     let mut searched = 0;
-                    let moved = table.insert_by_moving(item, most, &mut searched, |_| ());
+                    let moved = table.insert_by_moving(item, most, &mut searched);
                     assert_eq!(moved, plain_search(&plain, item, most));
                     assert!(searched <= table.slot_count(), "it comes back: {bucket_size} {buckets} {most}");
                     plain.count_used(moved.is_some().into());
