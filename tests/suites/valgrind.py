@@ -17,7 +17,10 @@ from kit.servers import MODULE, ROOT, Server, ServerFailed
 
 # Tests that depend on which commands the server runs, not on how many. The others measure time, restart often, or test
 # clients.
-FEASIBLE = ["test_algebra.py", "test_bulk.py", "test_loading.py", "test_hostile.py", "test_persistence.py"]
+FEASIBLE = [
+    "commands/test_algebra.py", "commands/test_bulk.py", "commands/test_loadchunk.py", "operations/test_hostile.py",
+    "persistence/test_persistence.py",
+]  # fmt: skip
 
 # Matches an error. "Possibly lost" blocks don't count: they are the server's strings, to which only interior pointers
 # exist.
