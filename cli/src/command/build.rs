@@ -3,7 +3,7 @@
 use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
 use crate::filter::parts::{part_file, part_of, part_wanted};
-use crate::input::{Input, Limits, items_of};
+use crate::input::{BatchLimits, Input, items_of};
 use crate::interrupt;
 use crate::output::file::{keep, temporary};
 use crate::output::progress::{Pace, Progress};
@@ -63,7 +63,7 @@ pub(crate) struct Options {
 }
 
 /// Size of a batch. After each batch, progress is reported, and an interruption takes effect.
-const BATCH: Limits = Limits { items: 65_536, bytes: 1 << 20 };
+const BATCH: BatchLimits = BatchLimits { items: 65_536, bytes: 1 << 20 };
 
 #[derive(Serialize)]
 struct Report {

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Format of the file: Bloomery's, or the original format of a filter that came from another system (not
     /// RedisBloom), as BF.IMPORT reads it
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: PulledFormat,
 
     /// Maximum number of attempts if the filter keeps changing its shape
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -71,7 +71,7 @@ pub(crate) struct Options {
 
 /// The format of the file.
 #[derive(clap::ValueEnum, Clone, Copy, Default, PartialEq)]
-enum Format {
+enum PulledFormat {
     /// Bloomery's
     #[default]
     Bloomery,
@@ -96,7 +96,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let name = options.key.as_bytes();
     let filter = info::describe(&mut connection, name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
-    if options.format == Format::Original && matches!(filter.origin.as_str(), "bloomery" | "redisbloom") {
+    if options.format == PulledFormat::Original && matches!(filter.origin.as_str(), "bloomery" | "redisbloom")
+    {
         let text = format!("{} has no format but Bloomery's: its origin is {}", key(name), filter.origin);
         return Err(Failure::Data(text).into());
     }
@@ -184,7 +185,7 @@ enum Pulled {
 fn once(
     connection: &mut Connection,
     (dump, name): (&str, &[u8]),
-    format: Format,
+    format: PulledFormat,
     mut out: impl Write,
     progress: &mut Progress,
     interrupted: &Interrupted,
@@ -242,8 +243,8 @@ fn once(
         Ok(None) => Ok(Pulled::Whole(length)),
         Ok(Some(filter)) => {
             let written = match format {
-                Format::Bloomery => file::write(&filter, out),
-                Format::Original => file::write_original(&filter, out),
+                PulledFormat::Bloomery => file::write(&filter, out),
+                PulledFormat::Original => file::write_original(&filter, out),
             };
             written.map(Pulled::Whole).context("cannot write the file")
         }
@@ -256,14 +257,14 @@ fn once(
 enum Receiver {
     /// Bloomery's format. If the file is to have the same format, the pieces are written as they arrive. Otherwise the
     /// filter is written at the end.
-    Native(Box<Decoder>, Format),
+    Native(Box<Decoder>, PulledFormat),
     /// RedisBloom's format. In a file, nothing would show where one of its pieces ends. So the filter is written in
     /// Bloomery's format at the end.
     RedisBloom(Box<Loader>),
 }
 
 impl Receiver {
-    fn new(dump: &str, head: &[u8], format: Format) -> anyhow::Result<Receiver> {
+    fn new(dump: &str, head: &[u8], format: PulledFormat) -> anyhow::Result<Receiver> {
         let receiver = if head.starts_with(&MAGIC) {
             Decoder::new(head).map(|decoder| Receiver::Native(Box::new(decoder), format))
         } else {
@@ -286,7 +287,7 @@ impl Receiver {
     }
 
     fn write(&self, piece: &[u8], out: &mut impl Write) -> anyhow::Result<u64> {
-        let Receiver::Native(_, Format::Bloomery) = self else { return Ok(0) };
+        let Receiver::Native(_, PulledFormat::Bloomery) = self else { return Ok(0) };
         out.write_all(piece).context("cannot write the file")?;
         Ok(piece.len() as u64)
     }
@@ -294,8 +295,8 @@ impl Receiver {
     /// Verifies that the download is complete. Returns the filter if it still has to be written.
     fn finish(self) -> Result<Option<Filter>, DecodeError> {
         match self {
-            Receiver::Native(decoder, Format::Bloomery) => decoder.finish().map(|_| None),
-            Receiver::Native(decoder, Format::Original) => decoder.finish().map(Some),
+            Receiver::Native(decoder, PulledFormat::Bloomery) => decoder.finish().map(|_| None),
+            Receiver::Native(decoder, PulledFormat::Original) => decoder.finish().map(Some),
             Receiver::RedisBloom(loader) => loader.finish().map(Some),
         }
     }

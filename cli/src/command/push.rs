@@ -2,7 +2,7 @@
 
 use crate::arguments::parse_whole_seconds;
 use crate::error::{self, Failure, Outcome};
-use crate::filter::file::{Pieces, read_file};
+use crate::filter::file::{FilePieces, read_file};
 use crate::filter::parts::{part_file, part_keys};
 use crate::input::open_file;
 use crate::interrupt::{self, Interrupted};
@@ -167,7 +167,7 @@ impl Upload {
             return Ok(Some(held));
         }
         let temporary = temporary_key(name, "push")?;
-        let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, open_file(&self.path)?));
+        let mut pieces = FilePieces::new(BufReader::with_capacity(1 << 18, open_file(&self.path)?));
         let mut upload = || -> anyhow::Result<Option<String>> {
             while let Some(piece) = pieces.next()? {
                 if interrupted.is_set() {

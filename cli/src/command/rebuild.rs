@@ -3,7 +3,7 @@
 use super::load::backfill;
 use crate::error::{self, Failure, Outcome};
 use crate::filter::info::FilterInfo;
-use crate::input::{Format, Input, Items};
+use crate::input::{Input, InputFormat, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
 use crate::output::{self, bytes, count, key};
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     json: bool,
 
     #[command(flatten)]
-    format: Format,
+    format: InputFormat,
 
     #[command(flatten)]
     reserve: Reserve,

@@ -3,7 +3,7 @@
 use crate::arguments::parse_delimiter;
 use crate::error::{Failure, Outcome};
 use crate::filter::file;
-use crate::input::{Format, Input, Items, Limits, blob, items_of};
+use crate::input::{BatchLimits, Input, InputFormat, Items, blob, items_of};
 use crate::output::{count, key};
 use crate::server::connection::{Connection, Server};
 use crate::server::info;
@@ -103,13 +103,13 @@ enum Only {
 }
 
 /// Maximum size of a command. A server tests 16384 items or more on worker threads.
-const BATCH: Limits = Limits { items: 16_384, bytes: 1 << 20 };
+const BATCH: BatchLimits = BatchLimits { items: 16_384, bytes: 1 << 20 };
 
 /// Maximum number of items in a command with one argument per item.
 const MOST_ARGUMENTS: usize = 1024;
 
 #[derive(Serialize)]
-struct Counts {
+struct Tally {
     items: u64,
     yes: u64,
     no: u64,
@@ -118,7 +118,7 @@ struct Counts {
 /// An item and its answer. The item is text, or the hexadecimal digits of its bytes if these aren't UTF-8, so that no
 /// two items look the same.
 #[derive(Serialize)]
-struct Answer<'i> {
+struct ItemAnswer<'i> {
     #[serde(skip_serializing_if = "Option::is_none")]
     item: Option<&'i str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,16 +126,16 @@ struct Answer<'i> {
     answer: bool,
 }
 
-impl Answer<'_> {
-    fn new(item: &[u8], answer: bool) -> Answer<'_> {
+impl ItemAnswer<'_> {
+    fn new(item: &[u8], answer: bool) -> ItemAnswer<'_> {
         let text = std::str::from_utf8(item).ok();
         let hex = || item.iter().map(|byte| format!("{byte:02x}")).collect();
-        Answer { item: text, item_hex: text.is_none().then(hex), answer }
+        ItemAnswer { item: text, item_hex: text.is_none().then(hex), answer }
     }
 }
 
 /// Where the filter is: on a server, spread over a cluster, or in a file.
-enum Tester {
+enum TestedFilter {
     Server { connection: Box<Connection>, key: Vec<u8>, is_cuckoo: bool },
     Spread(Spread),
     File { value: Box<Filter>, now_ms: u64 },
@@ -145,17 +145,17 @@ enum Tester {
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let (mut filter, given) = open(options)?;
     let mut source = match &options.input.from {
-        Some(file) => Source::Input(Box::new(options.input.input(file).open()?)),
+        Some(file) => TestedItems::Input(Box::new(options.input.input(file).open()?)),
         None if given.is_empty() => {
             return Err(Failure::Usage(
                 "no items: give some as arguments, or use --from FILE (- is stdin)".into(),
             )
             .into());
         }
-        None => Source::Given(given),
+        None => TestedItems::Given(given),
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut counts = Counts { items: 0, yes: 0, no: 0 };
+    let mut counts = Tally { items: 0, yes: 0, no: 0 };
     let mut answers_so_far = false;
     if options.json && !options.count {
         write!(out, "[")?;
@@ -171,7 +171,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             if options.json {
                 out.write_all(if answers_so_far { b",\n  " } else { b"\n  " })?;
                 answers_so_far = true;
-                serde_json::to_writer(&mut out, &Answer::new(item, yes))?;
+                serde_json::to_writer(&mut out, &ItemAnswer::new(item, yes))?;
                 continue;
             }
             match options.only {
@@ -201,13 +201,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 /// Opens the filter. Returns it, and those of the arguments that are items.
-fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
+fn open(options: &Options) -> anyhow::Result<(TestedFilter, Vec<String>)> {
     if let Some(path) = &options.filter {
         let value = Box::new(file::read_file(path)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         return Ok((
-            Tester::File { value, now_ms },
+            TestedFilter::File { value, now_ms },
             options.key.iter().chain(&options.items).cloned().collect(),
         ));
     }
@@ -220,19 +220,19 @@ fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
                 Err(Failure::Data(format!("part {part} is missing, so its items would test absent")).into())
             }
         })?;
-        return Ok((Tester::Spread(spread), options.items.clone()));
+        return Ok((TestedFilter::Spread(spread), options.items.clone()));
     }
     let name = name.into_bytes();
     let mut connection = Box::new(options.server.connect()?);
     let filter = info::describe(&mut *connection, &name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(&name))))?;
     let is_cuckoo = filter.kind == "cuckoo";
-    Ok((Tester::Server { connection, key: name, is_cuckoo }, options.items.clone()))
+    Ok((TestedFilter::Server { connection, key: name, is_cuckoo }, options.items.clone()))
 }
 
 impl From {
     fn input(&self, file: &std::path::Path) -> Input {
-        let format = Format {
+        let format = InputFormat {
             column: self.column.clone(),
             delimiter: self.delimiter,
             header: self.header,
@@ -243,29 +243,31 @@ impl From {
     }
 }
 
-enum Source {
+enum TestedItems {
     Given(Vec<String>),
     Input(Box<Items>),
 }
 
-impl Source {
+impl TestedItems {
     fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         match self {
-            Source::Given(items) if items.is_empty() => Ok(None),
-            Source::Given(items) => Ok(Some(blob(std::mem::take(items).iter().map(|item| item.as_bytes()))?)),
-            Source::Input(items) => Ok(items.next_batch(BATCH)?.map(|batch| batch.blob)),
+            TestedItems::Given(items) if items.is_empty() => Ok(None),
+            TestedItems::Given(items) => {
+                Ok(Some(blob(std::mem::take(items).iter().map(|item| item.as_bytes()))?))
+            }
+            TestedItems::Input(items) => Ok(items.next_batch(BATCH)?.map(|batch| batch.blob)),
         }
     }
 }
 
-impl Tester {
+impl TestedFilter {
     /// Returns an answer for each item of the blob.
     fn test(&mut self, blob: &[u8]) -> anyhow::Result<Vec<bool>> {
         match self {
-            Tester::File { value, now_ms } => {
+            TestedFilter::File { value, now_ms } => {
                 Ok(items_of(blob).map(|item| holds(value, item, *now_ms)).collect())
             }
-            Tester::Spread(spread) => {
+            TestedFilter::Spread(spread) => {
                 let shares = spread.shares(blob);
                 let found = spread.each(|part, key, connection| {
                     let Share { blob, places } = &shares[part];
@@ -280,8 +282,8 @@ impl Tester {
                 places.zip(found.into_iter().flatten()).for_each(|(place, answer)| answers[*place] = answer);
                 Ok(answers)
             }
-            Tester::Server { connection, key, is_cuckoo: false } => bulk_test(connection, key, blob),
-            Tester::Server { connection, key, is_cuckoo: true } => {
+            TestedFilter::Server { connection, key, is_cuckoo: false } => bulk_test(connection, key, blob),
+            TestedFilter::Server { connection, key, is_cuckoo: true } => {
                 let items: Vec<&[u8]> = items_of(blob).collect();
                 let mut answers = Vec::with_capacity(items.len());
                 for items in items.chunks(MOST_ARGUMENTS) {

@@ -20,13 +20,13 @@ const LENGTH: std::ops::Range<usize> = 8..12;
 const MAX_HEAD: usize = 1 << 20;
 
 /// The complete head, or a complete chunk.
-pub(crate) struct Piece {
+pub(crate) struct FilePiece {
     /// Offset of the piece in the file.
     pub(crate) at: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Piece {
+impl FilePiece {
     /// The iterator that LOADCHUNK expects with the piece: 1 for the head, and for a chunk 1 plus the offset of the end
     /// of its cells.
     pub(crate) fn iterator(&self) -> u64 {
@@ -40,19 +40,19 @@ impl Piece {
 }
 
 /// Reads the pieces of a file in order.
-pub(crate) struct Pieces<R> {
+pub(crate) struct FilePieces<R> {
     source: R,
     at: u64,
 }
 
-impl<R: Read> Pieces<R> {
+impl<R: Read> FilePieces<R> {
     /// Reads pieces from `source`, which starts with a head.
-    pub(crate) fn new(source: R) -> Pieces<R> {
-        Pieces { source, at: 0 }
+    pub(crate) fn new(source: R) -> FilePieces<R> {
+        FilePieces { source, at: 0 }
     }
 
     /// Returns the next piece; `None` at the end of the file.
-    pub(crate) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<FilePiece>> {
         let (part, prefix, most) =
             if self.at == 0 { ("head", ENVELOPE, MAX_HEAD) } else { ("chunk", PREFIX, MAX_CHUNK) };
         let mut bytes = vec![0; prefix];
@@ -71,7 +71,7 @@ impl<R: Read> Pieces<R> {
         if fill(&mut self.source, &mut bytes[prefix..])? < length {
             return Err(damaged(self.at, DecodeError::Length(part)));
         }
-        let piece = Piece { at: self.at, bytes };
+        let piece = FilePiece { at: self.at, bytes };
         self.at += piece.bytes.len() as u64;
         Ok(Some(piece))
     }
@@ -98,7 +98,7 @@ fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 
 /// Reads a filter, and verifies every checksum.
 pub(crate) fn read_filter(source: impl Read) -> anyhow::Result<Filter> {
-    let mut pieces = Pieces::new(source);
+    let mut pieces = FilePieces::new(source);
     let head = pieces.next()?.ok_or_else(|| damaged(0, DecodeError::Length("head")))?;
     let mut decoder = Decoder::new(&head.bytes).map_err(|error| damaged(0, error))?;
     while let Some(piece) = pieces.next()? {
@@ -162,7 +162,7 @@ mod tests {
         let mut wanted = vec![(1, encoder.head().to_vec())];
         encoder.chunks(|end, chunk| wanted.push((end + 1, chunk.to_vec())));
         let bytes = file();
-        let mut pieces = Pieces::new(bytes.as_slice());
+        let mut pieces = FilePieces::new(bytes.as_slice());
         let found: Vec<_> = std::iter::from_fn(|| pieces.next().unwrap())
             .map(|piece| (piece.iterator(), piece.bytes))
             .collect();

@@ -13,7 +13,7 @@ pub(super) struct Item<'f> {
 
 /// The position of a batch in the input, and a digest of the input up to the end of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct ByteSpan {
     /// Offset of the batch's first byte.
     pub(crate) start: u64,
     /// Offset after the batch's last byte.
@@ -33,12 +33,12 @@ pub(crate) struct Batch {
     pub(crate) items: u64,
     /// Number of empty lines that were skipped.
     pub(crate) blank: u64,
-    pub(crate) span: Span,
+    pub(crate) span: ByteSpan,
 }
 
 /// Size at which a batch is full. The item that reaches a limit is the last one of the batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BatchLimits {
     /// Number of items.
     pub(crate) items: u64,
     /// Size of the blob in bytes.
@@ -66,7 +66,7 @@ pub(crate) fn blob<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Result<Vec<
 impl Batch {
     /// An empty batch at this offset.
     pub(super) fn at(offset: u64) -> Batch {
-        Batch { span: Span { start: offset, end: offset, ..Span::default() }, ..Batch::default() }
+        Batch { span: ByteSpan { start: offset, end: offset, ..ByteSpan::default() }, ..Batch::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -82,7 +82,7 @@ impl Batch {
         Ok(())
     }
 
-    pub(super) fn is_full(&self, limits: Limits) -> bool {
+    pub(super) fn is_full(&self, limits: BatchLimits) -> bool {
         self.items >= limits.items || self.blob.len() >= limits.bytes
     }
 }

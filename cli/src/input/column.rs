@@ -1,7 +1,7 @@
 //! Items from a column of a CSV file.
 
 use super::batch::Item;
-use super::source::{BUFFER, Source, name};
+use super::source::{BUFFER, HashedInput, name};
 use crate::error::Failure;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct Csv<'o> {
 }
 
 impl Csv<'_> {
-    fn reader(self, source: Source) -> csv::Reader<Source> {
+    fn reader(self, source: HashedInput) -> csv::Reader<HashedInput> {
         csv::ReaderBuilder::new()
             .delimiter(self.delimiter)
             .has_headers(false)
@@ -28,7 +28,7 @@ impl Csv<'_> {
 
 /// Reads the fields of one column.
 pub(super) struct Column {
-    csv: csv::Reader<Source>,
+    csv: csv::Reader<HashedInput>,
     record: csv::ByteRecord,
     index: usize,
 }
@@ -41,7 +41,7 @@ impl Column {
         if number == Some(0) {
             return Err(Failure::Usage("--column: columns are numbered from 1".into()).into());
         }
-        let mut csv = form.reader(Source::open(path)?);
+        let mut csv = form.reader(HashedInput::open(path)?);
         let mut record = csv::ByteRecord::new();
         let mut index = number.map(|number| number - 1);
         if form.header || number.is_none() {
@@ -56,7 +56,7 @@ impl Column {
         Ok(Column { csv, record, index })
     }
 
-    pub(super) fn source(&mut self) -> &mut Source {
+    pub(super) fn source(&mut self) -> &mut HashedInput {
         self.csv.get_mut()
     }
 

@@ -1,15 +1,15 @@
 //! Items from lines or from a column, in batches of bounded size: memory doesn't grow with the input.
 
-use super::batch::{Batch, Item, Limits};
+use super::batch::{Batch, BatchLimits, Item};
 use super::column::Column;
 use super::lines::Lines;
-use super::source::{BUFFER, Source};
+use super::source::{BUFFER, HashedInput};
 use crate::error::Failure;
 use anyhow::Context;
 
 /// Reads items in batches.
 pub(crate) struct Items {
-    form: Form,
+    form: ItemReader,
     /// Offset of the next item.
     offset: u64,
     keep_blank: bool,
@@ -17,27 +17,27 @@ pub(crate) struct Items {
 }
 
 /// The form of the input.
-pub(super) enum Form {
+pub(super) enum ItemReader {
     Lines(Box<Lines>),
     Column(Box<Column>),
 }
 
-impl Form {
-    fn source(&mut self) -> &mut Source {
+impl ItemReader {
+    fn source(&mut self) -> &mut HashedInput {
         match self {
-            Form::Lines(lines) => lines.source(),
-            Form::Column(column) => column.source(),
+            ItemReader::Lines(lines) => lines.source(),
+            ItemReader::Column(column) => column.source(),
         }
     }
 }
 
 impl Items {
-    pub(super) fn new(form: Form, keep_blank: bool, name: String) -> Items {
+    pub(super) fn new(form: ItemReader, keep_blank: bool, name: String) -> Items {
         Items { form, offset: 0, keep_blank, name }
     }
 
     /// Returns the next batch; `None` at the end.
-    pub(crate) fn next_batch(&mut self, limits: Limits) -> anyhow::Result<Option<Batch>> {
+    pub(crate) fn next_batch(&mut self, limits: BatchLimits) -> anyhow::Result<Option<Batch>> {
         let mut batch = self.read_until(|batch| batch.is_full(limits), limits.bytes)?;
         if batch.is_empty() {
             return Ok(None);
@@ -77,8 +77,10 @@ impl Items {
         batch.blob.reserve(bytes.min(BUFFER * 4));
         while !is_whole(&batch) {
             let next = match &mut self.form {
-                Form::Lines(lines) => lines.next().with_context(|| format!("cannot read {}", self.name))?,
-                Form::Column(column) => column.next(&self.name)?,
+                ItemReader::Lines(lines) => {
+                    lines.next().with_context(|| format!("cannot read {}", self.name))?
+                }
+                ItemReader::Column(column) => column.next(&self.name)?,
             };
             let Some(Item { bytes, end, is_open }) = next else { break };
             if bytes.is_empty() && !self.keep_blank {

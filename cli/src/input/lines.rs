@@ -1,13 +1,13 @@
 //! Items from lines.
 
 use super::batch::Item;
-use super::source::{BUFFER, Source};
+use super::source::{BUFFER, HashedInput};
 use std::io::{self, Read};
 
 /// Reads lines of any length, and strips their line ends. `terminator` is a newline, which may follow a carriage
 /// return, or a NUL byte.
 pub(super) struct Lines {
-    source: Source,
+    source: HashedInput,
     terminator: u8,
     buffer: Vec<u8>,
     /// The bytes of `buffer` from here to `to` have been read but not returned yet.
@@ -20,11 +20,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(source: Source, terminator: u8) -> Lines {
+    pub(super) fn new(source: HashedInput, terminator: u8) -> Lines {
         Lines { source, terminator, buffer: vec![0; BUFFER], from: 0, to: 0, searched: 0, offset: 0 }
     }
 
-    pub(super) fn source(&mut self) -> &mut Source {
+    pub(super) fn source(&mut self) -> &mut HashedInput {
         &mut self.source
     }
 

@@ -7,7 +7,7 @@ mod lines;
 mod options;
 mod source;
 
-pub(crate) use batch::{Batch, Limits, Span, blob, items_of};
+pub(crate) use batch::{Batch, BatchLimits, ByteSpan, blob, items_of};
 pub(crate) use items::Items;
-pub(crate) use options::{Format, Input};
+pub(crate) use options::{Input, InputFormat};
 pub(crate) use source::open_file;

@@ -1,9 +1,9 @@
 //! The options that say where items come from.
 
 use super::column::{Column, Csv};
-use super::items::{Form, Items};
+use super::items::{ItemReader, Items};
 use super::lines::Lines;
-use super::source::{Source, length, name};
+use super::source::{HashedInput, length, name};
 use crate::arguments::parse_delimiter;
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ pub(crate) struct Input {
     pub(crate) file: PathBuf,
 
     #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) format: InputFormat,
 }
 
 /// The options that say what counts as an item.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Items")]
-pub(crate) struct Format {
+pub(crate) struct InputFormat {
     /// Read CSV, and take the items from this column: a name, or a number from 1
     #[arg(long, value_name = "COLUMN")]
     pub(crate) column: Option<String>,
@@ -56,7 +56,7 @@ impl Input {
 
     /// The options that determine the items, as text. A resumed load must have the same text.
     pub(crate) fn form(&self) -> String {
-        let Format { column, delimiter, header, null, keep_blank } = &self.format;
+        let InputFormat { column, delimiter, header, null, keep_blank } = &self.format;
         let form = match column {
             Some(column) => {
                 format!("csv column {column}, delimiter {:?}, header {header}", delimiter.map(char::from))
@@ -69,15 +69,15 @@ impl Input {
 
     /// Opens the input.
     pub(crate) fn open(&self) -> anyhow::Result<Items> {
-        let Format { column, delimiter, header, null, keep_blank } = &self.format;
+        let InputFormat { column, delimiter, header, null, keep_blank } = &self.format;
         let form = match column {
             None => {
                 let terminator = if *null { 0 } else { b'\n' };
-                Form::Lines(Box::new(Lines::new(Source::open(&self.file)?, terminator)))
+                ItemReader::Lines(Box::new(Lines::new(HashedInput::open(&self.file)?, terminator)))
             }
             Some(column) => {
                 let format = Csv { column, delimiter: delimiter.unwrap_or(b','), header: *header };
-                Form::Column(Box::new(Column::open(&self.file, format)?))
+                ItemReader::Column(Box::new(Column::open(&self.file, format)?))
             }
         };
         Ok(Items::new(form, *keep_blank, name(&self.file)))
@@ -87,7 +87,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::batch::{Batch, Limits, items_of};
+    use crate::input::batch::{Batch, BatchLimits, items_of};
     use crate::input::source::BUFFER;
     use clap::Parser;
     use std::io::Write;
@@ -99,7 +99,7 @@ mod tests {
         input: Input,
     }
 
-    const SMALL: Limits = Limits { items: 2, bytes: 1 << 20 };
+    const SMALL: BatchLimits = BatchLimits { items: 2, bytes: 1 << 20 };
 
     fn input(content: &[u8], options: &[&str]) -> (tempfile::NamedTempFile, Input) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -230,7 +230,7 @@ mod tests {
     fn batches_keep_to_their_limits() {
         let (_file, input) = input("0123456789\n".repeat(100).as_bytes(), &[]);
         let mut items = input.open().unwrap();
-        let batch = items.next_batch(Limits { items: 1000, bytes: 100 }).unwrap().unwrap();
+        let batch = items.next_batch(BatchLimits { items: 1000, bytes: 100 }).unwrap().unwrap();
         // Items of 14 bytes; the one that reaches the limit is the last.
         assert_eq!((batch.items, batch.blob.len(), batch.span.end), (8, 112, 88));
     }

@@ -35,7 +35,7 @@ pub(crate) fn open_file(path: &Path) -> anyhow::Result<File> {
 
 /// An input, read from its start. A reader buffers more than it has used, so the bytes are kept here until they are
 /// used and can be hashed.
-pub(super) struct Source {
+pub(super) struct HashedInput {
     input: Box<dyn Read + Send>,
     /// The hash of all bytes before `hashed`.
     hash: Xxh3,
@@ -46,15 +46,15 @@ pub(super) struct Source {
     ended: bool,
 }
 
-impl Source {
+impl HashedInput {
     /// Opens the file, or stdin.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Source> {
+    pub(super) fn open(path: &Path) -> anyhow::Result<HashedInput> {
         let input: Box<dyn Read + Send> =
             if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(open_file(path)?) };
         if is_stdin(path) && io::stdin().is_terminal() {
             error::note("reading items from the terminal; end with Ctrl-D, or see --help for files");
         }
-        Ok(Source { input, hash: Xxh3::new(), hashed: 0, held: Vec::new(), used: 0, ended: false })
+        Ok(HashedInput { input, hash: Xxh3::new(), hashed: 0, held: Vec::new(), used: 0, ended: false })
     }
 
     /// Whether the reader has seen the end of the input.
@@ -88,7 +88,7 @@ impl Source {
     }
 }
 
-impl Read for Source {
+impl Read for HashedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.hash_until(self.used);
         // A terminal can deliver more data after an end of file.

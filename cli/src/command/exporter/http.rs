@@ -49,7 +49,7 @@ const PAGE: &str = concat!(
 
 /// Answers requests until `stop`, then finishes those in flight.
 pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: impl Future<Output = ()>) {
-    let mut connections: VecDeque<Connection> = VecDeque::new();
+    let mut connections: VecDeque<HttpConnection> = VecDeque::new();
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -84,14 +84,14 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
         let connection = graceful.watch(connection);
         // A client that disconnects isn't an error.
         let task = tokio::spawn(async move { connection.await.unwrap_or_default() });
-        connections.push_back(Connection { task: task.abort_handle(), requests });
+        connections.push_back(HttpConnection { task: task.abort_handle(), requests });
     }
     drop(listener);
     let _ = tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await;
 }
 
 /// A connection, and the number of requests on it that have no answer yet.
-struct Connection {
+struct HttpConnection {
     task: AbortHandle,
     requests: Arc<AtomicUsize>,
 }
@@ -113,7 +113,7 @@ impl Drop for Busy {
 }
 
 /// Makes room for a new connection: at the maximum, closes the oldest idle one. Returns false if none is idle.
-fn make_room(connections: &mut VecDeque<Connection>) -> bool {
+fn make_room(connections: &mut VecDeque<HttpConnection>) -> bool {
     connections.retain(|connection| !connection.task.is_finished());
     if connections.len() < CONNECTIONS {
         return true;

@@ -67,7 +67,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Outcome> {
     let survey = Arc::new(survey::Board::new(first));
     survey::start(
         server.clone(),
-        survey::Limits {
+        survey::SurveyLimits {
             patterns: options.keys,
             max_filters: options.max_filters,
             interval: Duration::from_secs(options.interval),

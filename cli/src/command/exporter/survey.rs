@@ -21,7 +21,7 @@ const REST: u32 = 4;
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to search for, and how often.
-pub(super) struct Limits {
+pub(super) struct SurveyLimits {
     pub(super) patterns: Vec<String>,
     /// Maximum number of filters with metrics of their own.
     pub(super) max_filters: usize,
@@ -37,7 +37,7 @@ pub(super) struct Survey {
     pub(super) watched: Vec<(usize, FilterKey)>,
     /// Number of filters and their bytes, by kind.
     pub(super) totals: BTreeMap<String, (u64, u64)>,
-    /// Number of filters beyond [`Limits::max_filters`].
+    /// Number of filters beyond [`SurveyLimits::max_filters`].
     pub(super) without_label: u64,
     /// Number of filters that the user has no permission to read.
     pub(super) without_permission: u64,
@@ -86,7 +86,7 @@ impl Board {
 }
 
 /// Starts a thread that searches again and again, for as long as the program runs.
-pub(super) fn start(server: Server, limits: Limits, board: Arc<Board>) -> io::Result<()> {
+pub(super) fn start(server: Server, limits: SurveyLimits, board: Arc<Board>) -> io::Result<()> {
     let walk = move || {
         let mut surveyor =
             Surveyor { server, limits, found: BTreeMap::new(), finished: None, trouble: String::new() };
@@ -101,9 +101,9 @@ pub(super) fn start(server: Server, limits: Limits, board: Arc<Board>) -> io::Re
 
 struct Surveyor {
     server: Server,
-    limits: Limits,
+    limits: SurveyLimits,
     /// What the last search of each node found, by address. A node that is down keeps its entry.
-    found: BTreeMap<String, Found>,
+    found: BTreeMap<String, NodeSurvey>,
     finished: Option<(SystemTime, Duration)>,
     /// The most recent error, kept so that it is logged only once.
     trouble: String,
@@ -111,7 +111,7 @@ struct Surveyor {
 
 /// The filters of one node.
 #[derive(Debug, Default)]
-struct Found {
+struct NodeSurvey {
     filters: BTreeMap<FilterKey, Measured>,
     without_permission: BTreeSet<FilterKey>,
 }
@@ -147,9 +147,9 @@ impl Surveyor {
     }
 
     /// Searches one node for filters.
-    fn walk(&self, node: &ConnectionInfo) -> anyhow::Result<Found> {
+    fn walk(&self, node: &ConnectionInfo) -> anyhow::Result<NodeSurvey> {
         let mut connection = self.server.open(node.clone())?;
-        let mut found = Found::default();
+        let mut found = NodeSurvey::default();
         for pattern in &self.limits.patterns {
             let mut scan = Scan::new(pattern);
             loop {
@@ -205,7 +205,7 @@ impl Surveyor {
     }
 }
 
-impl Found {
+impl NodeSurvey {
     fn note(&mut self, key: FilterKey, info: RedisResult<FilterInfo>) {
         match info {
             Ok(info) => drop(self.filters.insert(key, Measured { bytes: info.bytes(), kind: info.kind })),
@@ -230,8 +230,8 @@ mod tests {
         FilterKey { name: name.into(), key_type: KeyType::Bloomery }
     }
 
-    fn found(filters: &[(&str, &str, u64)], forbidden: &[&str]) -> Found {
-        Found {
+    fn found(filters: &[(&str, &str, u64)], forbidden: &[&str]) -> NodeSurvey {
+        NodeSurvey {
             filters: filters
                 .iter()
                 .map(|&(name, kind, bytes)| (key(name), Measured { kind: kind.into(), bytes }))
@@ -240,8 +240,8 @@ mod tests {
         }
     }
 
-    fn surveyor(max_filters: usize, found: BTreeMap<String, Found>) -> Surveyor {
-        let limits = Limits { patterns: vec![], max_filters, interval: Duration::from_secs(1) };
+    fn surveyor(max_filters: usize, found: BTreeMap<String, NodeSurvey>) -> Surveyor {
+        let limits = SurveyLimits { patterns: vec![], max_filters, interval: Duration::from_secs(1) };
         Surveyor { server: Server::default(), limits, found, finished: None, trouble: String::new() }
     }
 
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!((survey.without_label, survey.without_permission), (2, 3));
         let totals = [("cuckoo", (1, 300)), ("fixed", (2, 21)), ("window", (1, 20))];
         assert_eq!(survey.totals, totals.map(|(kind, total)| (kind.to_owned(), total)).into());
-        let all = Surveyor { limits: Limits { max_filters: 4, ..two.limits }, ..two };
+        let all = Surveyor { limits: SurveyLimits { max_filters: 4, ..two.limits }, ..two };
         assert_eq!(names(&all.rank(vec![], &addresses)), [(1, "l"), (0, "m"), (0, "n"), (0, "s")]);
         assert_eq!(all.rank(vec![], &addresses).without_label, 0);
     }

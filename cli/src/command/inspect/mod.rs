@@ -112,7 +112,7 @@ fn damage(error: anyhow::Error) -> anyhow::Result<String> {
     }
 }
 
-fn entry(found: rdb::Found) -> Entry {
+fn entry(found: rdb::FoundFilter) -> Entry {
     let (filter, error) = match &found.value {
         Ok(value) => (Some(describe(value)), None),
         Err(error) => (None, Some(error.to_string())),

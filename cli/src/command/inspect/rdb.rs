@@ -52,7 +52,7 @@ mod field {
 }
 
 /// A filter found in the file.
-pub(super) struct Found {
+pub(super) struct FoundFilter {
     /// Offset of the filter's value.
     pub(super) at: u64,
     pub(super) database: u64,
@@ -77,8 +77,8 @@ pub(super) struct File {
 }
 
 /// Walks through an RDB file, and calls `found` for every filter.
-pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::Result<File> {
-    let mut reader = Reader::new(source);
+pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> anyhow::Result<File> {
+    let mut reader = RdbReader::new(source);
     let (is_valkey, version) = reader.magic()?;
     let mut file = File { version, ..File::default() };
     let (mut database, mut expires_ms) = (0, None);
@@ -128,7 +128,7 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::R
                 if kind == MODULE {
                     let value_at = reader.at;
                     if let Some((key_type, value)) = reader.module_value()? {
-                        found(Found { at: value_at, database, key, expires_ms, key_type, value });
+                        found(FoundFilter { at: value_at, database, key, expires_ms, key_type, value });
                     }
                 } else {
                     reader.skip_value(kind, is_valkey, at)?;
@@ -140,22 +140,22 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::R
 
 /// Reads the filter in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact, or
 /// doesn't contain a filter.
-pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
+pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, FoundFilter)>> {
     let Some((value, footer)) = bytes.split_last_chunk::<10>() else { return Ok(None) };
     let (version, checksum) = (u16::from_le_bytes([footer[0], footer[1]]), &footer[2..]);
     if CRC.checksum(&bytes[..bytes.len() - 8]).to_le_bytes() != checksum || value.first() != Some(&MODULE) {
         return Ok(None);
     }
-    let mut reader = Reader::new(value);
+    let mut reader = RdbReader::new(value);
     reader.byte()?;
     let Some((key_type, value)) = reader.module_value()? else { return Ok(None) };
     reader.end()?;
-    let found = Found { at: 1, database: 0, key: Vec::new(), expires_ms: None, key_type, value };
+    let found = FoundFilter { at: 1, database: 0, key: Vec::new(), expires_ms: None, key_type, value };
     Ok(Some((version, found)))
 }
 
 /// Reads a source sequentially, and keeps track of the position and the checksum.
-struct Reader<R> {
+struct RdbReader<R> {
     source: R,
     at: u64,
     digest: Digest<'static, u64, Table<16>>,
@@ -167,9 +167,9 @@ fn wrong(at: u64, what: impl std::fmt::Display) -> anyhow::Error {
     Failure::Data(format!("at byte {at}: {what}")).into()
 }
 
-impl<R: Read> Reader<R> {
-    fn new(source: R) -> Reader<R> {
-        Reader { source, at: 0, digest: CRC.digest(), pending: None }
+impl<R: Read> RdbReader<R> {
+    fn new(source: R) -> RdbReader<R> {
+        RdbReader { source, at: 0, digest: CRC.digest(), pending: None }
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> anyhow::Result<()> {
@@ -348,7 +348,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn each(&mut self, mut skip: impl FnMut(&mut Reader<R>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    fn each(&mut self, mut skip: impl FnMut(&mut RdbReader<R>) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let count = self.length()?;
         (0..count).try_for_each(|_| skip(self))
     }
@@ -383,7 +383,7 @@ impl<R: Read> Reader<R> {
         let name: Vec<u8> = (0..9).rev().map(symbol).collect();
         let encoding = (id & 1023) as u32;
         let known = KeyType::ALL.into_iter().find(|known| known.name().as_bytes() == name);
-        let mut fields = Fields { reader: self, failed: None };
+        let mut fields = ValueFields { reader: self, failed: None };
         let value = known.map(|key_type| (key_type, load(&mut fields, key_type, encoding)));
         if let Some(failed) = fields.failed {
             return Err(failed);
@@ -438,15 +438,15 @@ impl<R: Read> Reader<R> {
 }
 
 /// The fields of a module value, as the library reads them.
-struct Fields<'r, R> {
-    reader: &'r mut Reader<R>,
+struct ValueFields<'r, R> {
+    reader: &'r mut RdbReader<R>,
     /// An error of the reader: the file itself is damaged or can't be read.
     failed: Option<anyhow::Error>,
 }
 
-impl<R: Read> Fields<'_, R> {
+impl<R: Read> ValueFields<'_, R> {
     /// Reads a value if it has the wanted type; otherwise the type stays pending.
-    fn of<T>(&mut self, wanted: u64, read: impl FnOnce(&mut Reader<R>) -> anyhow::Result<T>) -> Option<T> {
+    fn of<T>(&mut self, wanted: u64, read: impl FnOnce(&mut RdbReader<R>) -> anyhow::Result<T>) -> Option<T> {
         if self.failed.is_some() || self.reader.pending.is_some() {
             return None;
         }
@@ -462,9 +462,9 @@ impl<R: Read> Fields<'_, R> {
     }
 }
 
-impl<R: Read> Source for Fields<'_, R> {
+impl<R: Read> Source for ValueFields<'_, R> {
     fn unsigned(&mut self) -> Option<u64> {
-        self.of(field::UNSIGNED, Reader::length)
+        self.of(field::UNSIGNED, RdbReader::length)
     }
 
     fn double(&mut self) -> Option<f64> {
@@ -472,7 +472,7 @@ impl<R: Read> Source for Fields<'_, R> {
     }
 
     fn string<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        self.of(field::STRING, Reader::string).map(|bytes| read(&bytes))
+        self.of(field::STRING, RdbReader::string).map(|bytes| read(&bytes))
     }
 }
 

@@ -6,7 +6,7 @@
 //! (in a crash or a failover), it loses the bookmark together with the items. So the bookmark moves only if it is still
 //! where this program left it.
 
-use super::answers::Position;
+use super::acks::Position;
 use super::options::Options;
 use crate::error::{Aftermath, Failure};
 use crate::output;

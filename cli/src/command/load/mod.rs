@@ -1,10 +1,10 @@
 //! `bloomery load`: adds items from a file to a filter on a server, in bulk commands.
 //!
-//! One thread reads batches, others send them, and the main thread puts the answers in order. So if the load ends
+//! One thread reads batches, others send them, and the main thread puts the acks in order. So if the load ends
 //! early, the program can say up to which byte of the input every item is in the filter. With --resume, a key on the
 //! server says it too, and the next load continues there.
 
-mod answers;
+mod acks;
 mod bookmark;
 mod options;
 mod pipeline;
@@ -20,14 +20,14 @@ use crate::output::progress::{Pace, Progress};
 use crate::output::{self, count};
 use crate::server::connection::{Connection, Server};
 use crate::server::info;
-use answers::{Answers, Position};
+use acks::{Acks, Position};
 use anyhow::Context;
-use bookmark::Bookmark;
+use bookmark::{Bookmark, Saved};
 use options::BATCH;
 pub(crate) use options::Options;
 use pipeline::Pipeline;
 use report::Report;
-use send::{Kind, Sender};
+use send::{Sender, TargetKind};
 use std::time::{Duration, Instant};
 
 /// Loads the items, and reports their number. After an error or an interruption, says how to continue.
@@ -42,18 +42,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let saved = bookmark.as_mut().map_or(Ok(None), |bookmark| bookmark.read(&mut connection))?;
     let target = prepare(options, &mut connection, saved.is_none())?;
     let mut items = options.input.open()?;
-    let mut from = Position::default();
-    if let (Some(saved), Some(bookmark)) = (saved, &bookmark) {
-        if !target.has_kept(&saved.identity, saved.position.new) {
-            let key = output::key(options.key.as_bytes());
-            let text =
-                format!("{key} is not the filter that this load has begun to fill, or has lost items since");
-            return Err(anyhow::Error::new(Failure::Lost(text)).context(bookmark.way_out()));
-        }
-        from = saved.position;
-        items.skip_to(from.offset, from.digest).map_err(|error| error.context(bookmark.way_out()))?;
-        error::note(&format!("continuing after byte {}, {} items are in", from.offset, count(from.items)));
-    }
+    let from = match (saved, &bookmark) {
+        (Some(saved), Some(bookmark)) => take_up(options, &target, bookmark, saved, &mut items)?,
+        _ => Position::default(),
+    };
     // Skipping may take so long that the server closes the connection, so it isn't used any more.
     drop(connection);
     let sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.kind);
@@ -62,7 +54,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         None => None,
     };
     let mut load = Pipeline {
-        answers: Answers::new(from.clone()),
+        acks: Acks::new(from.clone()),
         progress: Progress::new(&options.pace, options.input.len(), from.offset),
         connections: options.connections,
         batch: options.batch.unwrap_or(BATCH),
@@ -70,7 +62,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     };
     let stopped = load.run(&sender, items, &interrupted);
     load.progress.finish();
-    let position = load.answers.position();
+    let position = load.acks.position();
     let stopped = stopped.and_then(|()| {
         if interrupted.is_set() {
             return Ok(());
@@ -83,18 +75,38 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     });
     match stopped {
         Err(error) if matches!(error.downcast_ref(), Some(Failure::Lost(_))) => Err(error),
-        Err(error) => Err(error.context(Aftermath(how_to_go_on(options, &target, &load.answers)))),
+        Err(error) => Err(error.context(Aftermath(how_to_go_on(options, &target, position)))),
         Ok(()) if interrupted.is_set() => {
-            error::note(&format!("interrupted: {}", how_to_go_on(options, &target, &load.answers)));
+            error::note(&format!("interrupted: {}", how_to_go_on(options, &target, position)));
             Ok(Outcome::Interrupted)
         }
         Ok(()) => report(options, position, from.offset, started.elapsed()),
     }
 }
 
+/// Skips what an earlier run has loaded. Returns the position that it has reached.
+fn take_up(
+    options: &Options,
+    target: &LoadTarget,
+    bookmark: &Bookmark,
+    saved: Saved,
+    items: &mut Items,
+) -> anyhow::Result<Position> {
+    if !target.has_kept(&saved.identity, saved.position.new) {
+        let key = output::key(options.key.as_bytes());
+        let text =
+            format!("{key} is not the filter that this load has begun to fill, or has lost items since");
+        return Err(anyhow::Error::new(Failure::Lost(text)).context(bookmark.way_out()));
+    }
+    let from = saved.position;
+    items.skip_to(from.offset, from.digest).map_err(|error| error.context(bookmark.way_out()))?;
+    error::note(&format!("continuing after byte {}, {} items are in", from.offset, count(from.items)));
+    Ok(from)
+}
+
 /// The filter that the load fills, as it was when the load began.
-struct Target {
-    kind: Kind,
+struct LoadTarget {
+    kind: TargetKind,
     /// Whether the filter counts every add, so that no add may be repeated.
     counts: bool,
     /// Distinguishes the filter from one that replaces it; empty for a filter of another system.
@@ -103,20 +115,20 @@ struct Target {
     items: Option<u64>,
 }
 
-impl Target {
-    fn new(options: &Options, filter: &FilterInfo) -> Target {
+impl LoadTarget {
+    fn new(options: &Options, filter: &FilterInfo) -> LoadTarget {
         let kind = match (filter.kind.as_str(), options.rebuild) {
-            ("cuckoo", _) => Kind::Cuckoo,
-            (_, true) => Kind::Rebuild,
-            (_, false) => Kind::Bloom,
+            ("cuckoo", _) => TargetKind::Cuckoo,
+            (_, true) => TargetKind::Rebuild,
+            (_, false) => TargetKind::Bloom,
         };
         let (filled, identity) = match (&filter.rebuild, kind) {
-            (Some(rebuild), Kind::Rebuild) => (rebuild.kind.as_deref(), &rebuild.identity),
+            (Some(rebuild), TargetKind::Rebuild) => (rebuild.kind.as_deref(), &rebuild.identity),
             _ => (Some(filter.kind.as_str()), &filter.identity),
         };
         let counts = matches!(filled, Some("counting" | "cuckoo"));
-        let may_fall = counts || kind == Kind::Rebuild || filled == Some("window");
-        Target {
+        let may_fall = counts || kind == TargetKind::Rebuild || filled == Some("window");
+        LoadTarget {
             kind,
             counts,
             identity: identity.clone().unwrap_or_default(),
@@ -133,7 +145,7 @@ impl Target {
     /// lost.
     fn check(&self, options: &Options, connection: &mut Connection, new: u64) -> anyhow::Result<()> {
         let key = options.key.as_bytes();
-        let now = info::describe(connection, key)?.map(|filter| Target::new(options, &filter));
+        let now = info::describe(connection, key)?.map(|filter| LoadTarget::new(options, &filter));
         if now.is_some_and(|now| now.has_kept(&self.identity, new)) {
             return Ok(());
         }
@@ -143,7 +155,7 @@ impl Target {
 }
 
 /// Finds the filter to fill. Creates it if it doesn't exist and the options say what to create.
-fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> anyhow::Result<Target> {
+fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> anyhow::Result<LoadTarget> {
     // Mistakes in the options are reported before anything is sent.
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
     let key = options.key.as_bytes();
@@ -168,8 +180,8 @@ fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> 
             format!("there is no filter {}; use --capacity and --error-rate to create it", output::key(key));
         return Err(Failure::Usage(text).into());
     };
-    let target = Target::new(options, &filter);
-    if target.kind == Kind::Cuckoo && options.rebuild {
+    let target = LoadTarget::new(options, &filter);
+    if target.kind == TargetKind::Cuckoo && options.rebuild {
         return Err(
             Failure::Usage("--rebuild is for Bloom filters, but this is a cuckoo filter".into()).into()
         );
@@ -186,24 +198,22 @@ fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> 
 }
 
 /// What to do if a load into a filter that counts has stopped.
-fn start_again(kind: Kind) -> &'static str {
+fn start_again(kind: TargetKind) -> &'static str {
     match kind {
-        Kind::Bloom => {
+        TargetKind::Bloom => {
             "start again in a new key, or in a rebuild (BF.REBUILD BEGIN, load --rebuild, BF.REBUILD COMMIT)"
         }
-        Kind::Rebuild => "start again in another rebuild (BF.REBUILD ABORT, BEGIN)",
-        Kind::Cuckoo => "start again in a new key",
+        TargetKind::Rebuild => "start again in another rebuild (BF.REBUILD ABORT, BEGIN)",
+        TargetKind::Cuckoo => "start again in a new key",
     }
 }
 
 /// Says how far the load got, and how to continue it.
-fn how_to_go_on(options: &Options, target: &Target, answers: &Answers) -> String {
-    let Position { offset, items, .. } = answers.position();
-    let (after, name) = (answers.after(), options.input.name());
-    let mut so_far = format!("{} items are in: all before byte {offset} of {name}", count(items + after));
-    if after > 0 {
-        so_far.push_str(&format!(", and {} after it", count(after)));
-    }
+fn how_to_go_on(options: &Options, target: &LoadTarget, Position { offset, items, .. }: &Position) -> String {
+    let name = options.input.name();
+    let items = count(*items);
+    let so_far =
+        format!("{items} items are in: all before byte {offset} of {name}, and perhaps some after it");
     if options.resume {
         format!("{so_far}; run the same command to continue")
     } else if target.counts {
@@ -235,9 +245,9 @@ pub(super) fn backfill(
     pace: &Pace,
     interrupted: &Interrupted,
 ) -> anyhow::Result<(u64, u64)> {
-    let sender = Sender::new(server.clone(), key, Kind::Rebuild);
+    let sender = Sender::new(server.clone(), key, TargetKind::Rebuild);
     let mut load = Pipeline {
-        answers: Answers::new(Position::default()),
+        acks: Acks::new(Position::default()),
         progress: Progress::new(pace, input.len(), 0),
         connections: 1,
         batch: BATCH,
@@ -245,6 +255,6 @@ pub(super) fn backfill(
     };
     let stopped = load.run(&sender, items, interrupted);
     load.progress.finish();
-    let Position { items, blank, .. } = load.answers.position();
+    let Position { items, blank, .. } = load.acks.position();
     stopped.map(|()| (*items, *blank))
 }

@@ -1,10 +1,10 @@
-//! The threads of a load: one reads batches, one for each connection sends them, and the caller's puts the answers in
+//! The threads of a load: one reads batches, one for each connection sends them, and the caller's puts the acks in
 //! order.
 
-use super::answers::{Answer, Answers};
+use super::acks::{Ack, Acks};
 use super::bookmark::Bookmark;
 use super::send::Sender;
-use crate::input::{Batch, Items, Limits};
+use crate::input::{Batch, BatchLimits, Items};
 use crate::interrupt::Interrupted;
 use crate::output::progress::Progress;
 use crate::server::connection::Connection;
@@ -20,7 +20,7 @@ const LISTEN_EVERY: Duration = Duration::from_millis(100);
 
 /// A load in progress.
 pub(super) struct Pipeline {
-    pub(super) answers: Answers,
+    pub(super) acks: Acks,
     pub(super) progress: Progress,
     /// Number of connections.
     pub(super) connections: u8,
@@ -38,11 +38,11 @@ impl Pipeline {
         items: Items,
         interrupted: &Interrupted,
     ) -> anyhow::Result<()> {
-        let limits = Limits { items: sender.most_items(self.batch), bytes: BATCH_BYTES };
+        let limits = BatchLimits { items: sender.most_items(self.batch), bytes: BATCH_BYTES };
         let workers = usize::from(self.connections);
         // One batch may wait per connection, so that reading and sending overlap and memory stays bounded.
         let (to_send, batches) = mpsc::sync_channel(workers);
-        let (to_caller, answers) = mpsc::channel();
+        let (to_caller, acks) = mpsc::channel();
         let batches = Arc::new(Mutex::new(batches));
         let stop = interrupted.clone();
         // This thread isn't joined, because it may be blocked on a pipe that never delivers.
@@ -56,11 +56,11 @@ impl Pipeline {
                     }
                 });
             }
-            // Only the threads hold senders now: when they end, so does `answers`.
+            // Only the threads hold senders now: when they end, so does `acks`.
             drop(to_caller);
             let mut result = Ok(());
-            for answer in answers {
-                let taken = answer.and_then(|answer| self.take(answer));
+            for ack in acks {
+                let taken = ack.and_then(|ack| self.take(ack));
                 if taken.is_err() {
                     interrupted.set();
                 }
@@ -70,22 +70,27 @@ impl Pipeline {
         })
     }
 
-    /// Records an answer. Fails if the server has refused a batch.
-    fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
-        let refused = self.answers.add(answer);
-        let position = self.answers.position();
+    /// Records an ack, and moves the bookmark.
+    fn take(&mut self, ack: Ack) -> anyhow::Result<()> {
+        self.acks.add(ack);
+        let position = self.acks.position();
         self.progress.at(position.offset, position.items);
-        if let Some((bookmark, identity, connection)) = &mut self.bookmark
-            && !position.is_open
-        {
-            bookmark.move_to(connection, identity, position)?;
+        match &mut self.bookmark {
+            Some((bookmark, identity, connection)) if !position.is_open => {
+                bookmark.move_to(connection, identity, position)
+            }
+            _ => Ok(()),
         }
-        refused.map_or(Ok(()), Err)
     }
 }
 
 /// Reads batches until the input ends, reading fails, `stop` is set, or nobody receives them any more.
-fn read(mut items: Items, limits: Limits, to_send: &SyncSender<anyhow::Result<Batch>>, stop: &Interrupted) {
+fn read(
+    mut items: Items,
+    limits: BatchLimits,
+    to_send: &SyncSender<anyhow::Result<Batch>>,
+    stop: &Interrupted,
+) {
     while let Some(batch) = items.next_batch(limits).transpose() {
         let failed = batch.is_err();
         if stop.is_set() || to_send.send(batch).is_err() || failed {
@@ -98,7 +103,7 @@ fn read(mut items: Items, limits: Limits, to_send: &SyncSender<anyhow::Result<Ba
 fn work(
     sender: &Sender,
     batches: &Mutex<Receiver<anyhow::Result<Batch>>>,
-    to_caller: &mpsc::Sender<anyhow::Result<Answer>>,
+    to_caller: &mpsc::Sender<anyhow::Result<Ack>>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<()> {
     let mut connection = sender.connect()?;
@@ -109,9 +114,7 @@ fn work(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let answer = sender.send(&mut connection, &batch)?;
-        let refused = answer.refused.is_some();
-        if to_caller.send(Ok(answer)).is_err() || refused {
+        if to_caller.send(Ok(sender.send(&mut connection, &batch)?)).is_err() {
             break;
         }
     }

@@ -5,7 +5,7 @@ use super::options::{BATCH, Options};
 use super::report::Report;
 use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::filter::parts::part_wanted;
-use crate::input::Limits;
+use crate::input::BatchLimits;
 use crate::interrupt;
 use crate::output::count;
 use crate::output::progress::Progress;
@@ -28,7 +28,7 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     let interrupted = interrupt::listen()?;
     let mut spread = Spread::connect(&options.server, &options.key, parts)?;
     prepare(options, &mut spread)?;
-    let limits = Limits {
+    let limits = BatchLimits {
         items: options.batch.unwrap_or(BATCH).saturating_mul(spread.len() as u64),
         bytes: PART_BYTES * spread.len().min(MOST_FULL),
     };

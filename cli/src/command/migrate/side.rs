@@ -38,7 +38,7 @@ pub(super) struct Key {
 }
 
 /// A piece of a filter as SCANDUMP returns it, with the iterator for LOADCHUNK.
-pub(super) struct Piece {
+pub(super) struct DumpPiece {
     pub(super) iterator: i64,
     pub(super) bytes: Vec<u8>,
 }
@@ -140,16 +140,16 @@ impl Side {
     }
 
     /// The piece of a filter that follows `iterator`, which is 0 for the first piece; `None` at the end.
-    pub(super) fn piece(&mut self, key: &Key, iterator: i64) -> RedisResult<Option<Piece>> {
+    pub(super) fn piece(&mut self, key: &Key, iterator: i64) -> RedisResult<Option<DumpPiece>> {
         let mut command = redis::cmd(&key.family.command("SCANDUMP"));
         let (iterator, bytes): (i64, Vec<u8>) = self.ask(command.arg(&key.name).arg(iterator))?;
-        Ok((iterator != 0).then_some(Piece { iterator, bytes }))
+        Ok((iterator != 0).then_some(DumpPiece { iterator, bytes }))
     }
 
     /// A hash of all bits of the filter, which doesn't depend on where the pieces are cut. The header isn't included.
     pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
         let mut digest = Xxh3::new();
-        let Some(Piece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };
+        let Some(DumpPiece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };
         let skipped = if head.starts_with(b"BLMY") { CHUNK_PREFIX } else { 0 };
         digest.update(&[skipped as u8]);
         while let Some(piece) = self.piece(key, iterator)? {
