@@ -1,10 +1,9 @@
-"""SCANDUMP and LOADCHUNK with filters of every kind, from empty ones to one of 1 GiB, and everything that can happen
-between the head and the last chunk. An upload either makes exactly the filter that was dumped, or leaves nothing.
-(test_persistence and test_replication check what restarts and replicas do with an unfinished upload.)
+"""Filters in pieces: SCANDUMP and LOADCHUNK with filters of every kind, from empty ones to one of 1 GiB, and what
+clients and databases see between the head and the last chunk. `scripts/suite chunks` sends wrong pieces of every sort,
+and checks with a model that an upload either makes exactly the filter that was dumped, or leaves nothing.
 """
 
 import re
-import struct
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,14 @@ from kit.filters import (
     snapshots,
 )
 from kit.payload import PREFIX as CHUNK_PREFIX
-from kit.payload import Payload
 from kit.servers import option, saves_loads
 
 EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
 
 MIB = 1 << 20
 
-# The beginnings of the error messages for bad pieces, for each family of commands.
-BAD_HEAD = {"BF": "received bad data", "CF": "Invalid header"}
+# How the error for a bad chunk begins, for each family of commands.
 BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
-OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
 
 
 @EVERY_SERVER
@@ -113,40 +109,11 @@ class Transfer:
     def refused(self, iterator, piece: bytes, prefix: str | None = None) -> str:
         return refusal(self.client, f"{prefix or self.prefix}.LOADCHUNK", "target", iterator, piece)
 
-    def refused_chunk(self, iterator, piece: bytes) -> str:
-        """The reason that the error message gives for refusing a chunk."""
-        text = self.refused(iterator, piece)
-        assert text.startswith(BAD_CHUNK[self.prefix])
-        return text.removeprefix(BAD_CHUNK[self.prefix])
-
-    def offset(self, number: int) -> int:
-        """The offset at which a chunk's data begins in the body. A piece's iterator is the offset of its end plus 1."""
-        return self.pieces[number - 1][0] - 1
-
 
 @pytest.fixture(params=["BF", "CF"])
 def transfer(request, server):
     with server.client() as client:
         yield Transfer(client, request.param)
-
-
-def out_of_order(found: int, expected: int) -> str:
-    return f"the chunk at offset {found} is not the next one, which is at offset {expected}"
-
-
-def recut(transfer, lengths) -> list[tuple[int, bytes]]:
-    """Cuts the filter into other pieces: the first chunks have these lengths, and the others are 1 MiB long."""
-    body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
-    cut, offset = [transfer.pieces[0][1]], 0
-    while offset < len(body):
-        length = lengths[len(cut) - 1] if len(cut) <= len(lengths) else MIB
-        data = body[offset : offset + length]
-        cut.append(struct.pack("<QIII", offset, len(data), 0, 0) + data)
-        offset += len(data)
-    payload = Payload(b"", cut, b"")
-    payload.seal()
-    ends = [1, *(1 + sum(len(piece) - CHUNK_PREFIX for piece in cut[1 : number + 1]) for number in range(1, len(cut)))]
-    return list(zip(ends, payload.pieces, strict=True))
 
 
 def test_nothing_is_seen_before_the_last_piece(transfer):
@@ -184,155 +151,6 @@ def test_nothing_is_seen_before_the_last_piece(transfer):
         assert client.execute_command("COPY", "target", "other") == 0
         assert refusal(client, f"{prefix}.INSERT", "target", "NOCREATE", "ITEMS", "a") == "not found"
     transfer.load_rest(len(transfer.pieces) - 1)
-
-
-def test_chunks_of_other_lengths(transfer):
-    """Bloomery writes chunks of 1 MiB, and accepts shorter ones too."""
-    load_pieces(transfer.client, "target", transfer.prefix, recut(transfer, [8, 4096, MIB - 8, 16, MIB]))
-    assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
-
-
-def test_the_largest_chunk(transfer):
-    client, prefix = transfer.client, transfer.prefix
-    size = {"BF": [0.01, 876_000], "CF": [MIB + 8, "BUCKETSIZE", 17]}[prefix]  # hardly more than 1 MiB
-    client.execute_command(f"{prefix}.RESERVE", "large", *size)
-    transfer.pieces = pieces(client, "large", prefix)
-    head, chunk, rest = recut(transfer, [MIB])
-    load_pieces(client, "target", prefix, [head])
-    # This chunk is one word too long. It is refused before its data is read, so its checksum doesn't matter.
-    longer = chunk[1][:8] + struct.pack("<I", MIB + 8) + chunk[1][12:] + bytes(8)
-    assert "more than 1 MiB" in transfer.refused_chunk(chunk[0] + 8, longer)
-    load_pieces(client, "target", prefix, [chunk, rest])
-    large, target = client.execute_command("DEBUG", "DIGEST-VALUE", "large", "target")
-    assert large == target
-
-
-def test_chunks_without_a_head(transfer):
-    for iterator, piece in transfer.pieces[1:]:
-        assert transfer.refused(iterator, piece) == "not found"
-    transfer.load_rest(0)
-
-
-def test_chunks_out_of_order(transfer):
-    transfer.load(0)
-    for number, (iterator, piece) in enumerate(transfer.pieces[2:], 2):
-        assert transfer.refused_chunk(iterator, piece) == out_of_order(transfer.offset(number), 0)
-    transfer.load(1)
-    assert transfer.refused_chunk(*transfer.pieces[3]) == out_of_order(transfer.offset(3), transfer.offset(2))
-    transfer.load_rest(2)
-
-
-def test_chunks_that_come_twice(transfer):
-    transfer.load(0)
-    for number in range(1, len(transfer.pieces) - 1):
-        transfer.load(number)
-        for earlier in range(1, number + 1):
-            expected = out_of_order(transfer.offset(earlier), transfer.offset(number + 1))
-            assert transfer.refused_chunk(*transfer.pieces[earlier]) == expected
-    transfer.load_rest(len(transfer.pieces) - 1)
-
-
-def test_a_head_that_comes_twice(transfer):
-    """The second head restarts the load."""
-    transfer.load(0, 1, 2, 0)
-    assert transfer.refused_chunk(*transfer.pieces[3]) == out_of_order(transfer.offset(3), 0)
-    transfer.load_rest(1)
-
-
-def test_pieces_of_a_load_that_is_complete(transfer):
-    """The pieces are refused and don't change the filter, even if it has changed since the dump."""
-    client = transfer.client
-    transfer.load(*range(len(transfer.pieces)))
-    for _ in range(2):
-        before = snapshot(client, "target")
-        for iterator, piece in transfer.pieces:
-            transfer.refused(iterator, piece)
-        transfer.refused(transfer.pieces[-1][0] + MIB, transfer.pieces[-1][1])
-        assert differences({"": before}, {"": snapshot(client, "target")}) == []
-        client.execute_command(f"{transfer.prefix}.ADD", "target", "since")
-
-
-def test_chunks_that_overlap_or_leave_a_gap(transfer):
-    """The chunks' checksums are correct, but the chunks begin or end at wrong offsets."""
-    transfer.load(0, 1)
-    end = transfer.offset(2)
-    for lengths in [[end - 8], [end + 8], [8], [2 * MIB]]:
-        iterator, piece = recut(transfer, lengths)[2]
-        assert transfer.refused_chunk(iterator, piece) == out_of_order(iterator - 1 - len(piece) + CHUNK_PREFIX, end)
-    # A chunk at the right offset that goes beyond the end of the body: it has two words, but only one is left.
-    transfer.load(*range(2, len(transfer.pieces) - 1))
-    iterator, data = transfer.pieces[-1][0], transfer.pieces[-1][1][CHUNK_PREFIX:]
-
-    def sealed(end: int, data: bytes) -> tuple[int, bytes]:
-        chunk = struct.pack("<QIII", end - 1 - len(data), len(data), 0, 0) + data
-        payload = Payload(b"", [transfer.pieces[0][1], chunk], b"")
-        payload.seal()
-        return end, payload.pieces[1]
-
-    load_pieces(transfer.client, "target", transfer.prefix, [sealed(iterator - 8, data[:-8])])
-    assert transfer.refused_chunk(*sealed(iterator + 8, data[-8:] + bytes(8))) == "wrong length of the chunk"
-    load_pieces(transfer.client, "target", transfer.prefix, [sealed(iterator, data[-8:])])
-
-
-def test_damaged_pieces(transfer):
-    client, prefix = transfer.client, transfer.prefix
-    head, chunk = transfer.pieces[0][1], transfer.pieces[1][1]
-
-    def flipped(piece: bytes, at: int) -> bytes:
-        return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]
-
-    for damaged in [b"", head[:1], head[:24], head[:-1], head + b"\0", flipped(head, 0), flipped(head, 30), chunk]:
-        assert transfer.refused(1, damaged).startswith(BAD_HEAD[prefix])
-    assert transfer.refused(*transfer.pieces[1]) == "not found"  # no load has begun
-    transfer.load(0)
-    iterator = transfer.pieces[1][0]
-    for damaged in [b"", chunk[:19], chunk[:-1], chunk[:-8], chunk[:20], head]:
-        assert transfer.refused_chunk(iterator, damaged) == "wrong length of the chunk"
-    for at in [0, 13, 17, 20, len(chunk) - 1]:
-        assert transfer.refused_chunk(iterator, flipped(chunk, at)) == "wrong checksum of the chunk"
-    # A chunk of a filter of the same shape with another seed.
-    client.rename("source", "first")
-    stranger = Transfer(client, prefix)
-    text = transfer.refused_chunk(iterator, stranger.pieces[1][1])
-    assert text == "the chunk does not belong to the header that was loaded"
-    # A head that can't be read doesn't end the load in progress.
-    assert transfer.refused(1, flipped(head, 30)).startswith(BAD_HEAD[prefix])
-    transfer.load_rest(1)
-
-
-def test_iterators_that_are_wrong(transfer):
-    """If the iterator doesn't match the piece, the load ends, and the client must start again. An iterator that isn't a
-    valid number doesn't end the load.
-    """
-    _, (right, chunk), (later, _), *_ = transfer.pieces
-    for wrong in [2, right - 1, right + 1, later, 1 << 62, (1 << 63) - 1]:
-        transfer.load(0)
-        assert transfer.refused_chunk(wrong, chunk)
-        assert transfer.refused(right, chunk) == "not found", wrong
-    transfer.load(0)
-    for bad in ["", "x", "1.5", "+1", " 1", 1 << 63, "9" * 40, b"\xff"]:
-        text = transfer.refused(bad, chunk)
-        assert text == {"BF": "Second argument must be numeric", "CF": "Invalid position"}[transfer.prefix], bad
-    transfer.load_rest(1)
-
-
-def test_pieces_of_the_other_family(transfer):
-    """The error says which command family the load belongs to. The load continues with commands of that family."""
-    prefix, other = transfer.prefix, OTHER_FAMILY[transfer.prefix]
-    (iterator, head), *chunks = transfer.pieces
-    text = transfer.refused(iterator, head, other)
-    assert text.startswith(BAD_HEAD[other] + ":")
-    assert f"{prefix}." in text or {"BF": "Bloom filter", "CF": "cuckoo filter"}[prefix] in text, text
-    for part in chunks:
-        assert transfer.refused(*part, other) == "not found"
-        assert transfer.refused(*part) == "not found"
-    transfer.load(0)
-    for number, part in enumerate(chunks, 1):
-        assert transfer.refused(*part, other)
-        assert transfer.client.exists("target") == 0
-        if part != chunks[-1]:
-            transfer.load(number)
-    transfer.load_rest(len(chunks))
 
 
 @pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
