@@ -343,25 +343,6 @@ class RedisBloomChain(Chain):
             fields += [8 * len(link.bits), 0, bytes(link.bits), link.items]
         return Value("MBbloom--", 4, fields)
 
-    def head(self) -> bytes:
-        """The first piece that SCANDUMP returns."""
-        head = struct.pack("<QIII", self.items, len(self.links), self.options, self.growth)
-        for link in self.links:
-            size = len(link.bits)
-            head += struct.pack("<QQQdd", size, 8 * size, link.items, link.error_rate, link.bits_per_item)
-            head += struct.pack("<IQB", link.probes, link.capacity, 0)
-        return head
-
-    def lines(self) -> list[str]:
-        """The lines of BF.DEBUG."""
-        lines = [f"size:{self.items}"]
-        for link in self.links:
-            lines.append(
-                f"bytes:{len(link.bits)} bits:{8 * len(link.bits)} hashes:{link.probes} hashwidth:64 "
-                f"capacity:{link.capacity} size:{link.items} ratio:{link.error_rate:g}"
-            )
-        return lines
-
 
 class ValkeyBloomChain(Chain):
     """A chain that grows as valkey-bloom's does."""
@@ -445,17 +426,3 @@ class Bitmap(Chain):
 
 def reversed_bits(data: bytes) -> bytes:
     return bytes(int(f"{byte:08b}"[::-1], 2) for byte in data)
-
-
-def cuckoo_has(value: Value, item: str) -> bool:
-    """Whether RedisBloom 2.2.0 or later finds the item in a cuckoo filter with these fields."""
-    assert (value.type, value.encoding) == ("MBbloomCF", 4)
-    _, _, _, _, bucket_size, _, _, *tables = value.fields
-    found = murmur64a(item.encode(), 0)
-    fingerprint = found % 255 + 1
-    for buckets, slots in zip(tables[::2], tables[1::2], strict=True):
-        for place in (found, found ^ fingerprint * 0x5BD1E995):
-            start = place % buckets * bucket_size
-            if fingerprint in slots[start : start + bucket_size]:
-                return True
-    return False
