@@ -6,14 +6,17 @@ its log, unless the test itself killed it.
 
 Every test runs on the default server, redis-8.0, because most of what a command does is the module's own code, which is
 the same on every server. Tests of features that also depend on the server run on every server of the matrix:
-persistence, replication, clusters, option names, ACLs, blocked clients, reply formats. Those tests have the mark
-`every_server`, with the reason.
+persistence, replication, clusters, option names, reply formats. Those tests have the mark `every_server`, with the
+reason. Many tests of one feature, such as blocked clients or ACLs, have the mark `another_server` instead: each runs on
+the default server and on one other, which follows from its name, so that together they run on every server.
 
     --server NAME    every test, on this server (may be repeated)
     --all-servers    every test, on every server of the matrix
     -m quick         the modules in QUICK: every command, reply, error and option once, in a minute on one server
     -n 2             two workers, each with its own servers
 """
+
+import zlib
 
 import pytest
 
@@ -54,7 +57,11 @@ def servers_of(metafunc):
     everywhere = metafunc.config.getoption("--server") or metafunc.config.getoption("--all-servers")
     if everywhere or metafunc.definition.get_closest_marker("every_server"):
         return specs
-    return [spec for spec in specs if spec.name == PRIMARY]
+    names = {PRIMARY}
+    others = sorted(spec.name for spec in specs if spec.name != PRIMARY)
+    if others and metafunc.definition.get_closest_marker("another_server"):
+        names.add(others[zlib.crc32(metafunc.definition.name.encode()) % len(others)])
+    return [spec for spec in specs if spec.name in names]
 
 
 def pytest_sessionstart(session):

@@ -24,7 +24,7 @@ from kit.clients import refusal
 from kit.filters import KINDS
 from kit.servers import ROOT, Server, option, wait_for
 
-EVERY_SERVER = pytest.mark.every_server("the server blocks the client, and owns the argument that a worker reads")
+ANOTHER_SERVER = pytest.mark.another_server("the server blocks the client, and owns the argument that a worker reads")
 
 WIDTH = 8
 OFFLOADED = 16_384  # the default of offload-min-items
@@ -109,7 +109,7 @@ def test_shards_are_added_to_by_several_threads(server, threads):
 # ---- what the server is told ----------------------------------------------------------------------------------------
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_what_the_commands_are(server):
     with server.client(decode_responses=True) as client:
         for words in (["BF.BULKADD", "seen", "FIXED", "3", "ada"], ["BF.BULKTEST", "seen", "PREFIXED", "", "COUNT"]):
@@ -127,7 +127,7 @@ def test_what_the_commands_are(server):
             client.acl_deluser("reader")
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_events_and_effects(new_server):
     server = new_server(config={"appendonly": "yes", "appendfsync": "always", "notify-keyspace-events": "Ed"})
     effects = Effects(server)
@@ -155,7 +155,7 @@ def test_events_and_effects(new_server):
         assert seen == [b"bf.reserve", b"bf.add", b"bf.reserve", b"bf.add", b"done"]
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_replicas_and_the_append_only_file(new_server):
     """The filters are the same on a primary with three worker threads, on a replica without any, and after a restart.
     """
@@ -203,7 +203,7 @@ def filled(server):
     return server
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_in_transactions_and_scripts(filled):
     blob = fixed(range(SOME - 5, 2 * SOME - 5))
     with filled.client() as client:
@@ -222,7 +222,7 @@ def test_in_transactions_and_scripts(filled):
         assert SOME - 999 < client.eval(script, 1, "seen", blob) <= SOME
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_pipeline_is_in_order(filled):
     """If a command in a pipeline waits, so do the commands after it."""
     blob, new = fixed(range(SOME)), fixed(range(SOME, SOME + 3))
@@ -254,7 +254,7 @@ def conversation(server, *commands) -> redis.Connection:
     return connection
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_replies_that_nobody_wants(filled):
     """A client that has switched replies off gets none, even for a command that waits. Later replies match their
     commands."""
@@ -268,7 +268,7 @@ def test_replies_that_nobody_wants(filled):
     connection.disconnect()
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_monitor_shows_it_once(filled):
     monitor = conversation(filled, ("MONITOR",))
     assert monitor.read_response() == b"OK"
@@ -282,7 +282,7 @@ def test_monitor_shows_it_once(filled):
     monitor.disconnect()
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_the_time_that_a_client_waited_counts(filled):
     with filled.client(decode_responses=True) as client:
         client.config_resetstat()
@@ -418,7 +418,7 @@ HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_while_a_client_waits(big, what):
     """The answer is the one that was right when the command was sent. A disconnected client gets none. No memory leaks.
     """
@@ -445,7 +445,7 @@ def test_while_a_client_waits(big, what):
         assert client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT") == MILLION
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_others_are_served(big):
     """Sends other commands while a client waits. Clients that wait at the same time each get their own
     answer."""
@@ -498,7 +498,7 @@ __attribute__((destructor)) static void count(void) {
 
 
 @pytest.mark.parametrize("how", ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE", "SIGTERM"])
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_shutdown(new_server, tmp_path, how):
     """The workers end before the process, which exits by itself with status 0."""
     for round in range(3):
@@ -528,7 +528,7 @@ def workers(server) -> list[str]:
     return [name for name in names if re.fullmatch(r"bloomery-\d+", name)]
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_threads_come_at_first_use_and_go(new_server):
     server = new_server(module_args=["THREADS", "3"])
     threads = option(server.spec, "threads")
@@ -563,7 +563,7 @@ def test_from_how_many_items_on_a_client_waits(new_server):
 
 
 @pytest.mark.parametrize("io_threads", [1, 3])
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_many_clients_at_once(new_server, io_threads):
     """Clients send pipelines in which some commands wait and others don't. Each command gets its own answer."""
     config = {"io-threads": io_threads}
@@ -605,7 +605,7 @@ def test_many_clients_at_once(new_server, io_threads):
     assert not wrong
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_clients_that_hang_up(filled):
     """Clients disconnect before they receive the reply, or in the middle of sending a blob."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
@@ -640,7 +640,7 @@ void *realloc(void *from, size_t size) {
 """
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path):
     """After a command returns, the server reallocates each argument that a module keeps, to give back unused space. A
     worker might already be reading that argument. The more data a client has sent, the more unused space its buffer

@@ -27,7 +27,7 @@ from kit.filters import (
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.servers import option, saves_loads
 
-EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
+ANOTHER_SERVER = pytest.mark.another_server("the server says what happened to keys, clients and databases")
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ MIB = 1 << 20
 BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_every_kind_in_pieces(server, new_server):
     """Copies filters in every state to another server. The key appears with the last piece, and its filter is the same
     as the original."""
@@ -154,7 +154,7 @@ def test_nothing_is_seen_before_the_last_piece(transfer):
 
 
 @pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_another_client_creates_the_key(transfer, server, creation):
     """The other client's key stays as it is, and all pieces of the load are refused."""
     client, prefix = transfer.client, transfer.prefix
@@ -178,7 +178,7 @@ def test_another_client_creates_the_key(transfer, server, creation):
 
 
 @pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_commands_in_the_middle(transfer, command):
     """The load continues: there is no key yet that could be deleted, and the other commands don't affect loads."""
     transfer.load(0, 1)
@@ -188,7 +188,7 @@ def test_commands_in_the_middle(transfer, command):
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB"])
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_commands_that_empty_the_database(transfer, command):
     """A load in progress is deleted with the keys, and can be started again."""
     transfer.load(0, 1)
@@ -197,7 +197,7 @@ def test_commands_that_empty_the_database(transfer, command):
     transfer.load_rest(0)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_reload(transfer, server):
     """If the server's RDB files can contain loads, the load is saved and continues. Otherwise, it must start again."""
     transfer.load(0, 1)
@@ -208,7 +208,7 @@ def test_a_reload(transfer, server):
     transfer.load_rest(2)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_client_that_is_killed(transfer, server):
     """Another client can continue the load, or start it again."""
     for first in (2, 0):
@@ -230,7 +230,7 @@ def test_two_clients_load_the_same_key(transfer, server):
     transfer.load_rest(len(transfer.pieces) - 1)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_databases_have_loads_of_their_own(transfer, server):
     with server.client(db=1) as other:
         transfer.load(0, 1)
@@ -242,7 +242,7 @@ def test_databases_have_loads_of_their_own(transfer, server):
     transfer.load_rest(2)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_load_in_transactions(transfer, server):
     client, command = transfer.client, f"{transfer.prefix}.LOADCHUNK"
 
@@ -264,7 +264,7 @@ def test_a_load_in_transactions(transfer, server):
     transfer.load_rest(2)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_load_in_a_script(transfer):
     script = """
         for piece = 1, #ARGV, 2 do redis.call(KEYS[2], KEYS[1], ARGV[piece], ARGV[piece + 1]) end
@@ -277,7 +277,7 @@ def test_a_load_in_a_script(transfer):
     assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_transaction_that_watches_is_aborted_by_the_last_piece(transfer, server):
     with server.client() as other, other.pipeline(transaction=True) as pipeline:
         for number in range(len(transfer.pieces)):
