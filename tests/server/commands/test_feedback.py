@@ -12,6 +12,7 @@ EVERY_SERVER = pytest.mark.every_server("the server replicates and restarts")
 
 SPANS = (b"Minute", b"Hour", b"Life")
 MILLION = 1_000_000
+STEP = 200_000
 
 
 def full(client, key) -> dict:
@@ -109,15 +110,15 @@ def test_what_held_the_server_is_named(new_server):
         assert {b"bf.bulkadd", b"bf.merge"} <= slow
 
 
-def test_ten_million_items_and_half_as_many_again(server):
+def test_two_million_items_and_half_as_many_again(server):
     """Compares the fill, the estimate and the observed error rate with the true values, at capacity and beyond."""
-    items, promise = 10 * MILLION, 0.01
+    items, promise = 10 * STEP, 0.01
     with server.client() as client:
         client.execute_command("BF.RESERVE", "seen", promise, items, "NONSCALING", "ONFULL", "SATURATE")
         for count, over in [(items, False), (items // 2, True)]:
             first = full(client, "seen")[b"Adds"]
-            for part in range(first, first + count, MILLION):
-                client.execute_command("BF.BULKADD", "seen", "FIXED", 8, numbers(part, MILLION))
+            for part in range(first, first + count, STEP):
+                client.execute_command("BF.BULKADD", "seen", "FIXED", 8, numbers(part, STEP))
             added = first + count
             info = full(client, "seen")
             assert info[b"Adds"] == added
@@ -128,14 +129,14 @@ def test_ten_million_items_and_half_as_many_again(server):
             absent = wrong = 0
             for part in range(1, 5):
                 found = client.execute_command(
-                    "BF.BULKTEST", "seen", "FIXED", 8, numbers(2**40 + added + part * MILLION, MILLION), "COUNT"
+                    "BF.BULKTEST", "seen", "FIXED", 8, numbers(2**40 + added + part * STEP, STEP), "COUNT"
                 )
                 present = client.execute_command(
-                    "BF.BULKTEST", "seen", "FIXED", 8, numbers((part - 1) * MILLION, MILLION), "COUNT"
+                    "BF.BULKTEST", "seen", "FIXED", 8, numbers((part - 1) * STEP, STEP), "COUNT"
                 )
-                assert present == MILLION  # no false negatives
+                assert present == STEP  # no false negatives
                 client.execute_command("BF.FEEDBACK", "seen", found + present, found)
-                absent, wrong = absent + MILLION, wrong + found
+                absent, wrong = absent + STEP, wrong + found
             info = full(client, "seen")
             hour = info[b"Feedback"][b"Hour"]
             observed, now = float(hour[b"Observed error rate"]), float(info[b"Error rate now"])
@@ -157,22 +158,3 @@ def test_ten_million_items_and_half_as_many_again(server):
                 assert wrong / absent > 3 * promise
             else:
                 assert advice == [] and wrong / absent <= promise * (1 + 5 * math.sqrt(1 / wrong))
-
-
-def test_information_on_a_gibibyte_costs_no_more_than_on_a_kilobyte(server):
-    """A large filter's counts are updated when its cells change, so BF.INFO needn't read the cells."""
-    with server.client() as client:
-        client.execute_command("BF.RESERVE", "large", 0.01, 870 * MILLION, "NONSCALING")
-        client.execute_command("BF.RESERVE", "small", 0.01, 800, "NONSCALING")
-        assert full(client, "large")[b"Size"] >= 2**30
-
-        def seconds(key) -> float:
-            client.execute_command("CONFIG", "RESETSTAT")
-            for _ in range(200):
-                client.execute_command("BF.STATS", key)
-            stats = client.info("commandstats")
-            calls = next(value for name, value in stats.items() if name.lower().startswith("cmdstat_bf.stats"))
-            return calls["usec_per_call"]
-
-        small, large = seconds("small"), seconds("large")
-        assert large < 5 * small + 50, (small, large)
