@@ -133,7 +133,7 @@ def test_events_and_effects(new_server):
     effects = Effects(server)
     with server.client() as client, server.client() as listener, listener.pubsub() as events:
         events.psubscribe("__keyevent@0__:*")
-        events.get_message(timeout=5)
+        events.get_message(timeout=60)
         client.execute_command("BF.RESERVE", "small", 0.0001, 3, "NONSCALING")
         effects.new()
         text = refusal(client, "BF.BULKADD", "small", "FIXED", 1, "abcdef")
@@ -151,7 +151,7 @@ def test_events_and_effects(new_server):
         seen = []
         client.publish("__keyevent@0__:done", "")
         while not seen or seen[-1] != b"done":
-            seen.append(events.get_message(timeout=5)["channel"].split(b":")[1])
+            seen.append(events.get_message(timeout=60)["channel"].split(b":")[1])
         assert seen == [b"bf.reserve", b"bf.add", b"bf.reserve", b"bf.add", b"done"]
 
 
@@ -328,7 +328,7 @@ class Waiting:
         self.id = self.connection.read_response()
         with server.client() as client:
             self.connection.send_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT")
-            wait_for(lambda: self.answered() or self.blocked(client), "the client to be blocked", 60)
+            wait_for(lambda: self.answered() or self.blocked(client), "the client to be blocked")
             self.was_blocked = not self.answered()
 
     def answered(self) -> bool:

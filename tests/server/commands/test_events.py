@@ -95,5 +95,5 @@ def test_the_key_goes_with_the_event(hostile, command):
     ):
         assert str(run()).replace("True", "1") == str(expected).replace("True", "1")
         assert client.lrange("seen", 0, -1), "there was an event"
-        wait_for(lambda: not client.exists("key"), "the key to be deleted", 1)
+        wait_for(lambda: not client.exists("key"), "the key to be deleted")
         client.delete("seen")

@@ -540,7 +540,7 @@ def test_an_import_is_an_event(server, name):
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         with server.client() as listener, listener.pubsub() as events:
             events.psubscribe("__keyevent@0__:*")
-            events.get_message(timeout=5)
+            events.get_message(timeout=60)
             with client.pipeline(transaction=True) as pipeline:
                 pipeline.watch("key")
                 arrivals()[name].move_in(client, "key")
@@ -548,7 +548,7 @@ def test_an_import_is_an_event(server, name):
                 pipeline.ping()
                 with pytest.raises(redis.WatchError):
                     pipeline.execute()
-            message = events.get_message(timeout=5)
+            message = events.get_message(timeout=60)
             assert (message["channel"], message["data"]) == (b"__keyevent@0__:bf.import", b"key")
 
 

@@ -217,7 +217,7 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
     replica = server.replica()
     with server.client() as client, server.client() as listening, listening.pubsub() as events:
         events.psubscribe("__keyspace@0__:*")
-        events.get_message(timeout=5)
+        events.get_message(timeout=60)
         client.execute_command("BF.RESERVE", "seen:%s", 0.01, 100)
         client.execute_command("BF.REBUILD", "seen:%s", "BEGIN", "CAPACITY", 2, "NONSCALING")
         assert client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "b") == b"OK"
@@ -228,7 +228,7 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
         with pytest.raises(redis.ResponseError, match=f"{NOT_RUNNING}.*The last one ended because .* is full"):
             client.execute_command("BF.REBUILD", "seen:%s", "COMMIT")
         assert "the rebuild of the filter in 'seen:%s' has ended" in server.log()
-        heard = [events.get_message(timeout=5)["data"] for _ in range(5)]
+        heard = [events.get_message(timeout=60)["data"] for _ in range(5)]
         assert heard == [b"bf.reserve", b"bf.rebuild.begin", b"bf.rebuild.add", b"bf.rebuild.abort", b"bf.add"]
         server.wait_for_replicas()
         with replica.client() as other:

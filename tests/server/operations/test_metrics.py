@@ -35,7 +35,7 @@ def all_zero(client) -> bool:
 
 def must_become_zero(client) -> None:
     """Waits until every gauge is 0, because large filters are freed on another thread."""
-    wait_for(lambda: all_zero(client), "every figure to become 0", 10)
+    wait_for(lambda: all_zero(client), "every figure to become 0")
 
 
 @pytest.fixture

@@ -307,12 +307,12 @@ def test_keyspace_events(server):
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         with server.client() as listener, listener.pubsub() as events:
             events.psubscribe("__keyevent@0__:*")
-            events.get_message(timeout=5)
+            events.get_message(timeout=60)
             for command, expected in WRITES:
                 attempt(client, command)
                 client.publish("__keyevent@0__:done", command)
                 seen = []
-                while (message := events.get_message(timeout=5))["channel"] != b"__keyevent@0__:done":
+                while (message := events.get_message(timeout=60))["channel"] != b"__keyevent@0__:done":
                     seen.append(message["channel"].decode().split(":", 1)[1])
                     assert message["data"].decode() == command.split()[1]
                 assert seen == expected, command
@@ -324,10 +324,10 @@ def test_rotation_by_the_clock_is_an_event(server):
         client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2, "EVERY", 50)
         with server.client() as listener, listener.pubsub() as events:
             events.psubscribe("__keyevent@0__:*")
-            events.get_message(timeout=5)
+            events.get_message(timeout=60)
             time.sleep(0.06)
             client.execute_command("BF.ADD", "window", "a")
-            assert [events.get_message(timeout=5)["channel"].split(b":")[1] for _ in range(2)] == [
+            assert [events.get_message(timeout=60)["channel"].split(b":")[1] for _ in range(2)] == [
                 b"bf.rotate",
                 b"bf.add",
             ]
@@ -341,11 +341,11 @@ def test_a_chunked_load_is_an_event_when_it_is_complete(server):
         end, chunk = client.execute_command("BF.SCANDUMP", "source", 1)
         with server.client() as listener, listener.pubsub() as events:
             events.psubscribe("__keyevent@0__:*")
-            events.get_message(timeout=5)
+            events.get_message(timeout=60)
             client.execute_command("BF.LOADCHUNK", "target", 1, head)
             assert events.get_message(timeout=0.1) is None
             client.execute_command("BF.LOADCHUNK", "target", end, chunk)
-            assert events.get_message(timeout=5)["channel"].endswith(b":bf.load")
+            assert events.get_message(timeout=60)["channel"].endswith(b":bf.load")
 
 
 @EVERY_SERVER

@@ -693,7 +693,7 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
                 client.flushall()
             case "key":
                 client.set("target", "x")
-        wait_for(lambda: loads_of(primary) == int(way == "other"), "the load to end", 10)
+        wait_for(lambda: loads_of(primary) == int(way == "other"), "the load to end")
         client.config_set("maxmemory", 0)
         client.set("last", "x")
         primary.wait_for_replicas()

@@ -154,7 +154,7 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     first = process.stderr.readline()
     assert re.match(r"bloomery: [\d,]+ items, ", first), first
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == INTERRUPTED, errors
     assert "interrupted: " in errors and "run the same command to continue" in errors
     [bookmark] = server.command("KEYS", "{users}:bloomery-load:*")
@@ -189,11 +189,11 @@ def test_who_interrupts_waits_for_the_command_under_way_and_who_insists_does_not
             process.wait(0.3)
         if insists:
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=5)
+            _, errors = process.communicate(timeout=45)
             server.command("CLIENT", "UNPAUSE")
         else:
             server.command("CLIENT", "UNPAUSE")
-            _, errors = process.communicate(timeout=5)
+            _, errors = process.communicate(timeout=45)
             assert "interrupted: " in errors
         assert process.returncode == INTERRUPTED, errors
 

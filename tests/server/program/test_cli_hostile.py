@@ -292,7 +292,7 @@ def test_crafted_files(new_server, tmp_path):
             with contextlib.suppress(AssertionError, IndexError, struct.error, BadFilter):
                 file.write_bytes(b"".join(Payload.parse(payload).pieces))
         done = subprocess.run(
-            command("inspect", file), capture_output=True, text=True, timeout=20, preexec_fn=is_little
+            command("inspect", file), capture_output=True, text=True, timeout=60, preexec_fn=is_little
         )
         assert done.returncode in (DONE, NO, USAGE), (what, done.returncode, done.stderr)
         statuses[done.returncode == DONE] += 1

@@ -210,7 +210,7 @@ class Long:
         self.watch.execute_command("CF.RESERVE", self.key, 60_000, "EXPANSION", 0, "BUCKETSIZE", 4)
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
-        wait_for(self.is_running, "the first piece", 20)
+        wait_for(self.is_running, "the first piece")
         return self
 
     def __exit__(self, *_) -> None:
