@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) static CELL_BYTES: Sum = Sum::new();
 
 /// Loads by LOADCHUNK that have begun and aren't complete.
-pub(crate) static LOADS: Gauge = Gauge::new();
+pub(crate) static UPLOADS: Gauge = Gauge::new();
 
-/// Bytes of cells that the filters of the [`LOADS`] will have.
-pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
+/// Bytes of cells that the filters of the [`UPLOADS`] will have.
+pub(crate) static UPLOAD_BYTES: Gauge = Gauge::new();
 
-/// Bytes of memory that the [`LOADS`] occupy now.
-pub(crate) static LOAD_HELD_BYTES: Gauge = Gauge::new();
+/// Bytes of memory that the [`UPLOADS`] occupy now.
+pub(crate) static UPLOAD_HELD_BYTES: Gauge = Gauge::new();
 
 /// Filters that are being sent in pieces and aren't in a key yet.
 pub(crate) static FILTERS_SENDING: Gauge = Gauge::new();
 
 /// Loads that were dropped because they made no progress for five minutes, or because memory was short.
-pub(crate) static LOADS_DROPPED: Counter = Counter::new();
+pub(crate) static UPLOADS_DROPPED: Counter = Counter::new();
 
 /// Items that workers have tested for waiting clients.
 pub(crate) static OFFLOADED_ITEMS: Counter = Counter::new();

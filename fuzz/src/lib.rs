@@ -116,7 +116,7 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
         Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
             redisbloom::load_cuckoo(&mut written, redisbloom::ENCODING)
         }
-        _ => value::load(&mut written, VERSION.into()),
+        _ => value::decode(&mut written, VERSION.into()),
     }
 }
 
@@ -259,7 +259,7 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
 /// Reads a packed filter with these bytes and a correct checksum, as the only string of a value.
 pub fn packed(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let string = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
-    value::load(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
+    value::decode(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
 }
 
 /// Cuts a chunk in our format into several, with up to `cut` bytes of data each.

@@ -2,9 +2,9 @@
 //! rule of the commands can be tested without a server.
 
 use super::error::CommandError;
-use super::loads::Loads;
 use super::reply::Reply;
 use super::table::Command;
+use super::uploads::Uploads;
 use crate::config::Settings;
 use crate::filter::{Cuckoo, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
@@ -371,8 +371,9 @@ pub trait Call<'a> {
     /// between. When only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::has_replication_sinks) it, the
-    /// client can't wait, or the server doesn't tell the module when it forks.
+    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody
+    /// [gets](Call::has_replication_sinks) it, the client can't wait, or the server doesn't tell the module when it
+    /// forks.
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
@@ -391,5 +392,5 @@ pub trait Call<'a> {
 
     /// Calls `work` with the filters that are being loaded in chunks, and with the number of the database that the
     /// command works on.
-    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;
+    fn with_uploads<R>(&self, work: impl FnOnce(&mut Uploads, i32) -> R) -> R;
 }

@@ -20,7 +20,7 @@
 //! | `transfer` | BF.SCANDUMP, LOADCHUNK; CF.SCANDUMP, LOADCHUNK |
 //!
 //! The commands share `write` (limits, creating, catching up, growing), `blob` (many items in one string), `options`,
-//! `loads` (filters that are being loaded in chunks), `pieces` (commands with many items), and `reach` (how far a
+//! `uploads` (filters that arrive in chunks), `pieces` (commands with many items), and `reach` (how far a
 //! filter can grow).
 
 #![deny(
@@ -43,7 +43,6 @@ mod error;
 mod export;
 mod import;
 mod lifecycle;
-mod loads;
 mod options;
 mod pieces;
 mod reach;
@@ -52,16 +51,17 @@ mod reply;
 pub mod table;
 mod test;
 mod transfer;
+mod uploads;
 mod window;
 mod write;
 
 pub use call::{Access, Background, Call, Continuation, Data, Effect, Key, TwoStep, WrongType};
 pub use error::CommandError;
-pub use loads::{ABANDONED, END, Ended, Loads, MAX_LOADS, load_command};
 pub use pieces::{Pieces, Progress};
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
 pub use transfer::{each_piece, put_sent};
+pub use uploads::{ABANDONED, END, Ended, MAX_UPLOADS, Uploads, upload_command};
 
 use write::Mode;
 

@@ -13,10 +13,10 @@
 
 use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use super::error::CommandError;
-use super::loads::{END, Ended, MAX_LOADS, Pieces, Sent, end, load_command};
 use super::options::integer;
 use super::reply::Reply;
 use super::table::{Command, Namespace};
+use super::uploads::{END, Ended, MAX_UPLOADS, Pieces, Sent, end, upload_command};
 use crate::filter::{Filter, FilterRef};
 use crate::parallel::ParallelFor;
 use crate::wire::redisbloom::{self, Destination, Loader, Placed};
@@ -27,8 +27,9 @@ use std::sync::Arc;
 /// The index of the argument that contains the piece.
 const DATA: usize = 3;
 
-/// Copying a byte of a piece in RedisBloom's format into a load takes as long as processing this many bytes of cells:
-/// the cells are counted before and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74 ms.
+/// Copying a byte of a piece in RedisBloom's format into an upload takes as long as processing this many bytes of
+/// cells: the cells are counted before and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74
+/// ms.
 const PLACED: u64 = 4;
 
 /// The filter in a key, which must belong to this namespace. During a rebuild, this is the live filter.
@@ -68,8 +69,8 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
     let data = call.arg(DATA);
-    // Iterator 0 without data, which is BF.SCANDUMP's reply at the end of a filter, ends the load, even if it is
-    // incomplete. If this server follows another one, the load may have ended already.
+    // Iterator 0 without data, which is BF.SCANDUMP's reply at the end of a filter, ends the upload, even if it is
+    // incomplete. If this server follows another one, the upload may have ended already.
     if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.is_from_primary()) {
         return Ok(Reply::Ok);
     }
@@ -96,10 +97,13 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     }
     if !call.is_from_primary() {
         let key = |database| (database, call.arg(1).to_vec());
-        let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
+        let more =
+            call.with_uploads(|uploads, database| uploads.would_allocate(&key(database), iterator, data));
         let memory = Admitted::beside_keys(call, more, more)?;
         let to = if call.goes_to_background(PLACED.saturating_mul(data.len() as u64)) {
-            call.with_loads(|loads, database| loads.destination(&key(database), namespace, (iterator, data)))?
+            call.with_uploads(|uploads, database| {
+                uploads.destination(&key(database), namespace, (iterator, data))
+            })?
         } else {
             None
         };
@@ -112,7 +116,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     proceed(call, namespace, &mut key, (iterator, data, None))
 }
 
-/// A piece in RedisBloom's format, which a worker copies into its load.
+/// A piece in RedisBloom's format, which a worker copies into its upload.
 struct Placement {
     namespace: Namespace,
     iterator: i64,
@@ -140,16 +144,16 @@ impl TwoStep for Placement {
     }
 }
 
-/// Continues a load with its next piece, unless a worker has placed it. After the last piece, puts the filter into its
-/// key.
+/// Continues an upload with its next piece, unless a worker has placed it. After the last piece, puts the filter into
+/// its key.
 fn proceed<'a, C: Call<'a>>(
     call: &C,
     namespace: Namespace,
     key: &mut C::Key,
     piece: (i64, &[u8], Option<Placed>),
 ) -> Result<Reply, CommandError> {
-    let proceeded = call.with_loads(|loads, database| {
-        loads.proceed(&(database, call.arg(1).to_vec()), namespace, piece, call.is_from_primary())
+    let proceeded = call.with_uploads(|uploads, database| {
+        uploads.proceed(&(database, call.arg(1).to_vec()), namespace, piece, call.is_from_primary())
     });
     let (sent, complete) = match proceeded {
         Ok(proceeded) => proceeded,
@@ -185,33 +189,34 @@ fn loaded(namespace: Namespace) -> &'static CStr {
     }
 }
 
-/// Refuses a piece while the server is above its memory limit, unless the server evicts keys and the loads are small.
+/// Refuses a piece while the server is above its memory limit, unless the server evicts keys and the uploads are small.
 /// `len` is the length of the piece and of its key's name. LOADCHUNK isn't flagged `deny-oom`, because it can also end
-/// a load, which frees memory. So the server itself doesn't refuse pieces. A server that evicts keys exceeds its limit
-/// now and then. While it does, small loads continue like other writes, and large ones are dropped.
+/// an upload, which frees memory. So the server itself doesn't refuse pieces. A server that evicts keys exceeds its
+/// limit now and then. While it does, small uploads continue like other writes, and large ones are dropped.
 ///
 /// # Errors
 /// [`CommandError::OutOfMemory`].
 #[cold]
 fn go_on_without_memory<'a, C: Call<'a>>(call: &C, len: usize) -> Result<(), CommandError> {
-    let is_small = call.with_loads(|loads, _| loads.are_small_with(len as u64));
+    let is_small = call.with_uploads(|uploads, _| uploads.are_small_with(len as u64));
     if is_small && call.evicts() { Ok(()) } else { Err(CommandError::OutOfMemory) }
 }
 
-/// Ends the load of the key. Returns whether there was one.
+/// Ends the upload of the key. Returns whether there was one.
 fn abort<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> bool {
-    let ended = call.with_loads(|loads, database| loads.abort(&(database, call.arg(1).to_vec()), namespace));
+    let ended =
+        call.with_uploads(|uploads, database| uploads.abort(&(database, call.arg(1).to_vec()), namespace));
     let is_one = !ended.is_empty();
     end_replicated(call, ended);
     is_one
 }
 
-/// The command that ends a load on replicas and in the AOF.
+/// The command that ends an upload on replicas and in the AOF.
 fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
-    Effect::Arguments(load_command(namespace), END.map(<[u8]>::to_vec).to_vec())
+    Effect::Arguments(upload_command(namespace), END.map(<[u8]>::to_vec).to_vec())
 }
 
-/// Frees loads of this command's key that have ended here, and ends them on the other servers that have their pieces.
+/// Frees uploads of this command's key that have ended here, and ends them on the other servers that have their pieces.
 fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
     for (_, _, namespace) in &ended.elsewhere {
         call.replicate(end_elsewhere(*namespace));
@@ -248,7 +253,7 @@ fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandE
     }
 }
 
-/// Begins a load with the head of a filter.
+/// Begins an upload with the head of a filter.
 fn begin<'a, C: Call<'a>>(
     call: &C,
     namespace: Namespace,
@@ -268,19 +273,19 @@ fn begin<'a, C: Call<'a>>(
         return Ok(());
     }
     // What comes from a primary, an AOF or a slot's source node was already accepted when it was first sent. So it is
-    // accepted no matter how many loads clients have begun here.
+    // accepted no matter how many uploads clients have begun here.
     if !call.is_from_primary() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
         call.admit_outside_keys(bytes, most)?;
         let (count, total, missing) =
-            call.with_loads(|loads, database| loads.others(&(database, call.arg(1).to_vec())));
+            call.with_uploads(|uploads, database| uploads.others(&(database, call.arg(1).to_vec())));
         let together = call.admit_outside_keys(total.saturating_add(bytes), missing.saturating_add(most));
-        if count >= MAX_LOADS || together.is_err() {
+        if count >= MAX_UPLOADS || together.is_err() {
             return Err(TOO_MANY);
         }
     }
-    let (sent, ended) = call.with_loads(|loads, database| {
-        loads.begin((database, call.arg(1).to_vec()), pieces, call.is_from_primary())
+    let (sent, ended) = call.with_uploads(|uploads, database| {
+        uploads.begin((database, call.arg(1).to_vec()), pieces, call.is_from_primary())
     });
     end_replicated(call, ended);
     if sent == Sent::Pieces {
@@ -301,12 +306,12 @@ pub(super) fn put<'a, C: Call<'a>>(
         Ok(later) => return later,
         Err(filter) => filter,
     };
-    let (command, encoder) = (load_command(Namespace::of(&filter)), Encoder::new(&filter));
+    let (command, encoder) = (upload_command(Namespace::of(&filter)), Encoder::new(&filter));
     if call.has_replication_sinks() {
-        each_piece(&encoder, |iterator, piece| call.replicate(load(command, iterator, piece)));
+        each_piece(&encoder, |iterator, piece| call.replicate(piece_of(command, iterator, piece)));
     } else {
         // Nobody receives this, but the server counts it as a change for its next snapshot.
-        call.replicate(load(command, 1, encoder.head()));
+        call.replicate(piece_of(command, 1, encoder.head()));
     }
     key.create(filter);
     call.changed(event);
@@ -317,16 +322,16 @@ pub(super) fn put<'a, C: Call<'a>>(
 /// empty.
 ///
 /// # Errors
-/// Why that is impossible. The caller must then [stop sending](super::Loads::stop_sending) the filter.
+/// Why that is impossible. The caller must then [stop sending](super::Uploads::stop_sending) the filter.
 pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
         return Err(CommandError::Exists);
     }
     let name = call.arg(1).to_vec();
-    let sent = call.with_loads(|loads, database| {
-        loads.take_sent(&(database, name), |command, iterator, piece| {
-            call.replicate(load(command, iterator, piece));
+    let sent = call.with_uploads(|uploads, database| {
+        uploads.take_sent(&(database, name), |command, iterator, piece| {
+            call.replicate(piece_of(command, iterator, piece));
         })
     });
     let (filter, event) = sent.ok_or(CommandError::Internal)?;
@@ -335,8 +340,8 @@ pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-/// The command that loads a piece.
-fn load(command: Command, iterator: u64, piece: &[u8]) -> Effect<'static> {
+/// The command that uploads a piece.
+fn piece_of(command: Command, iterator: u64, piece: &[u8]) -> Effect<'static> {
     Effect::Arguments(command, vec![iterator.to_string().into_bytes(), piece.to_vec()])
 }
 

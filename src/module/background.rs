@@ -12,8 +12,8 @@
 //! a key is held by name, and a filter that is being read is held whichever key it is in. In its second run, the
 //! command must find the same filters in its keys.
 //!
-//! A large filter that replicas and the AOF can't compute themselves is [sent](super::loads::send) to them before it is
-//! put into its key. While the filter is being sent, the command stays in the queue as well.
+//! A large filter that replicas and the AOF can't compute themselves is [sent](super::uploads::send) to them before it
+//! is put into its key. While the filter is being sent, the command stays in the queue as well.
 //!
 //! The queue keeps commands in the order in which they arrived. A waiting command can run when no earlier command holds
 //! one of its keys.
@@ -21,7 +21,7 @@
 use super::api::{Context, Detached, Text};
 use super::key::OpenKey;
 use super::offload::{self, Request, Retained};
-use super::{guard, key_locks::KeyLocks, loads, reclaim};
+use super::{guard, key_locks::KeyLocks, reclaim, uploads};
 use crate::command::{Access, Background, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
@@ -456,7 +456,7 @@ impl Entry {
             (Some(name), Some(detached)) => {
                 let (ctx, name) = (detached.context(), name.text());
                 let is_empty = matches!(OpenKey::open(ctx, name, Access::Read).filter(), Ok(None));
-                !is_empty || loads::send_more(ctx, name, turn)
+                !is_empty || uploads::send_more(ctx, name, turn)
             }
             _ => true,
         };
@@ -504,8 +504,8 @@ impl Entry {
     }
 
     /// Runs the command's next step with `run`, and replies. The step is `None` for a command that has only waited for
-    /// keys, or whose filter was sent. If the work has failed, the client has disconnected, or the command is `refused`,
-    /// the command ends here.
+    /// keys, or whose filter was sent. If the work has failed, the client has disconnected, or the command is
+    /// `refused`, the command ends here.
     pub(super) fn resume(
         self,
         number: u64,

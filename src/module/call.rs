@@ -6,9 +6,9 @@ use super::key::OpenKey;
 use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
-use super::{guard, loads, log, memory, offload, reclaim, replication_sinks, workers};
+use super::{guard, log, memory, offload, reclaim, replication_sinks, uploads, workers};
 use crate::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Effect, Loads, Reply, TwoStep,
+    Access, Background, Call, Command, CommandError, Continuation, Effect, Reply, TwoStep, Uploads,
 };
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live};
@@ -362,14 +362,14 @@ impl<'a> Call<'a> for ServerCall<'a> {
             detached.is_some_and(|anyone| anyone.context().serves(&[self.text(1)]))
         };
         if !(self.goes_to_background(filter.bytes())
-            && loads::can_be_sent()
+            && uploads::can_be_sent()
             && self.has_replication_sinks()
             && stays())
         {
             return Err(filter);
         }
         let Ok(Some(waiting)) = self.wait() else { return Err(filter) };
-        loads::send(self.ctx, self.text(1), filter, event);
+        uploads::send(self.ctx, self.text(1), filter, event);
         background::send(waiting, self.command, self.ctx.database());
         Ok(Reply::Later)
     }
@@ -390,8 +390,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
         self.diverged.set(Some(why));
     }
 
-    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
+    fn with_uploads<R>(&self, work: impl FnOnce(&mut Uploads, i32) -> R) -> R {
         let database = self.ctx.database();
-        loads::with_loads(self.ctx, |loads| work(loads, database))
+        uploads::with_uploads(self.ctx, |uploads| work(uploads, database))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::server::{server, status};
 use super::{guard, log, offload};
-use crate::command::{ABANDONED, MAX_LOADS};
+use crate::command::{ABANDONED, MAX_UPLOADS};
 use crate::metrics::{self, ACROSS, FILTERS};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
@@ -48,11 +48,11 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
         &[
             (c"cell_bytes", || metrics::CELL_BYTES.get()),
             (c"freeing_bytes", || metrics::FREEING_BYTES.get()),
-            (c"loads", || metrics::LOADS.get()),
-            (c"load_bytes", || metrics::LOAD_BYTES.get()),
-            (c"load_held_bytes", || metrics::LOAD_HELD_BYTES.get()),
-            (c"loads_dropped", || metrics::LOADS_DROPPED.get()),
-            (c"loads_max", || MAX_LOADS as u64),
+            (c"loads", || metrics::UPLOADS.get()),
+            (c"load_bytes", || metrics::UPLOAD_BYTES.get()),
+            (c"load_held_bytes", || metrics::UPLOAD_HELD_BYTES.get()),
+            (c"loads_dropped", || metrics::UPLOADS_DROPPED.get()),
+            (c"loads_max", || MAX_UPLOADS as u64),
             (c"load_idle_seconds_max", || ABANDONED.as_secs()),
         ],
     ),

@@ -2,7 +2,7 @@
 //! belongs in a layer below, where it is tested without a server.
 //!
 //! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `background`,
-//! `commands`, `config`, `data_type`, `info`, `key`, `load`, `loads`, `log`, `offload`, `pieces`, `resume`.
+//! `commands`, `config`, `data_type`, `info`, `key`, `log`, `offload`, `pieces`, `resume`, `startup`, `uploads`.
 
 #![deny(
     clippy::unwrap_used,
@@ -25,8 +25,6 @@ mod guard;
 mod info;
 mod key;
 mod key_locks;
-mod load;
-mod loads;
 mod log;
 mod memory;
 mod names;
@@ -38,4 +36,6 @@ mod reply;
 mod resume;
 mod server;
 mod settings;
+mod startup;
+mod uploads;
 mod workers;

@@ -9,7 +9,7 @@ use super::api::{Context, Detached, Text};
 use super::background::{self, Entry, Next};
 use super::call::ServerCall;
 use super::offload::Retained;
-use super::{guard, loads, offload, pieces, reply};
+use super::{guard, offload, pieces, reply, uploads};
 use crate::command::{Command, CommandError, Reply, put_sent, run};
 use crate::metrics::PAYLOADS_REFUSED;
 use redis_module::raw;
@@ -110,7 +110,7 @@ fn run_next(ctx: Context<'_>, entry: Entry, number: u64) {
         outcome.inspect_err(count_refusal)
     });
     if let (true, Some(detached), Some(name)) = (is_sending, &detached, arguments.get(1)) {
-        loads::stop_sending(detached.context(), name.text());
+        uploads::stop_sending(detached.context(), name.text());
     }
     watch(ctx);
 }

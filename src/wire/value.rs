@@ -22,7 +22,7 @@ pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
 ///
 /// # Errors
 /// What is wrong with the bytes. [`DecodeError::Length`] if they end early.
-pub fn load(source: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
+pub fn decode(source: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     if encoding > VERSION.into() {
         return Err(DecodeError::Version(u8::try_from(encoding).unwrap_or(u8::MAX)));
     }

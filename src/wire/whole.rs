@@ -54,7 +54,7 @@ pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
     if CRC.checksum(sealed) != u64::from_le_bytes(*crc) {
         return Err(DecodeError::Checksum("payload"));
     }
-    let filter = value::load(&mut fields, encoding).map_err(|why| fields.refused.unwrap_or(why))?;
+    let filter = value::decode(&mut fields, encoding).map_err(|why| fields.refused.unwrap_or(why))?;
     if fields.rest == [END] { Ok(filter) } else { Err(CUT) }
 }
 

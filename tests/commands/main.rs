@@ -18,12 +18,12 @@ mod held;
 #[cfg(not(feature = "module"))] // it counts allocations
 mod hot_path;
 mod limits;
-mod loads;
 mod merge_blobs;
 mod pair;
 mod pieces;
 mod rebuild;
 mod redisbloom;
 mod static_filter;
+mod uploads;
 mod valkey_bloom;
 mod windows;

@@ -3,8 +3,8 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Data, END, Effect, Key, Loads, Namespace,
-    Reply, TABLE, TwoStep, WrongType, load_command, put_sent, run,
+    Access, Background, Call, Command, CommandError, Continuation, Data, END, Effect, Key, Namespace, Reply,
+    TABLE, TwoStep, Uploads, WrongType, put_sent, run, upload_command,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -85,7 +85,7 @@ pub(crate) struct FakeServer {
     is_sending: Cell<bool>,
     /// Called after each piece of a filter that is being sent.
     pub(crate) between_pieces: RefCell<Option<Between>>,
-    pub(crate) loads: RefCell<Loads>,
+    pub(crate) uploads: RefCell<Uploads>,
     diverged: Cell<Option<CommandError>>,
     /// Lines of the log.
     pub(crate) log: RefCell<Vec<String>>,
@@ -334,7 +334,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         if !self.server.goes_to_background.get() || !self.has_replication_sinks() {
             return Err(filter);
         }
-        self.server.loads.borrow_mut().send((0, self.arguments[1].to_vec()), filter, event);
+        self.server.uploads.borrow_mut().send((0, self.arguments[1].to_vec()), filter, event);
         self.server.is_sending.set(true);
         Ok(Reply::Later)
     }
@@ -355,8 +355,8 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.diverged.set(Some(why));
     }
 
-    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
-        work(&mut self.server.loads.borrow_mut(), 0)
+    fn with_uploads<R>(&self, work: impl FnOnce(&mut Uploads, i32) -> R) -> R {
+        work(&mut self.server.uploads.borrow_mut(), 0)
     }
 }
 
@@ -407,7 +407,7 @@ impl FakeServer {
     fn send(&self, call: &FakeCall<'_>) -> Result<Reply, CommandError> {
         let key = (0, call.arguments[1].to_vec());
         loop {
-            let is_last = self.loads.borrow_mut().send_more(&key, |command, iterator, piece| {
+            let is_last = self.uploads.borrow_mut().send_more(&key, |command, iterator, piece| {
                 let words = vec![iterator.to_string().into_bytes(), piece.to_vec()];
                 call.replicate(Effect::Arguments(command, words));
                 false
@@ -420,11 +420,11 @@ impl FakeServer {
             }
         }
         let outcome = put_sent(call);
-        let stopped = self.loads.borrow_mut().stop_sending(&key);
+        let stopped = self.uploads.borrow_mut().stop_sending(&key);
         assert_eq!(stopped.is_none(), outcome.is_ok());
         if let Some((_, namespace)) = stopped {
             let end = END.map(<[u8]>::to_vec).to_vec();
-            call.replicate(Effect::Arguments(load_command(namespace), end));
+            call.replicate(Effect::Arguments(upload_command(namespace), end));
         }
         outcome
     }

@@ -89,7 +89,7 @@ pub(crate) fn pack<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
 
 /// The reverse of [`pack`].
 pub(crate) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
-    value::load(&mut Strings([bytes.to_vec()].into()), VERSION.into())
+    value::decode(&mut Strings([bytes.to_vec()].into()), VERSION.into())
 }
 
 /// The cells of a filter as they are written, without heads and checksums.

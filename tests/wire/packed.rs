@@ -54,13 +54,13 @@ fn small_filters_are_packed_as_ever_and_large_ones_are_in_pieces() {
             large += 1;
         }
         let mut saved = saved;
-        let read = value::load(&mut saved, VERSION.into()).unwrap();
+        let read = value::decode(&mut saved, VERSION.into()).unwrap();
         assert_eq!(describe(&read), describe(&filter), "{name}");
         assert!(saved.0.is_empty() && wire::encode(&read) == bytes(name), "{name}");
         // Every filter can also be read from pieces, whether small or not.
         let pieces = bytes(name);
         let strings = wire::pieces(&pieces).into_iter().map(|at| pieces[at].to_vec()).collect();
-        let read = value::load(&mut wire::Strings(strings), VERSION.into()).unwrap();
+        let read = value::decode(&mut wire::Strings(strings), VERSION.into()).unwrap();
         assert!(wire::encode(&read) == bytes(name), "{name}");
     }
     assert!(small >= names().count() - 2 && large > 0, "{small} of {}", names().count());
@@ -85,10 +85,10 @@ fn a_default_filter_is_short() {
 fn a_newer_encoding_is_refused() {
     let saved = || wire::saved(&Bloom::fixed(100, 0.01).unwrap());
     for encoding in [2, 255] {
-        let refused = value::load(&mut saved(), encoding);
+        let refused = value::decode(&mut saved(), encoding);
         assert_eq!(refused.err(), Some(DecodeError::Version(encoding as u8)));
     }
-    assert!(value::load(&mut saved(), 0).is_ok() && value::load(&mut saved(), 1).is_ok());
+    assert!(value::decode(&mut saved(), 0).is_ok() && value::decode(&mut saved(), 1).is_ok());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_value_that_is_cut_is_refused() {
     assert_eq!(strings.len(), 2);
     for len in 0..strings.len() {
         let mut cut = wire::Strings(strings.iter().take(len).cloned().collect());
-        assert_eq!(value::load(&mut cut, 1).err(), Some(DecodeError::Length("payload")), "{len} strings");
+        assert_eq!(value::decode(&mut cut, 1).err(), Some(DecodeError::Length("payload")), "{len} strings");
     }
     for (name, packed) in packed() {
         (0..packed.len())

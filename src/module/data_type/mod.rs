@@ -3,7 +3,8 @@
 //! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be
 //! moved back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a
 //! `Box<Filter>`. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). The only
-//! lock that they take is the one for the loads. Only the main thread takes that lock, so a forked child finds it free.
+//! lock that they take is the one for the uploads. Only the main thread takes that lock, so a forked child finds it
+//! free.
 
 pub(super) mod stream;
 
@@ -11,7 +12,7 @@ use super::names::name_of;
 use super::server::server;
 use super::workers::fork;
 use super::{guard, log, reclaim};
-use crate::command::{Namespace, each_piece, load_command};
+use crate::command::{Namespace, each_piece, upload_command};
 use crate::filter::foreign::Scheme;
 use crate::filter::{Contents, Filter, LiveRef, Origin};
 use crate::metrics::{ACROSS, FILTERS, PAYLOADS_REFUSED, Sum};
@@ -259,7 +260,7 @@ fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
 unsafe extern "C" fn load_native(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     // SAFETY: `io` is the stream that the server passed in.
     let mut stream = unsafe { Stream::new(io) };
-    load(|| value::load(&mut stream, encoding.unsigned_abs()).map_err(|why| why.to_string()))
+    load(|| value::decode(&mut stream, encoding.unsigned_abs()).map_err(|why| why.to_string()))
 }
 
 unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
@@ -351,7 +352,7 @@ unsafe extern "C" fn aof_rewrite(
         || {
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
-            let command = name_of(load_command(Namespace::of(value)));
+            let command = name_of(upload_command(Namespace::of(value)));
             each_piece(&Encoder::new(value), |iterator, piece| {
                 let iterator = iterator as c_longlong;
                 // SAFETY: format "slb" takes a string, a long long, and bytes with their length.

@@ -3,7 +3,7 @@
 use super::api::{Context, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
-use super::{alloc, commands, config, data_type, duplicate_load, guard, info, loads, log, memory, offload};
+use super::{alloc, commands, config, data_type, duplicate_load, guard, info, log, memory, offload, uploads};
 use crate::metrics;
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
@@ -138,7 +138,7 @@ fn free_name(prefix: String, on_clash: OnClash) -> Result<Option<String>, String
     }
 }
 
-/// Subscribes to flushes: loads in progress belong to the keys that were flushed, and end with them.
+/// Subscribes to flushes: uploads in progress belong to the keys that were flushed, and end with them.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -185,7 +185,7 @@ unsafe extern "C" fn flushed(
     let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
     // -1 means all databases.
     let database = info.map(|info| info.dbnum).filter(|database| *database >= 0);
-    guard::call("flush", || loads::flush(database), || ());
+    guard::call("flush", || uploads::flush(database), || ());
 }
 
 /// # Safety
@@ -221,7 +221,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     }
     // SAFETY: as above.
     unsafe {
-        data_type::register(ctx, &loads::BESIDE_KEYS)?;
+        data_type::register(ctx, &uploads::BESIDE_KEYS)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
         // These come after the configuration file, which they override.
@@ -232,7 +232,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         info::register(ctx);
         offload::join_at_shutdown(ctx);
         flush_loads_with_keys(ctx);
-        loads::register(ctx);
+        uploads::register(ctx);
     }
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED

@@ -1,14 +1,14 @@
-//! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees it,
+//! Filters that are being loaded in chunks. An unfinished upload isn't in a key: it waits here, where no query sees it,
 //! until its last chunk has arrived. It occupies memory in proportion to the bytes that have arrived, and is dropped if
 //! that memory is needed for something else.
 //!
 //! Replicas and the AOF get each piece when it arrives, so the last piece costs no more than the others. A replica or
-//! AOF that begins with a snapshot also needs the earlier pieces, so RDB files contain the loads in addition to the
+//! AOF that begins with a snapshot also needs the earlier pieces, so RDB files contain the uploads in addition to the
 //! keys. On servers where that isn't possible, replicas and the AOF get the whole filter after its last piece; see
 //! [`Sent`].
 //!
-//! A large filter that this server has in full, but replicas and the AOF don't have at all, is also [sent](Loads::send)
-//! as a load. On this server, it isn't in a key until its last piece is sent.
+//! A large filter that this server has in full, but replicas and the AOF don't have at all, is also
+//! [sent](Uploads::send) as an upload. On this server, it isn't in a key until its last piece is sent.
 
 use super::error::CommandError;
 use super::table::{Command, Namespace};
@@ -20,10 +20,10 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// Maximum number of loads that wait at once. Together they may hold no more memory than one filter may.
-pub const MAX_LOADS: usize = 64;
+/// Maximum number of uploads that wait at once. Together they may hold no more memory than one filter may.
+pub const MAX_UPLOADS: usize = 64;
 
-/// If a load has made no progress for this long, its client is assumed to be gone, and the load is dropped.
+/// If an upload has made no progress for this long, its client is assumed to be gone, and the upload is dropped.
 pub const ABANDONED: Duration = Duration::from_secs(300);
 
 /// Loads that together need less than this many bytes stay when memory is short. Otherwise, no small filter could be
@@ -35,11 +35,11 @@ const HEAD_FACTOR: u64 = 4;
 
 /// Filters that are being loaded, by database and key.
 #[derive(Default)]
-pub struct Loads {
-    waiting: HashMap<(i32, Vec<u8>), Load>,
-    /// Filters that are being sent, and are loads only on other servers.
+pub struct Uploads {
+    waiting: HashMap<(i32, Vec<u8>), Upload>,
+    /// Filters that are being sent, and are uploads only on other servers.
     outgoing: HashMap<(i32, Vec<u8>), Outgoing>,
-    /// Whether RDB files contain the loads and the filters that are being sent.
+    /// Whether RDB files contain the uploads and the filters that are being sent.
     pub are_saved: bool,
 }
 
@@ -54,7 +54,7 @@ struct Outgoing {
 
 impl Outgoing {
     fn command(&self) -> Command {
-        load_command(Namespace::of(&self.filter))
+        upload_command(Namespace::of(&self.filter))
     }
 
     /// Hands pieces to `sink` until it returns false or only the last piece is left. Returns whether only the last
@@ -94,31 +94,31 @@ impl Outgoing {
     }
 }
 
-/// What replicas and the AOF have received of a load.
+/// What replicas and the AOF have received of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// Every piece that has arrived.
     Pieces,
-    /// Not every piece, because a replica or AOF began with a snapshot that lacks the load. Replicas and the AOF get
-    /// the whole filter after its last piece. Until then, some have a part of the load.
+    /// Not every piece, because a replica or AOF began with a snapshot that lacks the upload. Replicas and the AOF get
+    /// the whole filter after its last piece. Until then, some have a part of the upload.
     Missed,
-    /// Nothing. Replicas and the AOF get the whole filter after its last piece, and RDB files don't contain the load.
+    /// Nothing. Replicas and the AOF get the whole filter after its last piece, and RDB files don't contain the upload.
     Nothing,
 }
 
 /// Loads that have ended without becoming a filter.
 #[derive(Default)]
 pub struct Ended {
-    loads: Vec<Load>,
-    /// The ended loads of which replicas or the AOF may have pieces. An [`END`] must be sent for each.
+    uploads: Vec<Upload>,
+    /// The ended uploads of which replicas or the AOF may have pieces. An [`END`] must be sent for each.
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
-/// The arguments after the key in a command that ends a load. They are BF.SCANDUMP's reply at the end of a filter.
+/// The arguments after the key in a command that ends an upload. They are BF.SCANDUMP's reply at the end of a filter.
 pub const END: [&[u8]; 2] = [b"0", b""];
 
-/// The command that loads the pieces of a filter.
-pub fn load_command(namespace: Namespace) -> Command {
+/// The command that uploads the pieces of a filter.
+pub fn upload_command(namespace: Namespace) -> Command {
     match namespace {
         Namespace::Bloom => Command::Loadchunk,
         Namespace::Cuckoo => Command::CfLoadchunk,
@@ -126,33 +126,33 @@ pub fn load_command(namespace: Namespace) -> Command {
 }
 
 impl Ended {
-    fn add(&mut self, (database, key): (i32, Vec<u8>), load: Load) {
-        if load.sent != Sent::Nothing {
-            self.elsewhere.push((database, key, load.pieces.namespace()));
+    fn add(&mut self, (database, key): (i32, Vec<u8>), upload: Upload) {
+        if upload.sent != Sent::Nothing {
+            self.elsewhere.push((database, key, upload.pieces.namespace()));
         }
-        self.loads.push(load);
+        self.uploads.push(upload);
     }
 
-    /// Whether there are no loads.
+    /// Whether there are no uploads.
     pub fn is_empty(&self) -> bool {
-        self.loads.is_empty()
+        self.uploads.is_empty()
     }
 
-    /// The memory of these loads, to be freed.
+    /// The memory of these uploads, to be freed.
     pub fn garbage(self) -> Garbage {
-        if self.loads.is_empty() {
+        if self.uploads.is_empty() {
             return Garbage::Layers(Vec::new());
         }
-        let bytes = self.loads.iter().fold(0u64, |sum, load| sum.saturating_add(load.pieces.held()));
-        Garbage::Other(Box::new(self.loads), bytes)
+        let bytes = self.uploads.iter().fold(0u64, |sum, upload| sum.saturating_add(upload.pieces.held()));
+        Garbage::Other(Box::new(self.uploads), bytes)
     }
 }
 
-struct Load {
+struct Upload {
     pieces: Pieces,
     sent: Sent,
     /// Whether the most recent piece came from a slot's source node, or from a primary or a file that this server still
-    /// obeys. Such a load isn't dropped when memory is short.
+    /// obeys. Such an upload isn't dropped when memory is short.
     is_obeyed: bool,
     /// When the most recent piece arrived. The process's own clock is enough, because no other server uses this time.
     moved: Instant,
@@ -160,22 +160,22 @@ struct Load {
     held: Hold,
 }
 
-impl Load {
-    fn new(pieces: Pieces, sent: Sent, is_obeyed: bool) -> Load {
-        let _counted = [metrics::LOADS.hold(1), metrics::LOAD_BYTES.hold(pieces.body_len())];
-        let held = metrics::LOAD_HELD_BYTES.hold(pieces.held());
-        Load { pieces, sent, is_obeyed, moved: Instant::now(), _counted, held }
+impl Upload {
+    fn new(pieces: Pieces, sent: Sent, is_obeyed: bool) -> Upload {
+        let _counted = [metrics::UPLOADS.hold(1), metrics::UPLOAD_BYTES.hold(pieces.body_len())];
+        let held = metrics::UPLOAD_HELD_BYTES.hold(pieces.held());
+        Upload { pieces, sent, is_obeyed, moved: Instant::now(), _counted, held }
     }
 
     /// Records that a chunk has arrived.
     fn has_moved(&mut self, is_obeyed: bool) {
         self.is_obeyed = is_obeyed;
         self.moved = Instant::now();
-        self.held = metrics::LOAD_HELD_BYTES.hold(self.pieces.held());
+        self.held = metrics::UPLOAD_HELD_BYTES.hold(self.pieces.held());
     }
 
-    /// Whether the load's client is assumed to be gone. A slot's source node normally ends its loads itself, so it has
-    /// twice as much time.
+    /// Whether the upload's client is assumed to be gone. A slot's source node normally ends its uploads itself, so it
+    /// has twice as much time.
     fn is_abandoned(&self, now: Instant) -> bool {
         let most = if self.is_obeyed { ABANDONED.saturating_mul(2) } else { ABANDONED };
         now.saturating_duration_since(self.moved) >= most
@@ -184,7 +184,8 @@ impl Load {
 
 /// A partly loaded filter.
 pub(super) struct Pieces {
-    /// Length of the key's name in bytes. It counts towards the load's memory, because a name can be as long as a head.
+    /// Length of the key's name in bytes. It counts towards the upload's memory, because a name can be as long as a
+    /// head.
     name_len: usize,
     head: Vec<u8>,
     body: Body,
@@ -234,7 +235,7 @@ impl Pieces {
         })
     }
 
-    /// Bytes of memory that the load occupies now.
+    /// Bytes of memory that the upload occupies now.
     fn held(&self) -> u64 {
         self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.held(),
@@ -258,9 +259,9 @@ impl Pieces {
         }
     }
 
-    /// Reads the chunk that came with an iterator. The error also says whether the load is over.
+    /// Reads the chunk that came with an iterator. The error also says whether the upload is over.
     ///
-    /// Chunks in our format are copied into the load on the main thread. For 16 MiB, the longest chunk that a reader
+    /// Chunks in our format are copied into the upload on the main thread. For 16 MiB, the longest chunk that a reader
     /// accepts, that takes up to 50 ms. No writer writes chunks longer than [`LONGEST`], so longer ones are refused if
     /// they come from clients. If they come from a server that has already accepted them, they are accepted.
     fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
@@ -293,7 +294,7 @@ impl Pieces {
         }
     }
 
-    /// Whether the chunk was placed in this load, rather than in another one of the same key.
+    /// Whether the chunk was placed in this upload, rather than in another one of the same key.
     fn have(&self, placed: &Placed) -> bool {
         matches!(&self.body, Body::RedisBloom(loader) if loader.has(placed))
     }
@@ -355,9 +356,9 @@ pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
     end.ok_or(DecodeError::Field("iterator"))
 }
 
-impl Loads {
-    /// Begins a load, and ends an earlier load of the same key. Returns what replicas and the AOF get of the load from
-    /// now on.
+impl Uploads {
+    /// Begins an upload, and ends an earlier upload of the same key. Returns what replicas and the AOF get of the
+    /// upload from now on.
     ///
     /// Replicas and the AOF get no pieces in RedisBloom's format, because on servers that obey this one, the head alone
     /// would create a key.
@@ -365,26 +366,26 @@ impl Loads {
         let are_sent = self.are_saved && !pieces.are_redisblooms();
         let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
         let ended = self.forget(&key);
-        self.waiting.insert(key, Load::new(pieces, sent, is_obeyed));
+        self.waiting.insert(key, Upload::new(pieces, sent, is_obeyed));
         (sent, ended)
     }
 
-    /// Ends the load of a key if the load belongs to this namespace.
+    /// Ends the upload of a key if the upload belongs to this namespace.
     pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), namespace: Namespace) -> Ended {
-        let is_meant = self.waiting.get(key).is_some_and(|load| load.pieces.namespace() == namespace);
+        let is_meant = self.waiting.get(key).is_some_and(|upload| upload.pieces.namespace() == namespace);
         if is_meant { self.forget(key) } else { Ended::default() }
     }
 
-    /// Ends the load of a key, for example because something else has appeared in the key.
+    /// Ends the upload of a key, for example because something else has appeared in the key.
     pub fn forget(&mut self, key: &(i32, Vec<u8>)) -> Ended {
         let mut ended = Ended::default();
-        if let Some((key, load)) = self.waiting.remove_entry(key) {
-            ended.add(key, load);
+        if let Some((key, upload)) = self.waiting.remove_entry(key) {
+            ended.add(key, upload);
         }
         ended
     }
 
-    /// Begins to send a filter. Ends any load of the same key.
+    /// Begins to send a filter. Ends any upload of the same key.
     pub fn send(&mut self, key: (i32, Vec<u8>), filter: Filter, event: &'static CStr) -> Ended {
         let ended = self.forget(&key);
         let _counted = metrics::FILTERS_SENDING.hold(1);
@@ -426,37 +427,37 @@ impl Loads {
         Some((filter, namespace))
     }
 
-    /// Records that a replica or AOF begins with a snapshot that lacks the loads.
+    /// Records that a replica or AOF begins with a snapshot that lacks the uploads.
     pub fn are_missed(&mut self) {
         self.outgoing.values_mut().for_each(|outgoing| outgoing.next = None);
-        let sent = self.waiting.values_mut().map(|load| &mut load.sent);
+        let sent = self.waiting.values_mut().map(|upload| &mut upload.sent);
         sent.filter(|sent| **sent == Sent::Pieces).for_each(|sent| *sent = Sent::Missed);
     }
 
     /// Size in bytes of the array that this chunk would cause to be allocated; 0 if none. All other memory replaces the
     /// chunk itself, which is freed after the command.
     pub(super) fn would_allocate(&self, key: &(i32, Vec<u8>), iterator: i64, chunk: &[u8]) -> u64 {
-        self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
+        self.waiting.get(key).map_or(0, |upload| upload.pieces.would_allocate(iterator, chunk))
     }
 
-    /// The position at which another thread is to place a load's next chunk. [`proceed`](Loads::proceed) must be called
-    /// afterwards. `None` if `proceed` itself reads the chunk.
+    /// The position at which another thread is to place an upload's next chunk. [`proceed`](Uploads::proceed) must be
+    /// called afterwards. `None` if `proceed` itself reads the chunk.
     pub(super) fn destination(
         &mut self,
         key: &(i32, Vec<u8>),
         namespace: Namespace,
         (iterator, chunk): (i64, &[u8]),
     ) -> Result<Option<Destination>, CommandError> {
-        let load = self.waiting.get_mut(key).filter(|load| load.pieces.namespace() == namespace);
-        let load = load.ok_or(CommandError::NotFound)?;
-        let to = load.pieces.destination(iterator, chunk).map_err(|why| namespace.bad_chunk(why))?;
-        load.has_moved(false);
+        let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.namespace() == namespace);
+        let upload = upload.ok_or(CommandError::NotFound)?;
+        let to = upload.pieces.destination(iterator, chunk).map_err(|why| namespace.bad_chunk(why))?;
+        upload.has_moved(false);
         Ok(to)
     }
 
-    /// Reads the next chunk of a load, unless another thread has placed it. Returns what replicas and the AOF get of
-    /// the load, and after the last chunk also the filter's pieces. If an error ends the load, the load is returned
-    /// with the error.
+    /// Reads the next chunk of an upload, unless another thread has placed it. Returns what replicas and the AOF get of
+    /// the upload, and after the last chunk also the filter's pieces. If an error ends the upload, the upload is
+    /// returned with the error.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -464,30 +465,30 @@ impl Loads {
         (iterator, chunk, placed): (i64, &[u8], Option<Placed>),
         is_obeyed: bool,
     ) -> Result<(Sent, Option<Pieces>), (CommandError, Ended)> {
-        let load = self.waiting.get_mut(key).filter(|load| load.pieces.namespace() == namespace);
-        // While the other thread worked, this load may have ended and another have begun.
-        let load = load.filter(|load| placed.as_ref().is_none_or(|placed| load.pieces.have(placed)));
-        let load = load.ok_or((CommandError::NotFound, Ended::default()))?;
+        let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.namespace() == namespace);
+        // While the other thread worked, this upload may have ended and another have begun.
+        let upload = upload.filter(|upload| placed.as_ref().is_none_or(|placed| upload.pieces.have(placed)));
+        let upload = upload.ok_or((CommandError::NotFound, Ended::default()))?;
         let pushed = match placed {
-            None => load.pieces.push(iterator, chunk, is_obeyed),
-            Some(placed) => load.pieces.note(placed).map_err(|why| (why, false)),
+            None => upload.pieces.push(iterator, chunk, is_obeyed),
+            Some(placed) => upload.pieces.note(placed).map_err(|why| (why, false)),
         };
         if let Err((why, is_over)) = pushed {
             let ended = if is_over { self.forget(key) } else { Ended::default() };
             return Err((namespace.bad_chunk(why), ended));
         }
-        load.has_moved(is_obeyed);
-        let sent = load.sent;
-        let complete = load.pieces.is_complete();
-        Ok((sent, if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None }))
+        upload.has_moved(is_obeyed);
+        let sent = upload.sent;
+        let complete = upload.pieces.is_complete();
+        Ok((sent, if complete { self.waiting.remove(key).map(|upload| upload.pieces) } else { None }))
     }
 
     /// Loads of keys other than `key`: their number, the bytes of their cells when complete, and the bytes of memory
     /// that they may still need.
     pub(super) fn others(&self, key: &(i32, Vec<u8>)) -> (usize, u64, u64) {
         let others = self.waiting.iter().filter(|(other, _)| *other != key);
-        others.fold((0, 0, 0), |(count, bytes, missing), (_, load)| {
-            let Load { pieces, .. } = load;
+        others.fold((0, 0, 0), |(count, bytes, missing), (_, upload)| {
+            let Upload { pieces, .. } = upload;
             (
                 count.saturating_add(1),
                 pieces.body_len().saturating_add(bytes),
@@ -496,40 +497,40 @@ impl Loads {
         })
     }
 
-    /// Records that no more pieces come from the server or file that the loads came from. From now on, the loads are
-    /// treated like loads of clients.
+    /// Records that no more pieces come from the server or file that the uploads came from. From now on, the uploads
+    /// are treated like uploads of clients.
     pub fn are_own(&mut self) {
-        self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
+        self.waiting.values_mut().for_each(|upload| upload.is_obeyed = false);
     }
 
-    /// Drops the loads whose clients are assumed to be gone.
+    /// Drops the uploads whose clients are assumed to be gone.
     pub fn drop_abandoned(&mut self, now: Instant) -> Ended {
-        self.drop_unasked(|load| load.is_abandoned(now))
+        self.drop_unasked(|upload| upload.is_abandoned(now))
     }
 
-    /// Drops the loads of clients because memory is short, unless they are [small](SMALL). Their memory isn't in a key,
-    /// so evicting keys or refusing writes can't free it.
+    /// Drops the uploads of clients because memory is short, unless they are [small](SMALL). Their memory isn't in a
+    /// key, so evicting keys or refusing writes can't free it.
     pub fn drop_for_memory(&mut self) -> Ended {
         if self.are_small_with(0) {
             return Ended::default();
         }
-        self.drop_unasked(|load| !load.is_obeyed)
+        self.drop_unasked(|upload| !upload.is_obeyed)
     }
 
-    /// Whether the loads of clients, with another `more` bytes, are [small](SMALL).
+    /// Whether the uploads of clients, with another `more` bytes, are [small](SMALL).
     pub(super) fn are_small_with(&self, more: u64) -> bool {
-        let of_clients = self.waiting.values().filter(|load| !load.is_obeyed);
-        of_clients.fold(more, |sum, load| load.pieces.held().saturating_add(sum)) < SMALL
+        let of_clients = self.waiting.values().filter(|upload| !upload.is_obeyed);
+        of_clients.fold(more, |sum, upload| upload.pieces.held().saturating_add(sum)) < SMALL
     }
 
-    /// Drops the loads for which `is_meant` returns true, and counts them in the metrics.
-    fn drop_unasked(&mut self, is_meant: impl Fn(&Load) -> bool) -> Ended {
-        let dropped = self.take(|_, load| is_meant(load));
-        metrics::LOADS_DROPPED.add(dropped.loads.len() as u64);
+    /// Drops the uploads for which `is_meant` returns true, and counts them in the metrics.
+    fn drop_unasked(&mut self, is_meant: impl Fn(&Upload) -> bool) -> Ended {
+        let dropped = self.take(|_, upload| is_meant(upload));
+        metrics::UPLOADS_DROPPED.add(dropped.uploads.len() as u64);
         dropped
     }
 
-    /// Drops the loads of this database, or all loads, after a flush. Servers that have their pieces do the same. A
+    /// Drops the uploads of this database, or all uploads, after a flush. Servers that have their pieces do the same. A
     /// filter that is being sent isn't in a key yet, so it stays, and is sent again from the beginning.
     pub fn flush(&mut self, database: Option<i32>) -> Garbage {
         let is_meant = |own: &i32| database.is_none_or(|database| *own == database);
@@ -538,10 +539,10 @@ impl Loads {
         self.take(|own, _| is_meant(&own)).garbage()
     }
 
-    fn take(&mut self, is_meant: impl Fn(i32, &Load) -> bool) -> Ended {
+    fn take(&mut self, is_meant: impl Fn(i32, &Upload) -> bool) -> Ended {
         let mut ended = Ended::default();
-        for (key, load) in self.waiting.extract_if(|(database, _), load| is_meant(*database, load)) {
-            ended.add(key, load);
+        for (key, upload) in self.waiting.extract_if(|(database, _), upload| is_meant(*database, upload)) {
+            ended.add(key, upload);
         }
         ended
     }
@@ -556,19 +557,19 @@ impl Loads {
         self.outgoing.iter().filter_map(|(key, outgoing)| Some((key, outgoing, outgoing.next?)))
     }
 
-    fn saved(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Load, &Decoder)> {
-        self.waiting.iter().filter(|(_, load)| load.sent != Sent::Nothing).filter_map(|(key, load)| {
-            match &load.pieces.body {
-                Body::Native(decoder) => Some((key, load, decoder)),
+    fn saved(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Upload, &Decoder)> {
+        self.waiting.iter().filter(|(_, upload)| upload.sent != Sent::Nothing).filter_map(|(key, upload)| {
+            match &upload.pieces.body {
+                Body::Native(decoder) => Some((key, upload, decoder)),
                 Body::RedisBloom(_) => None,
             }
         })
     }
 
-    /// Writes the loads in our format. [Missed](Sent::Missed) loads are included: if this server is a replica, a server
-    /// that begins with this snapshot still gets the remaining pieces, which come from the primary. Each load has a
-    /// flag that says whether this server sends the remaining pieces. This server needs the flag when it reads its own
-    /// snapshot.
+    /// Writes the uploads in our format. [Missed](Sent::Missed) uploads are included: if this server is a replica, a
+    /// server that begins with this snapshot still gets the remaining pieces, which come from the primary. Each upload
+    /// has a flag that says whether this server sends the remaining pieces. This server needs the flag when it reads
+    /// its own snapshot.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count().saturating_add(self.sent().count()) as u64);
         let begin = |sink: &mut dyn Sink, (database, key): &(i32, Vec<u8>)| {
@@ -579,16 +580,16 @@ impl Loads {
             begin(sink, key);
             outgoing.save(sent, sink);
         }
-        for (key, load, decoder) in self.saved() {
+        for (key, upload, decoder) in self.saved() {
             begin(sink, key);
-            sink.string(&load.pieces.head);
-            sink.unsigned(u64::from(load.sent == Sent::Pieces));
+            sink.string(&upload.pieces.head);
+            sink.unsigned(u64::from(upload.sent == Sent::Pieces));
             sink.unsigned(decoder.offset());
             decoder.chunks(|chunk| sink.string(chunk));
         }
     }
 
-    /// Reads what [`save`](Loads::save) has written. `None` if the bytes end early.
+    /// Reads what [`save`](Uploads::save) has written. `None` if the bytes end early.
     pub fn load(&mut self, source: &mut impl Source) -> Option<Result<(), DecodeError>> {
         for _ in 0..source.unsigned()? {
             let database = i32::try_from(source.unsigned()?).unwrap_or(0);
@@ -607,7 +608,7 @@ impl Loads {
             }
             let pieces = Pieces { name_len: key.len(), head, body: Body::Native(decoder) };
             let sent = if are_sent { Sent::Pieces } else { Sent::Missed };
-            self.waiting.insert((database, key), Load::new(pieces, sent, true));
+            self.waiting.insert((database, key), Upload::new(pieces, sent, true));
         }
         Some(Ok(()))
     }
@@ -660,15 +661,15 @@ mod tests {
     use crate::params::Spec;
     use crate::wire::Encoder;
 
-    /// Loads of the keys 0, 1 and so on. `chunks[n]` chunks of load n have arrived. A chunk is 1 MiB long. None of its
-    /// pages is all zeros, because such a page would occupy no memory.
-    fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
+    /// Loads of the keys 0, 1 and so on. `chunks[n]` chunks of upload n have arrived. A chunk is 1 MiB long. None of
+    /// its pages is all zeros, because such a page would occupy no memory.
+    fn uploads(chunks: &[usize], is_obeyed: bool) -> Uploads {
         let mut filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
         for item in 0..50_000u32 {
             filter.add(filter.hash(item.to_le_bytes())).unwrap();
         }
         let encoder = Encoder::new(&filter);
-        let mut loads = Loads { are_saved: true, ..Loads::default() };
+        let mut uploads = Uploads { are_saved: true, ..Uploads::default() };
         for (number, chunks) in chunks.iter().enumerate() {
             let name = vec![number as u8];
             let mut pieces = Pieces::begin(Namespace::Bloom, &name, encoder.head()).unwrap();
@@ -677,45 +678,45 @@ mod tests {
                 offset = encoder.chunk(offset, &mut chunk).unwrap();
                 pieces.push(offset as i64 + 1, &chunk, is_obeyed).unwrap();
             }
-            let (sent, ended) = loads.begin((0, name), pieces, is_obeyed);
+            let (sent, ended) = uploads.begin((0, name), pieces, is_obeyed);
             assert!(sent == Sent::Pieces && ended.is_empty());
         }
-        loads
+        uploads
     }
 
     #[test]
     fn a_load_that_does_not_move_is_dropped_after_five_minutes() {
-        let mut loads = loads(&[0, 1], false);
+        let mut uploads = uploads(&[0, 1], false);
         let begun = Instant::now();
-        assert!(loads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5)).is_empty());
-        loads.waiting.get_mut(&(0, vec![1])).unwrap().moved = begun + Duration::from_secs(9);
-        let dropped = loads.drop_abandoned(begun + ABANDONED);
+        assert!(uploads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5)).is_empty());
+        uploads.waiting.get_mut(&(0, vec![1])).unwrap().moved = begun + Duration::from_secs(9);
+        let dropped = uploads.drop_abandoned(begun + ABANDONED);
         assert_eq!(dropped.elsewhere, [(0, vec![0], Namespace::Bloom)], "it ends on replicas also");
-        assert_eq!(loads.waiting.keys().collect::<Vec<_>>(), [&(0, vec![1])]);
-        assert!(!loads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9)).is_empty());
-        assert!(loads.waiting.is_empty());
+        assert_eq!(uploads.waiting.keys().collect::<Vec<_>>(), [&(0, vec![1])]);
+        assert!(!uploads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9)).is_empty());
+        assert!(uploads.waiting.is_empty());
     }
 
-    /// A slot's new node waits for the old one to end a load, which may happen late.
+    /// A slot's new node waits for the old one to end an upload, which may happen late.
     #[test]
     fn a_load_of_a_slots_source_node_is_dropped_after_ten_minutes() {
-        let mut loads = loads(&[1], true);
+        let mut uploads = uploads(&[1], true);
         let late = Instant::now() + ABANDONED * 2;
-        assert!(loads.drop_abandoned(late - Duration::from_secs(9)).is_empty());
-        assert!(!loads.drop_abandoned(late).is_empty());
+        assert!(uploads.drop_abandoned(late - Duration::from_secs(9)).is_empty());
+        assert!(!uploads.drop_abandoned(late).is_empty());
     }
 
     #[test]
     fn all_but_small_loads_make_room() {
-        let mut small = loads(&[0; 60], false);
+        let mut small = uploads(&[0; 60], false);
         assert!(small.drop_for_memory().is_empty() && small.waiting.len() == 60);
         assert!(small.are_small_with(1000) && !small.are_small_with(SMALL));
-        let mut large = loads(&[0, 0, 1], false);
+        let mut large = uploads(&[0, 0, 1], false);
         let dropped = large.drop_for_memory();
         assert_eq!(dropped.elsewhere.len(), 3);
         assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
         // A name needs memory as well.
-        let mut named = loads(&[0], false);
+        let mut named = uploads(&[0], false);
         let pieces = Pieces::begin(Namespace::Bloom, &[b'n'; SMALL as usize], &[]);
         assert!(pieces.is_err(), "a head is read first");
         let long = vec![b'n'; SMALL as usize];
@@ -725,7 +726,7 @@ mod tests {
         _ = named.begin((0, long), pieces, false);
         assert!(!named.are_small_with(0) && named.drop_for_memory().elsewhere.len() == 2);
         // Loads from a slot's source node aren't dropped: that node has the filter in a key, and goes on sending it.
-        let mut obeyed = loads(&[2, 3], true);
+        let mut obeyed = uploads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);
         // After a failover or a restart, only the client can send the rest.
         obeyed.are_own();

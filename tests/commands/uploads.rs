@@ -221,7 +221,7 @@ fn chunks_that_another_thread_places_become_the_same_filter() {
                 if server.goes_to_background.get() && random.random_range(0..4) == 0 {
                     let (head, begins_again) = (pieces[0].clone(), random.random::<bool>());
                     server.meanwhile.replace(Some(Box::new(move |server: &FakeServer| {
-                        server.loads.borrow_mut().flush(None);
+                        server.uploads.borrow_mut().flush(None);
                         if begins_again {
                             load(server, family, &head).unwrap();
                         }
@@ -246,7 +246,7 @@ fn chunks_that_another_thread_places_become_the_same_filter() {
                 }
             }
             assert!(server.dump("k") == source.dump("k"), "{name} {seed}");
-            assert!(server.loads.borrow().is_empty());
+            assert!(server.uploads.borrow().is_empty());
         }
     }
 }
@@ -538,7 +538,7 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
 /// A server that saves loads in RDB files.
 fn saving() -> FakeServer {
     let server = FakeServer::default();
-    server.loads.borrow_mut().are_saved = true;
+    server.uploads.borrow_mut().are_saved = true;
     server
 }
 
@@ -555,7 +555,7 @@ fn each_piece_is_replicated_when_it_comes() {
     for reserve in OURS {
         let (family, pieces) = sent_by_us(reserve);
         let (server, replica) = (saving(), replica());
-        replica.loads.borrow_mut().are_saved = true;
+        replica.uploads.borrow_mut().are_saved = true;
         for piece in &pieces {
             load(&server, family, piece).unwrap();
             assert_eq!(
@@ -580,10 +580,10 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
             let server = saving();
             pieces[..first].iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
             let mut fields = Fields::default();
-            server.loads.borrow().save(&mut fields);
+            server.uploads.borrow().save(&mut fields);
             let (old, new, missed) = (replica(), replica(), replica());
             follow(&server, &old);
-            assert_eq!(new.loads.borrow_mut().load(&mut fields), Some(Ok(())));
+            assert_eq!(new.uploads.borrow_mut().load(&mut fields), Some(Ok(())));
             load(&server, family, &pieces[first]).unwrap();
             server.replicated.borrow().iter().for_each(|words| {
                 let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -591,7 +591,7 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
             });
             follow(&server, &old);
             if first + 1 < pieces.len() {
-                server.loads.borrow_mut().are_missed();
+                server.uploads.borrow_mut().are_missed();
                 load(&server, family, &pieces[first + 1]).unwrap();
                 for piece in pieces.get(first + 2..).unwrap_or_default() {
                     assert!(server.replicated.borrow().is_empty());
@@ -704,20 +704,20 @@ fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
                 if after > at {
                     obey(&replicas[1]);
                 }
-                let mut loads = server.loads.borrow_mut();
+                let mut loads = server.uploads.borrow_mut();
                 match way {
                     _ if after != at => {}
                     "saved" => {
                         let mut fields = Fields::default();
                         assert!(!loads.is_empty());
                         loads.save(&mut fields);
-                        assert_eq!(replicas[1].loads.borrow_mut().load(&mut fields), Some(Ok(())));
+                        assert_eq!(replicas[1].uploads.borrow_mut().load(&mut fields), Some(Ok(())));
                     }
                     "missed" => loads.are_missed(),
                     _ => {
                         drop(loads.flush(Some(1)));
                         drop(loads.flush(Some(0)));
-                        drop(replicas[0].loads.borrow_mut().flush(None));
+                        drop(replicas[0].uploads.borrow_mut().flush(None));
                     }
                 }
             });
@@ -756,12 +756,12 @@ fn a_snapshot_says_whether_the_following_pieces_are_sent() {
         let (server, copy) = (saving(), saving());
         load(&server, family, &pieces[0]).unwrap();
         if is_missed {
-            server.loads.borrow_mut().are_missed();
+            server.uploads.borrow_mut().are_missed();
         }
         load(&server, family, &pieces[1]).unwrap();
         let mut fields = Fields::default();
-        server.loads.borrow().save(&mut fields);
-        assert_eq!(copy.loads.borrow_mut().load(&mut fields), Some(Ok(())));
+        server.uploads.borrow().save(&mut fields);
+        assert_eq!(copy.uploads.borrow_mut().load(&mut fields), Some(Ok(())));
         load(&copy, family, &pieces[2]).unwrap();
         assert!(copy.keys.borrow().is_empty(), "more pieces follow");
         assert_eq!(copy.replicated.take().len(), usize::from(!is_missed));
@@ -781,7 +781,7 @@ fn a_load_that_ends_is_ended_elsewhere() {
         let server = saving();
         load(&server, family, &pieces[0]).unwrap();
         if is_missed {
-            server.loads.borrow_mut().are_missed();
+            server.uploads.borrow_mut().are_missed();
         }
         server.take_replicated();
         end(&server);

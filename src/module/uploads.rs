@@ -1,14 +1,14 @@
-//! The filters that are being loaded in chunks, and the events that end a load without a command: a timeout, a flush, a
-//! change to the key, and a shortage of memory.
+//! The filters that are being loaded in chunks, and the events that end an upload without a command: a timeout, a
+//! flush, a change to the key, and a shortage of memory.
 //!
-//! When too much memory is used, the server evicts keys or refuses writes. A load's memory counts, but a load isn't in
-//! a key, and might never get into one. So when a key has been evicted, or the server is above its memory limit, the
-//! loads of clients are dropped, unless they are small. Eviction frees what the current command needs. The memory of
-//! the loads is freed for the commands after it.
+//! When too much memory is used, the server evicts keys or refuses writes. An upload's memory counts, but an upload
+//! isn't in a key, and might never get into one. So when a key has been evicted, or the server is above its memory
+//! limit, the uploads of clients are dropped, unless they are small. Eviction frees what the current command needs. The
+//! memory of the uploads is freed for the commands after it.
 //!
-//! A replica has the loads of its primary. It ends none of them by itself, because the two servers might report
+//! A replica has the uploads of its primary. It ends none of them by itself, because the two servers might report
 //! different key events. The primary tells the replica which ones to end. A server that isn't a replica treats every
-//! load as if a client had begun it, including loads from a file or from an earlier primary.
+//! upload as if a client had begun it, including uploads from a file or from an earlier primary.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type::stream::Stream;
@@ -16,7 +16,7 @@ use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
 use super::{duplicate_load, guard, log, offload, reclaim, replication_sinks};
-use crate::command::{END, Ended, Loads, Namespace, load_command};
+use crate::command::{END, Ended, Namespace, Uploads, upload_command};
 use crate::filter::{Filter, Garbage};
 use crate::metrics;
 use crate::wire::VERSION;
@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The loads. Only the main thread takes the lock.
-static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
+/// The uploads. Only the main thread takes the lock.
+static UPLOADS: Mutex<Option<Uploads>> = Mutex::new(None);
 
 /// Whether the module has subscribed to key events.
 static WATCHING: AtomicBool = AtomicBool::new(false);
@@ -39,41 +39,41 @@ static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 /// Bytes of a filter that are sent in one step. With an append-only file, a step takes 3 ms.
 const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
-/// Maximum time that the main thread waits for dropped loads to be freed.
+/// Maximum time that the main thread waits for dropped uploads to be freed.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Runs `work` on the loads. `work` must not touch keys, because the server would call back into this file while the
+/// Runs `work` on the uploads. `work` must not touch keys, because the server would call back into this file while the
 /// lock is held.
-fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
-    work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+fn with<R>(work: impl FnOnce(&mut Uploads) -> R) -> R {
+    work(UPLOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Like [`with`], for work that might begin a load. Subscribes to key events when the first load begins, and not
+/// Like [`with`], for work that might begin an upload. Subscribes to key events when the first upload begins, and not
 /// earlier, because the callback costs every write about 100 ns.
-pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R) -> R {
+pub(super) fn with_uploads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Uploads) -> R) -> R {
     let result = with(work);
-    if metrics::LOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {
+    if metrics::UPLOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {
         watch_keys(ctx);
     }
     result
 }
 
-/// Drops the loads in a database, or in all databases, after its keys have been flushed.
+/// Drops the uploads in a database, or in all databases, after its keys have been flushed.
 pub(super) fn flush(database: Option<i32>) {
     if are_any() {
-        free(with(|loads| loads.flush(database)));
+        free(with(|uploads| uploads.flush(database)));
     }
 }
 
-/// Whether there are loads here, or filters that this server is sending, which are loads only on other servers.
+/// Whether there are uploads here, or filters that this server is sending, which are uploads only on other servers.
 fn are_any() -> bool {
-    metrics::LOADS.get() > 0 || metrics::FILTERS_SENDING.get() > 0
+    metrics::UPLOADS.get() > 0 || metrics::FILTERS_SENDING.get() > 0
 }
 
 /// Begins to send a filter for a key in the context's database.
 pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'static CStr) {
     let key = (ctx.database(), key.bytes().to_vec());
-    let ended = with(|loads| loads.send(key, filter, event));
+    let ended = with(|uploads| uploads.send(key, filter, event));
     if !ended.is_empty() {
         free(end(ctx, ended, "a filter is created in the key"));
     }
@@ -85,8 +85,8 @@ pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> boo
     let key = (ctx.database(), name.bytes().to_vec());
     let begun = Instant::now();
     let (mut pieces, mut bytes) = (Vec::new(), 0usize);
-    let is_last = with(|loads| {
-        loads.send_more(&key, |command, iterator, piece| {
+    let is_last = with(|uploads| {
+        uploads.send_more(&key, |command, iterator, piece| {
             bytes = bytes.saturating_add(piece.len());
             pieces.push((command, [iterator.to_string().as_bytes(), piece].map(OwnText::new)));
             bytes < TURN_BYTES && begun.elapsed() < turn
@@ -106,8 +106,8 @@ pub(super) fn can_be_sent() -> bool {
 /// Gives up sending a filter. Does nothing if the filter is already in its key.
 pub(super) fn stop_sending(ctx: Context<'_>, name: Text<'_>) {
     let key = (ctx.database(), name.bytes().to_vec());
-    let Some((filter, namespace)) = with(|loads| loads.stop_sending(&key)) else { return };
-    // If this server has become a replica, its primary decides about loads.
+    let Some((filter, namespace)) = with(|uploads| uploads.stop_sending(&key)) else { return };
+    // If this server has become a replica, its primary decides about uploads.
     if may_end(ctx) {
         end_elsewhere(ctx, name, namespace);
     }
@@ -120,17 +120,17 @@ fn free(dropped: Garbage) {
     reclaim::free(dropped, bytes);
 }
 
-/// The callbacks that save the loads in RDB files, after the keys, and read them.
+/// The callbacks that save the uploads in RDB files, after the keys, and read them.
 pub(super) const BESIDE_KEYS: BesideKeys = BesideKeys { save, load };
 
-/// Writes the loads, if there are any. If nothing is written here, the server adds nothing to the file either.
+/// Writes the uploads, if there are any. If nothing is written here, the server adds nothing to the file either.
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
     // SAFETY: `io` is the stream that the server passed in.
     let mut stream = unsafe { Stream::new(io) };
     let work = || {
-        with(|loads| {
-            if !loads.is_empty() {
-                loads.save(&mut stream);
+        with(|uploads| {
+            if !uploads.is_empty() {
+                uploads.save(&mut stream);
             }
         });
     };
@@ -146,7 +146,7 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c
         // SAFETY: `io` is the stream that the server passed in, and its context lives as long.
         let (ctx, mut stream) =
             unsafe { (Context::new(server!(RedisModule_GetContextFromIO(io))), Stream::new(io)) };
-        let loaded = with_loads(ctx.ok_or("no context")?, |loads| loads.load(&mut stream));
+        let loaded = with_uploads(ctx.ok_or("no context")?, |uploads| uploads.load(&mut stream));
         loaded.ok_or("the data ends early")?.map_err(|why| why.to_string())
     };
     match guard::call("load-loads", work, || Err("internal error".to_owned())) {
@@ -159,8 +159,8 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c
     }
 }
 
-/// Subscribes to the events that affect loads. Loads are saved in RDB files only if the server can omit the section
-/// when there are no loads, because a file with such a section can't be read without this module.
+/// Subscribes to the events that affect uploads. Loads are saved in RDB files only if the server can omit the section
+/// when there are no uploads, because a file with such a section can't be read without this module.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -185,7 +185,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
         && can_be_missed
         && tells_source
         && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
-    with(|loads| loads.are_saved = are_saved);
+    with(|uploads| uploads.are_saved = are_saved);
     CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
@@ -193,9 +193,9 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
 /// (Redis 7.2).
 const SAVING_SOMETIMES: c_int = 5;
 
-/// Called when the server has forked. The child writes either an RDB file, which contains the loads, or something that
-/// doesn't contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated. If the
-/// child doesn't save the loads, they are recorded as missed.
+/// Called when the server has forked. The child writes either an RDB file, which contains the uploads, or something
+/// that doesn't contain them: an append-only file without an RDB part, or the keys of a slot that is being migrated. If
+/// the child doesn't save the uploads, they are recorded as missed.
 unsafe extern "C" fn forked(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -219,17 +219,17 @@ unsafe extern "C" fn forked(
                 _ => false,
             }
         });
-        with(|loads| {
-            if !(is_saving && loads.are_saved) {
-                loads.are_missed();
+        with(|uploads| {
+            if !(is_saving && uploads.are_saved) {
+                uploads.are_missed();
             }
         });
     };
     guard::call("fork", work, || ());
 }
 
-/// Called when the server gets or loses a primary, and when it begins or ends reading a file. From then on, the loads
-/// are treated like loads of clients. While the server has a primary, [`may_end`] protects them.
+/// Called when the server gets or loses a primary, and when it begins or ends reading a file. From then on, the uploads
+/// are treated like uploads of clients. While the server has a primary, [`may_end`] protects them.
 unsafe extern "C" fn source_changed(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -237,18 +237,18 @@ unsafe extern "C" fn source_changed(
     _data: *mut c_void,
 ) {
     replication_sinks::forget();
-    guard::call("source", || with(Loads::are_own), || ());
+    guard::call("source", || with(Uploads::are_own), || ());
 }
 
-/// Ends the loads in a full sync, which replaces all keys. If the server empties its databases for the sync, that flush
-/// ends the loads like any other. If it serves the old keys during the sync, it calls this function instead.
+/// Ends the uploads in a full sync, which replaces all keys. If the server empties its databases for the sync, that
+/// flush ends the uploads like any other. If it serves the old keys during the sync, it calls this function instead.
 unsafe extern "C" fn synced(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
     subevent: u64,
     _data: *mut c_void,
 ) {
-    // The old loads end when the sync begins. If the sync fails, the loads that have been read so far end, too.
+    // The old uploads end when the sync begins. If the sync fails, the uploads that have been read so far end, too.
     if subevent != raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED {
         guard::call("sync", || flush(None), || ());
     }
@@ -269,7 +269,7 @@ fn watch_keys(ctx: Context<'_>) {
     }
 }
 
-/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops loads that are abandoned or for which
+/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops uploads that are abandoned or for which
 /// there is no memory. The server calls this several times a second.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
@@ -279,7 +279,7 @@ unsafe extern "C" fn tick(
 ) {
     guard::call("started", duplicate_load::tick, || ());
     guard::call("kept", offload::give_up_kept, || ());
-    if metrics::LOADS.get() == 0 {
+    if metrics::UPLOADS.get() == 0 {
         return;
     }
     let work = || {
@@ -288,7 +288,7 @@ unsafe extern "C" fn tick(
         if !may_end(ctx) {
             return;
         }
-        let abandoned = with(|loads| loads.drop_abandoned(Instant::now()));
+        let abandoned = with(|uploads| uploads.drop_abandoned(Instant::now()));
         if !abandoned.is_empty() {
             free(end(ctx, abandoned, "they had not moved for five minutes"));
         }
@@ -299,8 +299,8 @@ unsafe extern "C" fn tick(
     guard::call("tick", work, || ());
 }
 
-/// Whether this server may now end loads on its own, without a command. While writes are paused, as in a failover, it
-/// can't replicate anything. On a replica, the primary decides which loads end; while an append-only file is being
+/// Whether this server may now end uploads on its own, without a command. While writes are paused, as in a failover, it
+/// can't replicate anything. On a replica, the primary decides which uploads end; while an append-only file is being
 /// loaded, the file does.
 fn may_end(ctx: Context<'_>) -> bool {
     let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
@@ -308,17 +308,17 @@ fn may_end(ctx: Context<'_>) -> bool {
 }
 
 fn drop_for_memory(ctx: Context<'_>) {
-    let dropped = with(Loads::drop_for_memory);
+    let dropped = with(Uploads::drop_for_memory);
     if !dropped.is_empty() {
         let dropped = end(ctx, dropped, "memory is short");
         let bytes = dropped.bytes();
-        // Until the memory of the loads is free, each write evicts keys. Freeing 1 GiB takes 45 to 200 ms if it
+        // Until the memory of the uploads is free, each write evicts keys. Freeing 1 GiB takes 45 to 200 ms if it
         // consists of cells, and a second if it consists of short pieces.
         reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }
 
-/// Ends dropped loads on all servers that have their pieces. Returns the loads, for the caller to free.
+/// Ends dropped uploads on all servers that have their pieces. Returns the uploads, for the caller to free.
 fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
     for (database, key, namespace) in &dropped.elsewhere {
         ctx.select(*database);
@@ -329,14 +329,14 @@ fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
     garbage
 }
 
-/// Ends a load on all servers that have its pieces.
+/// Ends an upload on all servers that have its pieces.
 fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
     let [iterator, nothing] = END.map(OwnText::new);
-    ctx.replicate(name_of(load_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
+    ctx.replicate(name_of(upload_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
-/// Called when a key has changed or is gone. If the key was evicted, memory is short, and the loads of clients are
-/// dropped. Otherwise, a load for this key is obsolete, and ends here and on the servers that have its pieces.
+/// Called when a key has changed or is gone. If the key was evicted, memory is short, and the uploads of clients are
+/// dropped. Otherwise, an upload for this key is obsolete, and ends here and on the servers that have its pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,
@@ -344,7 +344,7 @@ unsafe extern "C" fn key_changed(
     key: *mut raw::RedisModuleString,
 ) -> c_int {
     // This is called for every write.
-    if metrics::LOADS.get() == 0 {
+    if metrics::UPLOADS.get() == 0 {
         return status::OK;
     }
     let work = || {
@@ -359,7 +359,7 @@ unsafe extern "C" fn key_changed(
             return drop_for_memory(ctx);
         }
         let key = (ctx.database(), name.bytes().to_vec());
-        let obsolete = with(|loads| loads.forget(&key));
+        let obsolete = with(|uploads| uploads.forget(&key));
         if !obsolete.is_empty() {
             free(end(ctx, obsolete, "something else was written to the key"));
         }
