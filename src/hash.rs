@@ -43,6 +43,16 @@ impl ItemHash {
     }
 }
 
+/// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
+pub(crate) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// XORs the low half of `x` with the high half, then multiplies, so that every bit of `x` affects the high bits of the
+/// result.
+#[inline(always)]
+pub(crate) fn mix(x: u64) -> u64 {
+    (x ^ x >> 32).wrapping_mul(GOLDEN)
+}
+
 /// Maps 64 random bits onto `0..n` without a division (Lemire, "Fast Random Integer Generation in an Interval", 2019).
 #[inline(always)]
 pub(crate) fn fast_range(random: u64, n: u64) -> u64 {

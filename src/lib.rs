@@ -113,8 +113,7 @@ pub use filter::{
     StaticBuilder, Summary,
 };
 pub use hash::{HashKind, Hashed, Item, Seed};
-pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Steps, Tightening, limits};
-pub use sizing::Layout;
+pub use params::{Cell, Family, Layout, Overflow, Spec, Steps, Tightening, limits};
 pub use spelling::UnknownChoice;
 
 #[cfg(feature = "internals")]

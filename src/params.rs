@@ -56,14 +56,10 @@ pub mod limits {
     pub const MAX_BYTES: u64 = 1 << 46;
 }
 
-/// Where the probes of one item may fall, as requested by the user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a layer stores its items: where the cells of an item are, and what they contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum LayoutChoice {
-    /// BLOCKED for a layer of more than 512 KiB, if it needs at most 15% more memory than CLASSIC (10% in a chain);
-    /// otherwise CLASSIC. Commands choose FINGERPRINT for options that only it supports.
-    #[default]
-    Auto = 0,
+pub enum Layout {
     /// Anywhere in the shard: needs less memory than BLOCKED.
     Classic = 1,
     /// Inside one 512-bit block: one cache miss per item.
@@ -74,6 +70,8 @@ pub enum LayoutChoice {
     /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more
     /// than log2(1/p) bits per item.
     Fuse = 4,
+    /// A list of the items' hashes, from which a static filter is built. Users can't request it.
+    List = 5,
     /// A ribbon filter, which is built from all its items at once: only 5% to 6% more than log2(1/p) bits per item, but
     /// more instructions.
     Ribbon = 6,
@@ -81,15 +79,52 @@ pub enum LayoutChoice {
     Partitioned = 7,
 }
 
-spelling!(pub LayoutChoice {
-    Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT", Fuse = "FUSE",
-    Partitioned = "PARTITIONED", Ribbon = "RIBBON",
+spelling!(pub Layout {
+    Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT", Fuse = "FUSE", Partitioned = "PARTITIONED",
+    Ribbon = "RIBBON"; List = "LIST",
 });
 
-impl LayoutChoice {
-    /// Whether filters of this layout are built from all their items at once and refuse adds.
-    pub const fn is_static(self) -> bool {
-        matches!(self, LayoutChoice::Fuse | LayoutChoice::Ribbon)
+impl Layout {
+    /// The word for leaving the choice to the filter.
+    pub const AUTO: &str = "AUTO";
+
+    /// Number of the layout in saved filters. 0 stands for AUTO.
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The layout with this number.
+    #[inline(always)]
+    pub(crate) const fn from_number(number: u8) -> Option<Layout> {
+        Some(match number {
+            1 => Layout::Classic,
+            2 => Layout::Blocked,
+            3 => Layout::Fingerprint,
+            4 => Layout::Fuse,
+            5 => Layout::List,
+            6 => Layout::Ribbon,
+            7 => Layout::Partitioned,
+            _ => return None,
+        })
+    }
+
+    /// Whether the cells are computed from all items at once.
+    #[inline]
+    pub const fn is_built(self) -> bool {
+        matches!(self, Layout::Fuse | Layout::Ribbon)
+    }
+
+    /// Whether this is the layout of a static filter, or of the list from which one is built.
+    #[inline]
+    pub(crate) const fn is_static(self) -> bool {
+        self.is_built() || matches!(self, Layout::List)
+    }
+
+    /// Whether an item's probes set cells that other items may also set.
+    #[inline]
+    pub const fn has_probes(self) -> bool {
+        matches!(self, Layout::Classic | Layout::Blocked | Layout::Partitioned)
     }
 }
 
@@ -113,6 +148,17 @@ pub enum Cell {
 }
 
 impl Cell {
+    /// The cell with this number in saved filters, which is its width.
+    pub(crate) const fn from_number(number: u8) -> Option<Cell> {
+        Some(match number {
+            1 => Cell::Bit,
+            4 => Cell::Counter4,
+            8 => Cell::Counter8,
+            16 => Cell::Counter16,
+            _ => return None,
+        })
+    }
+
     /// Width in bits.
     pub const fn bits(self) -> u32 {
         self as u32
@@ -150,6 +196,13 @@ pub enum Overflow {
 }
 
 spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
+
+impl Overflow {
+    /// The choice with this number in saved filters.
+    pub(crate) fn from_number(number: u8) -> Option<Overflow> {
+        Overflow::ALL.iter().copied().find(|overflow| *overflow as u8 == number)
+    }
+}
 
 /// The number of steps in which items leave a window that keeps each item for a certain time after its last add. This
 /// time is the time to live.
@@ -260,8 +313,9 @@ pub struct Spec {
     pub shards: u32,
     /// Hash function.
     pub hash: HashKind,
-    /// The requested layout.
-    pub layout: LayoutChoice,
+    /// The layout. `None` is AUTO: BLOCKED for a layer of more than 512 KiB, if it needs at most 15% more memory than
+    /// CLASSIC (10% in a chain); otherwise CLASSIC. Commands choose FINGERPRINT for options that only it supports.
+    pub layout: Option<Layout>,
     /// Bits or counters.
     pub cell: Cell,
     /// Fixed, scaling or window.
@@ -280,7 +334,7 @@ impl Spec {
             seed: Seed::default(),
             shards: 1,
             hash: HashKind::Xxh3,
-            layout: LayoutChoice::Auto,
+            layout: None,
             cell: Cell::Bit,
             family: Family::Fixed(Overflow::Error),
         }
@@ -306,6 +360,16 @@ impl Spec {
         Ok(Spec { seed, ..self })
     }
 
+    /// The word for the layout.
+    pub fn layout_word(&self) -> &'static str {
+        self.layout.map_or(Layout::AUTO, Layout::as_str)
+    }
+
+    /// Whether the filter is built from all its items at once and refuses adds.
+    pub fn is_static(&self) -> bool {
+        self.layout.is_some_and(Layout::is_built)
+    }
+
     /// Factor by which the capacity grows from layer to layer; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.family {
@@ -325,7 +389,7 @@ impl Spec {
     /// The usual name for this kind of filter.
     pub fn kind(&self) -> &'static str {
         match self.family {
-            _ if self.layout.is_static() => "static",
+            _ if self.is_static() => "static",
             _ if self.cell.counts() => "counting",
             Family::Fixed(_) => "fixed",
             Family::Scaling { .. } => "scaling",
@@ -352,7 +416,7 @@ impl Spec {
 
     /// Whether this is the spec of a [list](Spec::list) of hashes.
     pub(crate) fn is_list(&self) -> bool {
-        self.layout.is_static() && matches!(self.family, Family::Scaling { .. })
+        self.is_static() && matches!(self.family, Family::Scaling { .. })
     }
 
     /// Checks that every parameter is within its [`limits`], and that the parameters don't exclude each other.
@@ -369,10 +433,15 @@ impl Spec {
         if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
             return Err(Error::Shards(self.shards.into()));
         }
-        if self.layout == LayoutChoice::Fingerprint {
+        if self.layout == Some(Layout::List) {
+            return Err(Error::Exclusive(
+                "a list is only for building a static filter; use LAYOUT FUSE or RIBBON",
+            ));
+        }
+        if self.layout == Some(Layout::Fingerprint) {
             self.validate_fingerprints()?;
         }
-        if self.layout.is_static() {
+        if self.is_static() {
             self.validate_static()?;
         }
         match self.family {
@@ -382,7 +451,7 @@ impl Spec {
                 if !(1..=limits::MAX_EXPANSION).contains(&expansion) {
                     return Err(Error::Expansion(expansion.into()));
                 }
-                if self.cell.counts() && self.layout != LayoutChoice::Fingerprint {
+                if self.cell.counts() && self.layout != Some(Layout::Fingerprint) {
                     return Err(Error::Exclusive(
                         "a filter of counters cannot scale: a delete could not tell which layer holds the item; use \
                          LAYOUT FINGERPRINT",
@@ -390,7 +459,7 @@ impl Spec {
                 }
             }
             Family::Window { generations, every_ms, overflow } => {
-                let is_table = self.layout == LayoutChoice::Fingerprint;
+                let is_table = self.layout == Some(Layout::Fingerprint);
                 let possible = if is_table { limits::GENERATIONS_IN_TABLE } else { limits::GENERATIONS };
                 if !possible.contains(&generations.into()) {
                     return Err(Error::Generations(generations.into()));

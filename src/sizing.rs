@@ -14,12 +14,12 @@ mod shape;
 
 use crate::error::Error;
 use crate::math;
-use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
+use crate::params::{Cell, Family, Layout, Spec, limits};
 use fingerprint::Table;
 use fuse::Fuse;
 use ribbon::Ribbon;
 use shape::LEAST_SHARD_BITS;
-pub use shape::{BLOCK_BITS, Layout, Shape};
+pub use shape::{BLOCK_BITS, Shape};
 
 /// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 const AUTO_PENALTY: f64 = 1.15;
@@ -48,7 +48,7 @@ pub struct LayerSpec {
     /// Error rate of this layer alone.
     pub error_rate: f64,
     /// The requested layout.
-    pub layout: LayoutChoice,
+    pub layout: Option<Layout>,
     /// Bits or counters.
     pub cell: Cell,
     /// Number of independent arrays, a power of two.
@@ -61,14 +61,7 @@ impl LayerSpec {
     /// The requirements for a layer of bits with one shard and the layout AUTO.
     #[cfg(any(test, feature = "internals"))]
     pub fn new(capacity: u64, error_rate: f64) -> LayerSpec {
-        LayerSpec {
-            capacity,
-            error_rate,
-            layout: LayoutChoice::Auto,
-            cell: Cell::Bit,
-            shards: 1,
-            generations: 0,
-        }
+        LayerSpec { capacity, error_rate, layout: None, cell: Cell::Bit, shards: 1, generations: 0 }
     }
 
     /// The smallest shape that keeps the promise.
@@ -110,20 +103,19 @@ impl LayerSpec {
             return Err(Error::Shards(self.shards.into()));
         }
         match self.layout {
-            LayoutChoice::Classic => self.smallest(Layout::Classic),
-            LayoutChoice::Blocked => self.smallest(Layout::Blocked),
-            LayoutChoice::Partitioned => self.smallest(Layout::Partitioned),
-            LayoutChoice::Fingerprint => self.smallest_table(),
-            LayoutChoice::Fuse => self.smallest_built(
+            Some(layout @ (Layout::Classic | Layout::Blocked | Layout::Partitioned)) => self.smallest(layout),
+            Some(Layout::List) => Ok(self.list()),
+            Some(Layout::Fingerprint) => self.smallest_table(),
+            Some(Layout::Fuse) => self.smallest_built(
                 Layout::Fuse,
                 Fuse::width_for(self.error_rate)
                     .map(|width| (Fuse::for_items(self.capacity, width).cells(), width)),
             ),
-            LayoutChoice::Ribbon => {
+            Some(Layout::Ribbon) => {
                 let ribbon = Ribbon::for_items(self.capacity, self.error_rate);
                 self.smallest_built(Layout::Ribbon, ribbon.map(|ribbon| (ribbon.cells(), ribbon.columns)))
             }
-            LayoutChoice::Auto => {
+            None => {
                 let classic = self.smallest(Layout::Classic)?;
                 if classic.bytes() <= CACHED_BYTES {
                     return Ok(classic);
@@ -303,7 +295,7 @@ impl Spec {
         if probes == 0 || error_rate < limits::MIN_ERROR_RATE {
             return Err(Error::ErrorRate(error_rate));
         }
-        let spec = |capacity| Spec { layout: LayoutChoice::Classic, ..Spec::fixed(capacity, error_rate) };
+        let spec = |capacity| Spec { layout: Some(Layout::Classic), ..Spec::fixed(capacity, error_rate) };
         let fits = |capacity: u64| spec(capacity).next_shape(&[]).is_ok_and(|shape| shape.cells <= bits);
         // The shape grows with the capacity, and no item needs less than a bit.
         let (mut fitting, mut too_many) = (0, bits.min(limits::MAX_CAPACITY).saturating_add(1));
@@ -344,7 +336,7 @@ impl Spec {
         let mut generations = 0;
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
-            Family::Window { generations: number, .. } if self.layout == LayoutChoice::Fingerprint => {
+            Family::Window { generations: number, .. } if self.layout == Some(Layout::Fingerprint) => {
                 generations = number;
                 (self.capacity.saturating_mul(number.into()), self.error_rate)
             }
@@ -371,8 +363,8 @@ mod tests {
     use super::*;
     use crate::params::Tightening;
 
-    const LAYOUTS: [LayoutChoice; 3] =
-        [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
+    const LAYOUTS: [Option<Layout>; 3] =
+        [Some(Layout::Classic), Some(Layout::Blocked), Some(Layout::Partitioned)];
 
     /// Requirements for layers of all sizes, rates, cells and numbers of shards.
     fn questions() -> impl Iterator<Item = LayerSpec> {
@@ -490,19 +482,19 @@ mod tests {
         assert_eq!(layers(1, 2, limits::MAX_CAPACITY), 49, "a doubling is not changed");
     }
 
-    fn bits_per_item(layout: LayoutChoice, error_rate: f64) -> f64 {
+    fn bits_per_item(layout: Option<Layout>, error_rate: f64) -> f64 {
         let shape = LayerSpec { layout, ..LayerSpec::new(10_000_000, error_rate) }.shape().unwrap();
         shape.bytes() as f64 * 8.0 / 1e7
     }
 
     #[test]
     fn memory_meets_the_published_figures() {
-        assert!(bits_per_item(LayoutChoice::Blocked, 0.01) <= 9.95);
-        assert!(bits_per_item(LayoutChoice::Blocked, 0.001) <= 15.6);
-        assert!(bits_per_item(LayoutChoice::Classic, 0.01) <= 9.62);
-        assert!(bits_per_item(LayoutChoice::Classic, 0.001) <= 14.42);
-        assert!(bits_per_item(LayoutChoice::Partitioned, 0.01) <= 9.62);
-        assert!(bits_per_item(LayoutChoice::Partitioned, 0.001) <= 14.42);
+        assert!(bits_per_item(Some(Layout::Blocked), 0.01) <= 9.95);
+        assert!(bits_per_item(Some(Layout::Blocked), 0.001) <= 15.6);
+        assert!(bits_per_item(Some(Layout::Classic), 0.01) <= 9.62);
+        assert!(bits_per_item(Some(Layout::Classic), 0.001) <= 14.42);
+        assert!(bits_per_item(Some(Layout::Partitioned), 0.01) <= 9.62);
+        assert!(bits_per_item(Some(Layout::Partitioned), 0.001) <= 14.42);
     }
 
     #[test]
@@ -553,7 +545,7 @@ mod tests {
     fn slices_are_sized_by_their_own_rate() {
         for capacity in [7, 100, 12_345] {
             let shape =
-                LayerSpec { layout: LayoutChoice::Partitioned, ..LayerSpec::new(capacity, 0.01) }.shape();
+                LayerSpec { layout: Some(Layout::Partitioned), ..LayerSpec::new(capacity, 0.01) }.shape();
             let shape = shape.unwrap();
             let slice = shape.cells as f64 / f64::from(shape.probes);
             let textbook = (1.0 - (1.0 - 1.0 / slice).powf(capacity as f64)).powi(shape.probes as i32);
@@ -569,7 +561,7 @@ mod tests {
         // bits.
         let layer = LayerSpec { cell: Cell::Counter16, ..LayerSpec::new(1 << 36, 1e-12) };
         assert!(layer.shape().is_ok());
-        let blocked = LayerSpec { layout: LayoutChoice::Blocked, ..layer };
+        let blocked = LayerSpec { layout: Some(Layout::Blocked), ..layer };
         assert_eq!(blocked.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
         let many = LayerSpec::new(1 << 47, 0.01);
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));

@@ -18,17 +18,19 @@ impl fmt::Display for UnknownChoice {
 
 impl std::error::Error for UnknownChoice {}
 
-/// Gives an enum its words: `as_str`, `Display` and a case-insensitive `FromStr`.
+/// Gives an enum its words: `as_str`, `Display` and a case-insensitive `FromStr`. The choices after a semicolon have
+/// words, but users can't make them.
 macro_rules! spelling {
-    ($visible:vis $type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
+    ($visible:vis $type:ident { $($variant:ident = $word:literal),+ $(; $($hidden:ident = $name:literal),+)? $(,)? }) => {
         impl $type {
-            /// Every choice, in the order in which users see them.
+            /// Every choice that users can make, in the order in which users see them.
             $visible const ALL: &'static [$type] = &[$($type::$variant),+];
 
             /// The word for this choice.
             $visible const fn as_str(self) -> &'static str {
                 match self {
-                    $($type::$variant => $word),+
+                    $($type::$variant => $word,)+
+                    $($($type::$hidden => $name,)+)?
                 }
             }
         }

@@ -6,7 +6,7 @@
 //! most), which are new only in the first cycle.
 
 use bloomery::filter::Origin;
-use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, Layout, Seed, Spec};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -53,10 +53,10 @@ fn adds(capacity: u64) -> Vec<Vec<Item>> {
 fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     let fixed = |layout| Spec { layout, ..Spec::fixed(capacity, RATE) };
     let specs = [
-        ("blocked", fixed(LayoutChoice::Blocked)),
-        ("classic", fixed(LayoutChoice::Classic)),
-        ("sharded", Spec { shards: 16, ..fixed(LayoutChoice::Blocked) }),
-        ("counting", Spec { cell: Cell::Counter4, ..fixed(LayoutChoice::Auto) }),
+        ("blocked", fixed(Some(Layout::Blocked))),
+        ("classic", fixed(Some(Layout::Classic))),
+        ("sharded", Spec { shards: 16, ..fixed(Some(Layout::Blocked)) }),
+        ("counting", Spec { cell: Cell::Counter4, ..fixed(None) }),
         ("chain", Spec::scaling((capacity / 64).max(1), RATE)),
         ("window", Spec::window(capacity / 8, RATE, 8)),
     ];

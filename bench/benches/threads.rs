@@ -7,7 +7,7 @@
 //! wall clock, and nanoseconds of processor time per item. The first is valid only on an idle machine. The second is
 //! valid on a busy one too, but doesn't include the time that a thread waits for a lock.
 
-use bloomery::{AtomicBloom, Bloom, LayoutChoice, Spec};
+use bloomery::{AtomicBloom, Bloom, Layout, Spec};
 use nix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};
@@ -63,7 +63,7 @@ impl Shared for AtomicBloom {
 }
 
 fn spec(shards: u32) -> Spec {
-    Spec { shards, layout: LayoutChoice::Blocked, ..Spec::fixed(CAPACITY, 0.01) }
+    Spec { shards, layout: Some(Layout::Blocked), ..Spec::fixed(CAPACITY, 0.01) }
 }
 
 fn atomic(shards: u32) -> Box<dyn Shared> {

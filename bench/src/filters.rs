@@ -4,15 +4,15 @@ use crate::items::{self, item};
 use crate::server::{Server, query};
 use anyhow::{Result, ensure};
 use bloomery::wire::Encoder;
-use bloomery::{Bloom, Family, ItemHash, Layer, LayoutChoice, Spec};
+use bloomery::{Bloom, Family, ItemHash, Layer, Layout, Spec};
 use std::ops::Range;
 
 /// Number of items whose cache misses overlap, as in the server.
 pub const GROUP: usize = 64;
 
 /// The spec of a filter of fixed size.
-pub fn fixed(capacity: u64, error_rate: f64, layout: LayoutChoice) -> Spec {
-    Spec { layout, ..Spec::fixed(capacity, error_rate) }
+pub fn fixed(capacity: u64, error_rate: f64, layout: impl Into<Option<Layout>>) -> Spec {
+    Spec { layout: layout.into(), ..Spec::fixed(capacity, error_rate) }
 }
 
 /// The largest capacity at which a filter of this spec has a size of at most `bytes`.
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn capacities_fit_their_bytes() {
-        for layout in [LayoutChoice::Blocked, LayoutChoice::Classic] {
+        for layout in [Some(Layout::Blocked), Some(Layout::Classic)] {
             let spec = fixed(1, 0.01, layout);
             let capacity = capacity_for(spec, 1 << 20).expect("a capacity");
             let bytes = |capacity| Bloom::bytes_for(&Spec { capacity, ..spec }).expect("a size");
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_filled_holds_its_items() {
-        let filter = filled::<16>(fixed(1000, 0.01, LayoutChoice::Auto), 1000).expect("a filter");
+        let filter = filled::<16>(fixed(1000, 0.01, None), 1000).expect("a filter");
         assert!((0..1000).all(|number| filter.contains(filter.hash(&item::<16>(number)))));
         let strangers =
             (1000..2000).filter(|number| filter.contains(filter.hash(&item::<16>(*number)))).count();

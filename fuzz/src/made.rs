@@ -3,7 +3,7 @@
 use crate::{Input, LARGE};
 use bloomery::filter::Origin;
 use bloomery::{
-    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layout, Overflow, Seed, Spec, Tightening,
 };
 
 /// Number of items that an input can choose from.
@@ -35,7 +35,7 @@ pub fn bloom(input: &mut Input) -> Option<Bloom> {
         seed: seed(kind, more),
         shards: 1 << (options >> 1 & 3),
         hash: if options >> 3 & 1 == 0 { HashKind::Xxh3 } else { HashKind::SipHash },
-        layout: LayoutChoice::ALL[usize::from(options >> 4) % LayoutChoice::ALL.len()],
+        layout: Layout::ALL.get(usize::from(options >> 4) % (Layout::ALL.len() + 1)).copied(),
         cell,
         family,
     };

@@ -5,7 +5,7 @@ use crate::growth::Growth;
 use crate::numbers::{bytes, count, percent};
 use crate::redisbloom;
 use crate::wanted::Wanted;
-use bloomery::{LayoutChoice, Spec};
+use bloomery::{Layout, Spec};
 use serde::Serialize;
 
 /// A line or a few individual points, with a name.
@@ -73,7 +73,7 @@ pub(crate) fn rival_chart(wanted: &Wanted, filter: &Cost) -> Chart {
     let (items, _) = like(wanted);
     let mut lines = vec![by_rate("RedisBloom, fixed", |rate| redisbloom::fixed_bytes(items, rate))];
     match wanted {
-        Wanted::Bloom(spec) if spec.layout.is_static() => lines.extend(static_lines(items)),
+        Wanted::Bloom(spec) if spec.is_static() => lines.extend(static_lines(items)),
         Wanted::Bloom(spec) => {
             lines.push(by_rate(&filter.kind, |rate| memory(&Spec { error_rate: rate, ..*spec })));
         }
@@ -84,10 +84,9 @@ pub(crate) fn rival_chart(wanted: &Wanted, filter: &Cost) -> Chart {
 
 /// A line for each layout of static filters.
 fn static_lines(items: u64) -> impl Iterator<Item = Line> {
-    let layouts = [LayoutChoice::Fuse, LayoutChoice::Ribbon];
-    layouts.into_iter().map(move |layout| {
+    [Layout::Fuse, Layout::Ribbon].into_iter().map(move |layout| {
         let name = format!("static, {}", layout.as_str());
-        by_rate(&name, |rate| memory(&Spec { layout, ..Spec::fixed(items, rate) }))
+        by_rate(&name, |rate| memory(&Spec { layout: Some(layout), ..Spec::fixed(items, rate) }))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::refused::Refused;
 use crate::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
-use bloomery::{Cell, CuckooSpec, Family, Layout, LayoutChoice, Overflow, Spec};
+use bloomery::{Cell, CuckooSpec, Family, Layout, Overflow, Spec};
 use serde::Serialize;
 
 /// Number of generations of the window in the comparison.
@@ -52,7 +52,7 @@ pub(crate) fn cost(wanted: &Wanted) -> Result<Cost, Refused> {
 pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     let shape = spec.next_shape(&[])?;
     let (kind, layers, when_full) = match spec.family {
-        _ if spec.layout.is_static() => ("static".into(), 1, "accepts no adds"),
+        _ if spec.is_static() => ("static".into(), 1, "accepts no adds"),
         Family::Fixed(overflow) => {
             let kind =
                 if spec.cell.counts() { format!("counting {}", spec.cell.bits()) } else { "fixed".into() };
@@ -98,7 +98,7 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
 /// This filter, but in LAYOUT FINGERPRINT. A window that would accept more items than its capacity drops its oldest
 /// generation instead, because a table has no room beyond its capacity.
 fn in_table(spec: &Spec) -> Spec {
-    let mut table = Spec { layout: LayoutChoice::Fingerprint, ..*spec };
+    let mut table = Spec { layout: Some(Layout::Fingerprint), ..*spec };
     if let Family::Window { overflow, .. } = &mut table.family
         && *overflow == Overflow::Saturate
     {
@@ -112,7 +112,7 @@ fn in_table(spec: &Spec) -> Spec {
 pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
     let Wanted::Bloom(spec) = wanted else { return None };
     let table = in_table(spec);
-    if spec.layout != LayoutChoice::Auto || table.validate().is_err() {
+    if spec.layout != None || table.validate().is_err() {
         return None;
     }
     let (chosen, table) = (bloom(spec).ok()?, bloom(&table).ok()?);
@@ -213,7 +213,7 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
 pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let Spec { hash, layout, shards, seed, .. } = *like;
     // Only static filters can have a static layout.
-    let layout = if layout.is_static() { LayoutChoice::Auto } else { layout };
+    let layout = layout.filter(|layout| !layout.is_built());
     let spec = |like: Spec| Spec { hash, layout, shards, seed, capacity: items, ..like };
     let rate = like.error_rate;
     let mut specs = vec![spec(Spec::fixed(items, rate)), spec(Spec::scaling(items, rate))];
@@ -222,8 +222,8 @@ pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     }
     let generation = items.div_ceil(GENERATIONS.into());
     let window = Spec { capacity: generation, ..spec(Spec::window(items, rate, GENERATIONS)) };
-    specs.push(if layout == LayoutChoice::Fingerprint { in_table(&window) } else { window });
-    for layout in [LayoutChoice::Fuse, LayoutChoice::Ribbon] {
+    specs.push(if layout == Some(Layout::Fingerprint) { in_table(&window) } else { window });
+    for layout in [Some(Layout::Fuse), Some(Layout::Ribbon)] {
         specs.push(Spec { layout, shards: 1, ..spec(Spec::fixed(items, rate)) });
     }
     // A kind that can't reach the error rate at any size is left out.
@@ -259,7 +259,7 @@ mod tests {
                 "{cost:?}"
             );
         }
-        for layout in [LayoutChoice::Fuse, LayoutChoice::Ribbon] {
+        for layout in [Some(Layout::Fuse), Some(Layout::Ribbon)] {
             let spec = Spec { layout, ..Spec::fixed(10_000, 0.01) };
             let mut real = bloomery::StaticBuilder::with_spec(spec).unwrap();
             (0..10_000u32).for_each(|item| real.insert(item.to_le_bytes()).unwrap());
@@ -286,7 +286,7 @@ mod tests {
             (Spec::window(10_000_000, 0.01, 4), false),
             (Spec { shards: 2, ..Spec::counting(10_000_000, 0.01) }, false),
             (Spec { family: saturates, ..Spec::counting(10_000_000, 0.01) }, false),
-            (Spec { layout: LayoutChoice::Blocked, ..Spec::counting(10_000_000, 0.01) }, false),
+            (Spec { layout: Some(Layout::Blocked), ..Spec::counting(10_000_000, 0.01) }, false),
         ] {
             let cost = smaller(&Wanted::Bloom(spec));
             assert_eq!(cost.is_some(), is_smaller, "{spec:?}");
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_window_of_fingerprints_drops_the_oldest() {
-        let like = Spec { layout: LayoutChoice::Fingerprint, ..Spec::fixed(1000, 0.01) };
+        let like = Spec { layout: Some(Layout::Fingerprint), ..Spec::fixed(1000, 0.01) };
         let kinds = kinds(1000, &like);
         let window = kinds.iter().find(|cost| cost.kind == "window 4").unwrap();
         assert_eq!(window.command, "BF.RESERVE KEY 0.01 250 WINDOW 4 LAYOUT FINGERPRINT");

@@ -4,9 +4,7 @@ use crate::arguments::{parse_capacity, parse_ms, parse_positive_ms, parse_rate, 
 use crate::refused::Refused;
 use crate::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wanted, command};
 use bloomery::filter::Origin;
-use bloomery::{
-    Cell, CuckooSpec, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Steps, Tightening, limits,
-};
+use bloomery::{Cell, CuckooSpec, Family, HashKind, Overflow, Seed, Spec, Steps, Tightening, limits};
 use clap::ValueEnum;
 
 /// Number of items that a static filter has room for before its list of items grows, if no number is given.
@@ -116,7 +114,7 @@ enum OnFull {
     Rotate,
 }
 
-/// The values of [`LayoutChoice`] for filters that accept adds, each with its help text.
+/// The values of [`bloomery::Layout`] for filters that accept adds, each with its help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Layout {
     /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that supports the
@@ -217,8 +215,8 @@ impl Reserve {
         let capacity = self.capacity.unwrap_or(STATIC_CAPACITY);
         let spec = Reserve { capacity: Some(capacity), nonscaling: true, ..self.clone() };
         let layout = match layout {
-            StaticLayout::Fuse => LayoutChoice::Fuse,
-            StaticLayout::Ribbon => LayoutChoice::Ribbon,
+            StaticLayout::Fuse => Some(bloomery::Layout::Fuse),
+            StaticLayout::Ribbon => Some(bloomery::Layout::Ribbon),
         };
         match spec.wanted()? {
             Wanted::Bloom(spec) => Ok(Spec { layout, ..spec }),
@@ -227,18 +225,18 @@ impl Reserve {
     }
 
     /// The layout. AUTO becomes FINGERPRINT if no other layout supports the options, as in BF.RESERVE.
-    fn layout(&self) -> LayoutChoice {
+    fn layout(&self) -> Option<bloomery::Layout> {
         let needs_fingerprints = self.ttl.is_some()
             || self.counting.is_some() && self.scales()
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
             || self.on_full == Some(OnFull::Rotate);
         match self.layout {
-            None | Some(Layout::Auto) if needs_fingerprints => LayoutChoice::Fingerprint,
-            None | Some(Layout::Auto) => LayoutChoice::Auto,
-            Some(Layout::Blocked) => LayoutChoice::Blocked,
-            Some(Layout::Classic) => LayoutChoice::Classic,
-            Some(Layout::Fingerprint) => LayoutChoice::Fingerprint,
-            Some(Layout::Partitioned) => LayoutChoice::Partitioned,
+            None | Some(Layout::Auto) if needs_fingerprints => Some(bloomery::Layout::Fingerprint),
+            None | Some(Layout::Auto) => None,
+            Some(Layout::Blocked) => Some(bloomery::Layout::Blocked),
+            Some(Layout::Classic) => Some(bloomery::Layout::Classic),
+            Some(Layout::Fingerprint) => Some(bloomery::Layout::Fingerprint),
+            Some(Layout::Partitioned) => Some(bloomery::Layout::Partitioned),
         }
     }
 
@@ -250,7 +248,7 @@ impl Reserve {
 
     fn family(&self) -> Result<Family, Refused> {
         let refuse = |option, text: &str| Err(Refused::new(option, text));
-        let (scales, is_table) = (self.scales(), self.layout() == LayoutChoice::Fingerprint);
+        let (scales, is_table) = (self.scales(), self.layout() == Some(bloomery::Layout::Fingerprint));
         let overflow = match self.on_full {
             Some(OnFull::Error) => Some(Overflow::Error),
             Some(OnFull::Saturate) => Some(Overflow::Saturate),

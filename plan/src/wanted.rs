@@ -1,6 +1,6 @@
 //! A filter that can be created, and the command that creates it.
 
-use bloomery::{CuckooSpec, Family, HashKind, LayoutChoice, Overflow, Spec};
+use bloomery::{CuckooSpec, Family, HashKind, Layout, Overflow, Spec};
 
 /// A filter that can be created: its parameters have been validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub(crate) const EXPANSION: u32 = 2;
 /// Options with default values are left out, and so is the seed.
 pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
     let (mut words, hash) = match wanted {
-        Wanted::Bloom(spec) if spec.layout.is_static() => (rebuild(spec, key), spec.hash),
+        Wanted::Bloom(spec) if spec.is_static() => (rebuild(spec, key), spec.hash),
         Wanted::Bloom(spec) => (bloom(spec, key), spec.hash),
         Wanted::Cuckoo(spec) => (cuckoo(spec, key), spec.hash),
     };
@@ -35,7 +35,7 @@ pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
 
 fn rebuild(spec: &Spec, key: &str) -> Vec<String> {
     let (capacity, error_rate) = (spec.capacity.to_string(), spec.error_rate.to_string());
-    let words = ["CAPACITY", &capacity, "ERROR", &error_rate, "LAYOUT", spec.layout.as_str()];
+    let words = ["CAPACITY", &capacity, "ERROR", &error_rate, "LAYOUT", spec.layout_word()];
     ["BF.REBUILD", key, "BEGIN"].into_iter().chain(words).map(str::to_owned).collect()
 }
 
@@ -69,14 +69,14 @@ fn bloom(spec: &Spec, key: &str) -> Vec<String> {
             if every_ms > 0 {
                 add("EVERY", every_ms.to_string());
             }
-            let is_table = spec.layout == LayoutChoice::Fingerprint;
+            let is_table = spec.layout == Some(Layout::Fingerprint);
             if overflow != if is_table { Overflow::Rotate } else { Overflow::Saturate } {
                 add("ONFULL", overflow.as_str().into());
             }
         }
     }
-    if spec.layout != LayoutChoice::Auto {
-        add("LAYOUT", spec.layout.as_str().into());
+    if spec.layout != None {
+        add("LAYOUT", spec.layout_word().into());
     }
     if spec.shards != 1 {
         add("SHARDS", spec.shards.to_string());

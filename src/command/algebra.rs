@@ -10,7 +10,7 @@ use super::write::{catch_up, limit_items, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Filter, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
-use crate::params::LayoutChoice;
+use crate::params::Layout;
 use crate::wire::DecodeError;
 use crate::wire::whole::{self, Declared};
 use std::collections::HashSet;
@@ -522,7 +522,7 @@ const FINGERPRINTS: u64 = 32;
 /// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would
 /// take as long.
 fn work(filter: LiveRef<'_>) -> u64 {
-    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
+    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == Some(Layout::Fingerprint));
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })
 }
 

@@ -4,7 +4,7 @@ use super::bloom::{Bloom, Body, Layer};
 use super::change::{Added, Removed};
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item};
-use crate::params::{Family, LayoutChoice, Overflow, Spec};
+use crate::params::{Family, Layout, Overflow, Spec};
 use crate::sizing::LayerSpec;
 
 /// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items at the
@@ -65,7 +65,7 @@ impl AtomicBloom {
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
         }
-        if spec.layout == LayoutChoice::Fingerprint || spec.layout.is_static() {
+        if spec.layout == Some(Layout::Fingerprint) || spec.is_static() {
             return Err(Error::Exclusive("fingerprints have one writer; use another layout"));
         }
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;

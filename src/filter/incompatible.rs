@@ -12,7 +12,7 @@ pub enum Incompatible {
     /// The filters are to be intersected, and at least one of them has several layers. An item could be in different
     /// layers of the two filters, and would be lost.
     Layers,
-    /// At least one of the filters is static or has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in
+    /// At least one of the filters is static or has [`Layout::Fingerprint`](crate::Layout::Fingerprint), in
     /// which an item can be in any of four cells. The only possible combination is the union of two fingerprint filters
     /// of fixed size.
     Fingerprints,

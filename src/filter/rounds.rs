@@ -49,8 +49,8 @@ pub(super) fn fill<T: Copy + Default>(
     Ok(())
 }
 
-/// Multipliers: 2^64 / golden ratio, and the second multiplier of MurmurHash3's finalizer.
-pub(super) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// The second multiplier of MurmurHash3's finalizer.
+pub(super) use crate::hash::GOLDEN;
 pub(super) const MURMUR: u64 = 0xC4CE_B9FE_1A85_EC53;
 
 /// One round of mixing: MurmurHash3's finalizer, which maps different hashes to different values.

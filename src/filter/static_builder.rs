@@ -4,13 +4,13 @@ use super::bloom::Bloom;
 use crate::error::Error;
 use crate::hash::Item;
 use crate::parallel::{ParallelFor, alone};
-use crate::params::{LayoutChoice, Spec};
+use crate::params::{Layout, Spec};
 
 /// Collects the items of a static filter and builds the filter. A static filter is the smallest filter for a set that
 /// doesn't change.
 ///
 /// Until the filter is built, an item needs 8 bytes in a list that doubles when it is full. Building needs another 24
-/// bytes per item, or 30 for [`LayoutChoice::Ribbon`]. Repeated items count once. Repetitions are dropped when they
+/// bytes per item, or 30 for [`Layout::Ribbon`]. Repeated items count once. Repetitions are dropped when they
 /// make up more than about half of the list. So in a list of more than 1 MiB, a distinct item needs no more than about
 /// 32 bytes, no matter how often it is added.
 ///
@@ -45,7 +45,7 @@ impl StaticBuilder {
     /// [`Error::ErrorRate`], [`Error::Capacity`]; [`Error::Unreachable`] for an error rate below 2^-32;
     /// [`Error::OutOfMemory`], [`Error::NoRandomness`].
     pub fn new(capacity: u64, error_rate: f64) -> Result<StaticBuilder, Error> {
-        let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(capacity, error_rate) };
+        let spec = Spec { layout: Some(Layout::Fuse), ..Spec::fixed(capacity, error_rate) };
         StaticBuilder::with_spec(spec.with_random_seed()?)
     }
 
@@ -55,7 +55,7 @@ impl StaticBuilder {
     /// The errors of [`new`](StaticBuilder::new) and [`Spec::validate`].
     pub fn with_spec(spec: Spec) -> Result<StaticBuilder, Error> {
         spec.validate()?;
-        if !spec.layout.is_static() {
+        if !spec.is_static() {
             return Err(Error::Exclusive(
                 "filters of this layout accept adds; StaticBuilder is for static ones",
             ));
@@ -94,7 +94,7 @@ impl StaticBuilder {
     /// Builds the filter.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items in [`LayoutChoice::Fuse`];
+    /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items in [`Layout::Fuse`];
     /// [`Error::Unbuilt`].
     pub fn build(&self) -> Result<Bloom, Error> {
         self.list.build(&alone)

@@ -7,8 +7,7 @@ use super::foreign::{Encoding, Foreign, Link};
 use super::rebuild::Rebuild;
 use super::{Filter, FilterRef};
 use crate::hash::HashKind;
-use crate::params::{Family, LayoutChoice};
-use crate::sizing::Layout;
+use crate::params::{Family, Layout};
 
 /// Everything that is known about a filter. Computing it is cheap: large layers keep their counts up to date as cells
 /// change, and only the cells of small layers (8 KiB or less) are counted.
@@ -20,8 +19,8 @@ pub struct Summary {
     pub kind: &'static str,
     /// The system that created the filter: `bloomery`, `redisbloom`, `go-zero`, …
     pub origin: &'static str,
-    /// The requested layout.
-    pub layout: Option<LayoutChoice>,
+    /// The requested layout: `AUTO`, `BLOCKED`, ….
+    pub layout: Option<&'static str>,
     /// Hash function.
     pub hash: Option<HashKind>,
     /// How another system turns an item into the bytes that it hashes.
@@ -178,12 +177,12 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
     Summary {
         kind: spec.kind(),
         origin: "bloomery",
-        layout: Some(spec.layout),
+        layout: Some(spec.layout_word()),
         hash: Some(spec.hash),
         encoding: None,
         shards: Some(spec.shards),
         bits_per_cell: Some(filter.newest_layer().shape().cell_bits()),
-        on_full: (!spec.layout.is_static()).then(|| spec.on_full()),
+        on_full: (!spec.is_static()).then(|| spec.on_full()),
         error_rate: Some(spec.error_rate),
         error_rate_now: filter.rate_now(),
         capacity: filter.capacity(),

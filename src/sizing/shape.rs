@@ -4,8 +4,7 @@ use super::fingerprint::Table;
 use super::fuse::Fuse;
 use super::ribbon::Ribbon;
 use crate::math::{self, Spread, mixture_rate};
-use crate::params::{Cell, limits};
-use crate::spelling::spelling;
+use crate::params::{Cell, Layout, limits};
 
 /// Bits per block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
@@ -14,51 +13,6 @@ pub const BLOCK_BITS: u32 = 512;
 /// needs 128 bytes, half of this minimum. With shards of one word, the tallies would need 16 times the memory of the
 /// cells. In the loom models a shard can be one word, so that loom can try all its values.
 pub(super) const LEAST_SHARD_BITS: u64 = if cfg!(all(loom, test)) { 64 } else { 2048 };
-
-/// Where the probes of one item fall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Layout {
-    /// Anywhere in the shard.
-    Classic = 1,
-    /// Inside one block of 512 bits.
-    Blocked = 2,
-    /// In one cell, which is in one of two pairs of neighbouring cells and contains a fingerprint of the item.
-    Fingerprint = 3,
-    /// In three cells, which together form a fingerprint of the item.
-    Fuse = 4,
-    /// Nowhere: the layer is a list of the items' hashes, from which a static filter is built.
-    List = 5,
-    /// In some of 128 consecutive rows, which together form a fingerprint of the item.
-    Ribbon = 6,
-    /// Each probe in its own slice of the shard.
-    Partitioned = 7,
-}
-
-spelling!(pub Layout {
-    Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT", Fuse = "FUSE", List = "LIST",
-    Partitioned = "PARTITIONED", Ribbon = "RIBBON",
-});
-
-impl Layout {
-    /// Whether the cells are computed from all items at once.
-    #[inline]
-    pub(crate) fn is_built(self) -> bool {
-        matches!(self, Layout::Fuse | Layout::Ribbon)
-    }
-
-    /// Whether this is the layout of a static filter, or of the list from which one is built.
-    #[inline]
-    pub(crate) fn is_static(self) -> bool {
-        self.is_built() || self == Layout::List
-    }
-
-    /// Whether an item's probes set cells that other items may also set.
-    #[inline]
-    pub fn has_probes(self) -> bool {
-        matches!(self, Layout::Classic | Layout::Blocked | Layout::Partitioned)
-    }
-}
 
 /// The geometry of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]

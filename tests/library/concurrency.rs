@@ -4,7 +4,7 @@
 use crate::support::env;
 use crate::support::naive::cells_of;
 use bloomery::filter::Reader;
-use bloomery::{Bloom, Cell, HashKind, Hasher, ItemHash, Layer, LayerSpec, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, HashKind, Hasher, ItemHash, Layer, LayerSpec, Layout, Seed, Spec};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -28,7 +28,7 @@ fn item(hasher: &Hasher, thread: u32, i: u32) -> ItemHash {
 /// Layers that many threads write to. They are so small that the threads often write to the same words.
 fn layers() -> impl Iterator<Item = Layer> {
     let cells = [Cell::Bit, Cell::Counter4, Cell::Counter8, Cell::Counter16];
-    let layouts = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
+    let layouts = [Some(Layout::Classic), Some(Layout::Blocked), Some(Layout::Partitioned)];
     cells.into_iter().flat_map(move |cell| {
         layouts.into_iter().flat_map(move |layout| {
             [1, 8].into_iter().map(move |shards| {
@@ -130,7 +130,7 @@ fn threads_that_add_and_remove_lose_nothing() {
 /// other items share with it keep their counts.
 #[test]
 fn an_item_is_deleted_once_whoever_else_deletes_it() {
-    let spec = Spec { layout: LayoutChoice::Classic, ..Spec::counting(2000, 1e-6) };
+    let spec = Spec { layout: Some(Layout::Classic), ..Spec::counting(2000, 1e-6) };
     for round in 0..50 {
         let (filter, hasher) = (Bloom::new(spec).unwrap(), hasher());
         let layer = filter.newest_layer();
@@ -151,8 +151,8 @@ fn an_item_is_deleted_once_whoever_else_deletes_it() {
 #[test]
 fn readers_never_miss_what_they_were_handed() {
     let specs = [
-        Spec { layout: LayoutChoice::Classic, ..Spec::fixed(1 << 20, 0.01) },
-        Spec { layout: LayoutChoice::Blocked, ..Spec::fixed(1 << 20, 0.01) },
+        Spec { layout: Some(Layout::Classic), ..Spec::fixed(1 << 20, 0.01) },
+        Spec { layout: Some(Layout::Blocked), ..Spec::fixed(1 << 20, 0.01) },
         Spec { shards: 16, ..Spec::counting(1 << 20, 0.01) },
         Spec::scaling(1000, 0.01),
         Spec::window(1 << 20, 0.01, 4),
@@ -301,13 +301,13 @@ fn eight_threads_do_anything_at_once() {
 #[test]
 fn seven_readers_beside_one_writer() {
     let specs = [
-        Spec { layout: LayoutChoice::Classic, ..Spec::fixed(1 << 16, 0.01) },
-        Spec { layout: LayoutChoice::Blocked, shards: 8, ..Spec::fixed(1 << 16, 0.01) },
+        Spec { layout: Some(Layout::Classic), ..Spec::fixed(1 << 16, 0.01) },
+        Spec { layout: Some(Layout::Blocked), shards: 8, ..Spec::fixed(1 << 16, 0.01) },
         Spec::counting(1 << 16, 0.01),
         Spec::scaling(100, 0.01),
         Spec::window(1000, 0.01, 4),
-        Spec { layout: LayoutChoice::Fingerprint, ..Spec::counting(1 << 16, 0.01) },
-        Spec { layout: LayoutChoice::Fingerprint, ..Spec::scaling(100, 0.01) },
+        Spec { layout: Some(Layout::Fingerprint), ..Spec::counting(1 << 16, 0.01) },
+        Spec { layout: Some(Layout::Fingerprint), ..Spec::scaling(100, 0.01) },
     ];
     for spec in specs {
         let mut filter = Bloom::new(spec).unwrap();

@@ -14,12 +14,13 @@ mod fingerprints;
 use crate::support::env;
 use crate::support::keys::{Keys, Writer, split_mix};
 use bloomery::{
-    Bloom, Cell, Family, HashKind, ItemHash, Layer, LayoutChoice, Overflow, Seed, Shape, Spec, Tightening,
+    Bloom, Cell, Family, HashKind, ItemHash, Layer, Layout, Overflow, Seed, Shape, Spec, Tightening,
 };
 
 const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
-const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
+const LAYOUTS: [Option<Layout>; 3] =
+    [Some(Layout::Classic), Some(Layout::Blocked), Some(Layout::Partitioned)];
 
 /// A number of tests large enough to determine a rate to within a few percent or better (3.2% at 1e-4).
 fn questions(rate: f64) -> u64 {
@@ -154,7 +155,7 @@ fn to_capacity(filter: &mut Bloom, writer: &mut Writer) -> u64 {
     capacity
 }
 
-fn fixed(capacity: u64, rate: f64, layout: LayoutChoice) -> Spec {
+fn fixed(capacity: u64, rate: f64, layout: Option<Layout>) -> Spec {
     Spec { layout, family: Family::Fixed(Overflow::Saturate), ..Spec::fixed(capacity, rate) }
 }
 
@@ -241,7 +242,7 @@ fn the_other_kinds() {
             for rate in RATES {
                 let spec = kind(fixed(20_000, rate, layout));
                 // Blocks of 32 counters can't reach low rates at a sensible size.
-                if spec.cell == Cell::Counter16 && layout == LayoutChoice::Blocked && rate < 0.001 {
+                if spec.cell == Cell::Counter16 && layout == Some(Layout::Blocked) && rate < 0.001 {
                     continue;
                 }
                 let measured = measure(spec, Keys::Sequential, 32, questions(rate) / 4, to_capacity);

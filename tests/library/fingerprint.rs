@@ -1,13 +1,13 @@
 //! What only fingerprint tables promise. The laws, the oracle and the error-rate gates also cover them.
 
 use crate::support::{env, seeded};
-use bloomery::{Bloom, Cell, Error, Family, LayoutChoice, Overflow, Spec, Tightening};
+use bloomery::{Bloom, Cell, Error, Family, Layout, Overflow, Spec, Tightening};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
 
 fn spec(capacity: u64, error_rate: f64, cell: Cell) -> Spec {
-    Spec { cell, layout: LayoutChoice::Fingerprint, ..Spec::fixed(capacity, error_rate) }
+    Spec { cell, layout: Some(Layout::Fingerprint), ..Spec::fixed(capacity, error_rate) }
 }
 
 /// Adds items, numbered from `next`, until the filter is full. Returns the first number that wasn't added.

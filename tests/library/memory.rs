@@ -2,9 +2,9 @@
 //! the cost of supporting deletes, with counters or with fingerprints.
 
 use bloomery::filter::Origin;
-use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layout, Seed, Spec};
 
-fn bits_per_item(capacity: u64, error_rate: f64, layout: LayoutChoice) -> f64 {
+fn bits_per_item(capacity: u64, error_rate: f64, layout: Option<Layout>) -> f64 {
     let spec = Spec { layout, ..Spec::fixed(capacity, error_rate) };
     Bloom::bytes_for(&spec).unwrap() as f64 * 8.0 / capacity as f64
 }
@@ -12,12 +12,12 @@ fn bits_per_item(capacity: u64, error_rate: f64, layout: LayoutChoice) -> f64 {
 #[test]
 fn bits_per_item_at_the_promised_rate() {
     let figures = [
-        (0.01, LayoutChoice::Blocked, 9.95),
-        (0.001, LayoutChoice::Blocked, 15.6),
-        (0.01, LayoutChoice::Classic, 9.62),
-        (0.001, LayoutChoice::Classic, 14.42),
-        (0.01, LayoutChoice::Partitioned, 9.62),
-        (0.001, LayoutChoice::Partitioned, 14.42),
+        (0.01, Some(Layout::Blocked), 9.95),
+        (0.001, Some(Layout::Blocked), 15.6),
+        (0.01, Some(Layout::Classic), 9.62),
+        (0.001, Some(Layout::Classic), 14.42),
+        (0.01, Some(Layout::Partitioned), 9.62),
+        (0.001, Some(Layout::Partitioned), 14.42),
     ];
     for (error_rate, layout, target) in figures {
         for capacity in [100_000, 1_000_000, 10_000_000, 1_000_000_000] {
@@ -34,7 +34,7 @@ fn bits_per_item_at_the_promised_rate() {
 #[test]
 fn counters_cost_their_width() {
     for (cell, width) in [(Cell::Counter4, 4.0), (Cell::Counter8, 8.0), (Cell::Counter16, 16.0)] {
-        let spec = Spec { cell, layout: LayoutChoice::Classic, ..Spec::fixed(1_000_000, 0.01) };
+        let spec = Spec { cell, layout: Some(Layout::Classic), ..Spec::fixed(1_000_000, 0.01) };
         let bits = Bloom::bytes_for(&spec).unwrap() as f64 * 8.0 / 1e6;
         assert!(bits <= 9.62 * width, "{cell:?}: {bits}");
     }
@@ -147,7 +147,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
         assert!((rate / expected - 1.0).abs() < 0.05, "{rate}, not {expected}");
         assert!(bits <= most, "{bits}");
 
-        for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
+        for layout in [Some(Layout::Classic), Some(Layout::Blocked)] {
             let mut counting = Bloom::new(Spec { layout, ..Spec::counting(items.into(), expected) }).unwrap();
             for i in 0..items {
                 counting.add(counting.hash(i.to_le_bytes())).unwrap();

@@ -6,9 +6,7 @@ use crate::support::internals::pool::Pool;
 use crate::support::{kinds, wire};
 use bloomery::filter::{Origin, Target, Union};
 use bloomery::wire::Decoder;
-use bloomery::{
-    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layer, LayerSpec, LayoutChoice, Seed,
-};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layer, LayerSpec, Layout, Seed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -37,7 +35,7 @@ fn every_kind_of_filter() {
         let source = Filter::Bloom(filter);
         let sources = [source.live().unwrap()];
         // Fingerprint tables support union only if their size is fixed.
-        if kind().layout != LayoutChoice::Fingerprint || matches!(kind().family, Family::Fixed(_)) {
+        if kind().layout != Some(Layout::Fingerprint) || matches!(kind().family, Family::Fixed(_)) {
             let mut union = Union::plan(value.live(), &sources, None).unwrap();
             union.join(value.live().unwrap(), &alone).unwrap();
             let Some(Target::One(live)) = value.target() else { panic!("nothing is being rebuilt") };
@@ -113,7 +111,7 @@ fn damaged_bytes() {
 /// Threads that write to one layer, and one that reads it.
 #[test]
 fn threads_on_a_layer() {
-    for (cell, layout) in [(Cell::Bit, LayoutChoice::Blocked), (Cell::Counter4, LayoutChoice::Classic)] {
+    for (cell, layout) in [(Cell::Bit, Some(Layout::Blocked)), (Cell::Counter4, Some(Layout::Classic))] {
         let spec = LayerSpec { cell, layout, shards: 2, ..LayerSpec::new(20, 0.05) };
         let layer = Layer::new(spec.shape().unwrap()).unwrap();
         let item = |i: u64| bloomery::ItemHash { low: i.wrapping_mul(0x9E37_79B9_7F4A_7C15), high: !i << 7 };

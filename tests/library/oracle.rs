@@ -8,7 +8,7 @@
 use crate::support::kinds::Kind;
 use crate::support::naive::{Naive, cells_of};
 use crate::support::{env, hash, kinds, refuses, seeded, summary, wire};
-use bloomery::{Bloom, Cell, Layer, Layout, LayoutChoice, Spec};
+use bloomery::{Bloom, Cell, Layer, Layout, Spec};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ impl Run {
     }
 
     fn is_table(&self) -> bool {
-        self.filter.window().is_some() && self.spec.layout == LayoutChoice::Fingerprint
+        self.filter.window().is_some() && self.spec.layout == Some(Layout::Fingerprint)
     }
 
     fn newest(&self) -> u64 {

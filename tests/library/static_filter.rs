@@ -2,13 +2,13 @@
 
 use crate::support::env;
 use bloomery::internals::alone;
-use bloomery::{Bloom, Cell, Error, Family, Filter, LayoutChoice, Overflow, Spec, StaticBuilder};
+use bloomery::{Bloom, Cell, Error, Family, Filter, Layout, Overflow, Spec, StaticBuilder};
 use std::collections::HashSet;
 
 /// The layouts of static filters.
-const LAYOUTS: [LayoutChoice; 2] = [LayoutChoice::Fuse, LayoutChoice::Ribbon];
+const LAYOUTS: [Option<Layout>; 2] = [Some(Layout::Fuse), Some(Layout::Ribbon)];
 
-fn spec(layout: LayoutChoice, error_rate: f64, seed: u64) -> Spec {
+fn spec(layout: Option<Layout>, error_rate: f64, seed: u64) -> Spec {
     Spec { layout, seed: u128::from(seed).into(), ..Spec::fixed(1, error_rate) }
 }
 
@@ -46,7 +46,7 @@ fn every_item_of_a_set_of_any_size_is_found() {
 #[test]
 fn every_item_is_found_after_another_round_of_mixing() {
     for seed in 0..60 {
-        let ribbon = spec(LayoutChoice::Ribbon, 0.01, 60_000 + 7919 * seed);
+        let ribbon = spec(Some(Layout::Ribbon), 0.01, 60_000 + 7919 * seed);
         let filter = built(ribbon, (0..60_000u64).map(u64::to_le_bytes));
         assert_eq!(hits(&filter, 0, 60_000), 60_000, "seed {seed}");
     }
@@ -60,7 +60,7 @@ fn the_error_rate_is_that_of_the_fingerprint() {
     for width in 4..=32 {
         for items in [100, 50_000] {
             let rate = 0.5f64.powi(width);
-            let fuse = spec(LayoutChoice::Fuse, rate, width as u64);
+            let fuse = spec(Some(Layout::Fuse), rate, width as u64);
             let filter = built(fuse, (0..items).map(u64::to_le_bytes));
             assert!((filter.rate_now() / rate - 1.0).abs() < 1e-6 && filter.spec().error_rate == rate);
             let (found, expected) = (hits(&filter, items, questions) as f64, questions as f64 * rate);
@@ -85,7 +85,7 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
             .enumerate()
     {
         for items in [1, 10, 100, 1000, 10_000, 100_000, 1_000_000] {
-            let ribbon = spec(LayoutChoice::Ribbon, rate, step as u64 + items);
+            let ribbon = spec(Some(Layout::Ribbon), rate, step as u64 + items);
             let filter = built(ribbon, (0..items).map(u64::to_le_bytes));
             let now = filter.rate_now();
             // A filter consists of whole blocks of 64 rows, and a small filter has only three blocks or a few more.
@@ -125,16 +125,16 @@ fn a_hundred_million_items() {
 
 #[test]
 fn an_item_takes_as_many_bits_as_promised() {
-    use LayoutChoice::{Fuse, Ribbon};
+    let (fuse, ribbon) = (Some(Layout::Fuse), Some(Layout::Ribbon));
     for (layout, error_rate, most) in [
-        (Fuse, 0.004, 9.1),
-        (Fuse, 1e-6, 22.6),
-        (Fuse, 0.07, 4.55),
-        (Ribbon, 0.0078, 7.31),
-        (Ribbon, 0.01, 7.02),
-        (Ribbon, 0.001, 10.42),
-        (Ribbon, 1e-6, 20.82),
-        (Ribbon, 0.07, 4.05),
+        (fuse, 0.004, 9.1),
+        (fuse, 1e-6, 22.6),
+        (fuse, 0.07, 4.55),
+        (ribbon, 0.0078, 7.31),
+        (ribbon, 0.01, 7.02),
+        (ribbon, 0.001, 10.42),
+        (ribbon, 1e-6, 20.82),
+        (ribbon, 0.07, 4.05),
     ] {
         let items = 1_000_000;
         let filter = built(spec(layout, error_rate, 1), (0..items as u64).map(u64::to_le_bytes));
@@ -273,7 +273,7 @@ fn what_does_not_go_with_it_is_refused() {
             Spec { cell: Cell::Counter4, ..good },
             Spec { family: Family::Fixed(Overflow::Saturate), ..good },
             Spec { family: Spec::window(1, 0.01, 2).family, ..good },
-            Spec { layout: LayoutChoice::Auto, ..good },
+            Spec { layout: None, ..good },
             Spec { error_rate: 1e-10, ..good },
         ] {
             assert!(StaticBuilder::with_spec(wrong).is_err(), "{wrong:?}");

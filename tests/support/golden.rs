@@ -8,8 +8,8 @@ use bloomery::filter::{FilterRef, Foreign, Live, Origin, Rebuild};
 use bloomery::wire::Decoder;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::{
-    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec,
-    StaticBuilder, Tightening,
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layout, Overflow, Seed, Spec, StaticBuilder,
+    Tightening,
 };
 use std::path::PathBuf;
 
@@ -97,7 +97,7 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
 /// reuse the numbers of generations.
 fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
     let family = Family::Window { generations, overflow, every_ms };
-    let spec = Spec { layout: LayoutChoice::Fingerprint, family, seed: Seed::from(SEED), ..spec };
+    let spec = Spec { layout: Some(Layout::Fingerprint), family, seed: Seed::from(SEED), ..spec };
     let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
     for number in [0, 1, 2, 3, 4, 5, 6, 9, 10, 40, 41] {
         let by_clock = number % 5 == 0;
@@ -234,33 +234,33 @@ fn valkey_bloom() -> Result<Foreign, bloomery::wire::DecodeError> {
 #[rustfmt::skip] // a table
 pub(crate) const RECIPES: &[Recipe] = &[
     ("bits-empty",            || make(Spec::fixed(100, 0.01))),
-    ("bits-classic",          || with(Spec { layout: LayoutChoice::Classic, ..Spec::fixed(200, 0.01) }, 200)),
-    ("bits-blocked",          || with(Spec { layout: LayoutChoice::Blocked, ..Spec::fixed(200, 0.0001) }, 200)),
-    ("bits-classic-sharded",  || with(Spec { layout: LayoutChoice::Classic, shards: 8, ..Spec::fixed(400, 0.001) }, 200)),
-    ("bits-blocked-sharded",  || with(Spec { layout: LayoutChoice::Blocked, shards: 4, ..Spec::fixed(400, 0.01) }, 400)),
+    ("bits-classic",          || with(Spec { layout: Some(Layout::Classic), ..Spec::fixed(200, 0.01) }, 200)),
+    ("bits-blocked",          || with(Spec { layout: Some(Layout::Blocked), ..Spec::fixed(200, 0.0001) }, 200)),
+    ("bits-classic-sharded",  || with(Spec { layout: Some(Layout::Classic), shards: 8, ..Spec::fixed(400, 0.001) }, 200)),
+    ("bits-blocked-sharded",  || with(Spec { layout: Some(Layout::Blocked), shards: 4, ..Spec::fixed(400, 0.01) }, 400)),
     ("bits-siphash",          || with(Spec { hash: HashKind::SipHash, ..Spec::fixed(200, 0.01) }, 200)),
     ("bits-saturated",        || with(Spec { family: Family::Fixed(Overflow::Saturate), ..Spec::fixed(40, 0.1) }, 120)),
-    ("bits-partitioned",      || with(Spec { layout: LayoutChoice::Partitioned, shards: 2, ..Spec::fixed(400, 0.01) }, 400)),
-    ("counter4-classic",      || counted(Spec { layout: LayoutChoice::Classic, ..Spec::counting(80, 0.01) })),
-    ("counter4-blocked",      || counted(Spec { layout: LayoutChoice::Blocked, shards: 2, ..Spec::counting(80, 0.01) })),
-    ("counter8-partitioned",  || counted(Spec { cell: Cell::Counter8, layout: LayoutChoice::Partitioned, ..Spec::fixed(80, 0.05) })),
+    ("bits-partitioned",      || with(Spec { layout: Some(Layout::Partitioned), shards: 2, ..Spec::fixed(400, 0.01) }, 400)),
+    ("counter4-classic",      || counted(Spec { layout: Some(Layout::Classic), ..Spec::counting(80, 0.01) })),
+    ("counter4-blocked",      || counted(Spec { layout: Some(Layout::Blocked), shards: 2, ..Spec::counting(80, 0.01) })),
+    ("counter8-partitioned",  || counted(Spec { cell: Cell::Counter8, layout: Some(Layout::Partitioned), ..Spec::fixed(80, 0.05) })),
     ("counter8-siphash",      || counted(Spec { cell: Cell::Counter8, hash: HashKind::SipHash, ..Spec::fixed(80, 0.01) })),
-    ("counter16-blocked",     || counted(Spec { cell: Cell::Counter16, layout: LayoutChoice::Blocked, ..Spec::fixed(80, 0.1) })),
+    ("counter16-blocked",     || counted(Spec { cell: Cell::Counter16, layout: Some(Layout::Blocked), ..Spec::fixed(80, 0.1) })),
     ("chain-by-2",            || grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 500)),
     ("chain-by-1-sharded",    || grown(1, Tightening::INVERSE_SQUARE, Spec { shards: 2, ..Spec::fixed(50, 0.01) }, 220)),
-    ("chain-partitioned",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: LayoutChoice::Partitioned, hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 400)),
-    ("chain-tightening",      || grown(3, Tightening::geometric(0.5).unwrap(), Spec { layout: LayoutChoice::Classic, ..Spec::fixed(40, 0.001) }, 300)),
-    ("fingerprint",           || with(Spec { layout: LayoutChoice::Fingerprint, ..Spec::fixed(150, 0.001) }, 150)),
-    ("fingerprint-counting",  || counted_fingerprints(Spec { layout: LayoutChoice::Fingerprint, ..Spec::counting(80, 0.01) })),
-    ("fingerprint-chain",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: LayoutChoice::Fingerprint, hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 300)),
+    ("chain-partitioned",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Partitioned), hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 400)),
+    ("chain-tightening",      || grown(3, Tightening::geometric(0.5).unwrap(), Spec { layout: Some(Layout::Classic), ..Spec::fixed(40, 0.001) }, 300)),
+    ("fingerprint",           || with(Spec { layout: Some(Layout::Fingerprint), ..Spec::fixed(150, 0.001) }, 150)),
+    ("fingerprint-counting",  || counted_fingerprints(Spec { layout: Some(Layout::Fingerprint), ..Spec::counting(80, 0.01) })),
+    ("fingerprint-chain",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Fingerprint), hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 300)),
     ("fingerprint-window",    || aged(Spec::fixed(50, 0.01), 3, Overflow::Error, 0)),
     ("fingerprint-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Rotate, 60_000)),
-    ("static-empty",          || built(Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
-    ("static",                || built(Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(100, 0.001) }, 150).build().unwrap()),
-    ("static-siphash",        || built(Spec { layout: LayoutChoice::Fuse, hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
-    ("static-ribbon-empty",   || built(Spec { layout: LayoutChoice::Ribbon, ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
-    ("static-ribbon",         || built(Spec { layout: LayoutChoice::Ribbon, ..Spec::fixed(100, 0.15) }, 400).build().unwrap()),
-    ("static-ribbon-siphash", || built(Spec { layout: LayoutChoice::Ribbon, hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
+    ("static-empty",          || built(Spec { layout: Some(Layout::Fuse), ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
+    ("static",                || built(Spec { layout: Some(Layout::Fuse), ..Spec::fixed(100, 0.001) }, 150).build().unwrap()),
+    ("static-siphash",        || built(Spec { layout: Some(Layout::Fuse), hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
+    ("static-ribbon-empty",   || built(Spec { layout: Some(Layout::Ribbon), ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
+    ("static-ribbon",         || built(Spec { layout: Some(Layout::Ribbon), ..Spec::fixed(100, 0.15) }, 400).build().unwrap()),
+    ("static-ribbon-siphash", || built(Spec { layout: Some(Layout::Ribbon), hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
     ("window-rotated",        || rotated(Spec::fixed(100, 0.01), 0)),
     ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
 ];
@@ -309,11 +309,11 @@ pub(crate) const REBUILDS: &[RebuildRecipe] = &[
         rebuilt(Live::Bloom(live), shadow, 0)
     }),
     ("rebuild-static",        || {
-        let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(40, 0.01) };
+        let spec = Spec { layout: Some(Layout::Fuse), ..Spec::fixed(40, 0.01) };
         rebuilt(Live::Bloom(built(spec, 100).build().unwrap()), built(spec, 120).into_list(), 0)
     }),
     ("rebuild-static-ribbon", || {
-        let spec = Spec { layout: LayoutChoice::Ribbon, ..Spec::fixed(40, 0.3) };
+        let spec = Spec { layout: Some(Layout::Ribbon), ..Spec::fixed(40, 0.3) };
         rebuilt(Live::Bloom(built(spec, 100).build().unwrap()), built(spec, 120).into_list(), 0)
     }),
     ("rebuild-redisbloom",    || {

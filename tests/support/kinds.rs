@@ -3,8 +3,8 @@
 
 use Cell::{Counter4, Counter8, Counter16};
 use HashKind::SipHash;
-use LayoutChoice::{Auto, Blocked, Classic, Fingerprint, Partitioned};
-use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
+use Layout::{Blocked, Classic, Fingerprint, Partitioned};
+use bloomery::{Cell, Family, HashKind, Layout, Overflow, Spec, Tightening};
 
 /// The capacity of the filters that don't scale. The laws add up to four times this number of items.
 const CAPACITY: u64 = 60;
@@ -16,21 +16,25 @@ const INVERSE_SQUARE: Tightening = Tightening::INVERSE_SQUARE;
 
 const SATURATE: Family = Family::Fixed(Overflow::Saturate);
 
-fn fixed(layout: LayoutChoice) -> Spec {
-    Spec { layout, family: SATURATE, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+fn fixed(layout: impl Into<Option<Layout>>) -> Spec {
+    Spec { layout: layout.into(), family: SATURATE, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
-fn counting(layout: LayoutChoice, cell: Cell) -> Spec {
+fn counting(layout: impl Into<Option<Layout>>, cell: Cell) -> Spec {
     Spec { cell, ..fixed(layout) }
 }
 
-fn scaling(layout: LayoutChoice, capacity: u64, expansion: u32, tightening: Tightening) -> Spec {
-    Spec { layout, family: Family::Scaling { expansion, tightening }, ..Spec::fixed(capacity, ERROR_RATE) }
+fn scaling(layout: impl Into<Option<Layout>>, capacity: u64, expansion: u32, tightening: Tightening) -> Spec {
+    Spec {
+        layout: layout.into(),
+        family: Family::Scaling { expansion, tightening },
+        ..Spec::fixed(capacity, ERROR_RATE)
+    }
 }
 
-fn window(layout: LayoutChoice, generations: u16, every_ms: u64) -> Spec {
+fn window(layout: impl Into<Option<Layout>>, generations: u16, every_ms: u64) -> Spec {
     let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
-    Spec { layout, family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+    Spec { layout: layout.into(), family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn halving() -> Tightening {
@@ -60,7 +64,7 @@ macro_rules! kinds {
 #[rustfmt::skip] // a table
 kinds! {
     ALL:
-    bits_auto:                   fixed(Auto);
+    bits_auto:                   fixed(None);
     bits_classic:                fixed(Classic);
     bits_blocked:                fixed(Blocked);
     bits_partitioned:            fixed(Partitioned);
@@ -69,7 +73,7 @@ kinds! {
     bits_partitioned_sharded:    Spec { shards: 4, hash: SipHash, ..fixed(Partitioned) };
     bits_classic_siphash:        Spec { hash: SipHash, ..fixed(Classic) };
     bits_blocked_siphash:        Spec { hash: SipHash, shards: 2, ..fixed(Blocked) };
-    bits_refusing:               Spec { family: Family::Fixed(Overflow::Error), ..fixed(Auto) };
+    bits_refusing:               Spec { family: Family::Fixed(Overflow::Error), ..fixed(None) };
     counter4_classic:            counting(Classic, Counter4);
     counter4_blocked:            counting(Blocked, Counter4);
     counter8_classic:            counting(Classic, Counter8);
@@ -79,22 +83,22 @@ kinds! {
     counter16_blocked:           counting(Blocked, Counter16);
     counter4_classic_sharded:    Spec { shards: 8, ..counting(Classic, Counter4) };
     counter8_blocked_sharded:    Spec { shards: 4, hash: SipHash, ..counting(Blocked, Counter8) };
-    counter4_refusing:           Spec { family: Family::Fixed(Overflow::Error), ..counting(Auto, Counter4) };
+    counter4_refusing:           Spec { family: Family::Fixed(Overflow::Error), ..counting(None, Counter4) };
     scaling_classic:             scaling(Classic, 10, 2, INVERSE_SQUARE);
     scaling_blocked:             scaling(Blocked, 10, 2, INVERSE_SQUARE);
     scaling_partitioned:         scaling(Partitioned, 10, 2, INVERSE_SQUARE);
-    scaling_by_1:                scaling(Auto, 12, 1, INVERSE_SQUARE);
-    scaling_by_4:                scaling(Auto, 5, 4, INVERSE_SQUARE);
-    scaling_from_1:              scaling(Auto, 1, 3, INVERSE_SQUARE);
+    scaling_by_1:                scaling(None, 12, 1, INVERSE_SQUARE);
+    scaling_by_4:                scaling(None, 5, 4, INVERSE_SQUARE);
+    scaling_from_1:              scaling(None, 1, 3, INVERSE_SQUARE);
     scaling_tightening:          scaling(Classic, 10, 2, halving());
     scaling_tightening_blocked:  scaling(Blocked, 10, 1, halving());
-    scaling_sharded_siphash:     Spec { shards: 4, hash: SipHash, ..scaling(Auto, 10, 2, INVERSE_SQUARE) };
+    scaling_sharded_siphash:     Spec { shards: 4, hash: SipHash, ..scaling(None, 10, 2, INVERSE_SQUARE) };
     window_classic:              window(Classic, 3, 0);
     window_blocked:              window(Blocked, 4, 0);
     window_partitioned:          window(Partitioned, 3, 0);
     window_sharded:              Spec { shards: 2, ..window(Classic, 2, 0) };
-    window_siphash:              Spec { hash: SipHash, ..window(Auto, 5, 0) };
-    window_timed:                window(Auto, 3, 1000);
+    window_siphash:              Spec { hash: SipHash, ..window(None, 5, 0) };
+    window_timed:                window(None, 3, 1000);
     window_refusing:             refusing_window();
     fingerprint_fixed:           fingerprint(Cell::Bit);
     fingerprint_siphash:         Spec { hash: SipHash, ..fingerprint(Cell::Bit) };
@@ -116,17 +120,17 @@ kinds! {
 }
 
 fn fingerprint(cell: Cell) -> Spec {
-    Spec { layout: Fingerprint, cell, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+    Spec { layout: Some(Fingerprint), cell, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn window_table(generations: u16, overflow: Overflow, every_ms: u64) -> Spec {
     let family = Family::Window { generations, overflow, every_ms };
-    Spec { layout: Fingerprint, family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+    Spec { layout: Some(Fingerprint), family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn refusing_window() -> Spec {
     let family = Family::Window { generations: 3, overflow: Overflow::Error, every_ms: 0 };
-    Spec { family, ..window(Auto, 3, 0) }
+    Spec { family, ..window(None, 3, 0) }
 }
 
 /// Options of BF.RESERVE for every family.

@@ -6,7 +6,7 @@ use crate::support::golden::{bytes, item, names};
 use crate::support::{describe, summary, wire};
 use bloomery::filter::{Foreign, Live};
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
-use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Family, Filter, ItemHash, Layout, LayoutChoice, limits};
+use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Family, Filter, ItemHash, Layout, limits};
 
 /// Performs every operation on a filter. It may be full or saturated, but it must not panic, hang, lose an item or
 /// become unwritable.
@@ -24,7 +24,7 @@ fn survives(mut filter: Bloom, name: &str) {
         } else {
             assert_eq!(filter.contains(hash), before, "{name}");
         }
-        let is_table = filter.window().is_some() && filter.spec().layout == LayoutChoice::Fingerprint;
+        let is_table = filter.window().is_some() && filter.spec().layout == Some(Layout::Fingerprint);
         assert_eq!(filter.remove(hash).is_ok(), is_table || filter.spec().cell != Cell::Bit, "{name}");
         let _ = filter.count(hash);
     }
@@ -34,7 +34,7 @@ fn survives(mut filter: Bloom, name: &str) {
     let _ = (filter.estimate(), filter.rate_now(), filter.fill(), filter.next_shape().is_ok());
     let layout = filter.spec().layout;
     let is_united = matches!(filter.spec().family, Family::Fixed(_)) && filter.items() <= filter.capacity();
-    let combines = (layout != LayoutChoice::Fingerprint || is_united) && !layout.is_static();
+    let combines = (layout != Some(Layout::Fingerprint) || is_united) && !filter.spec().is_static();
     assert_eq!(filter.snapshot().unwrap().union(&filter).is_ok(), combines, "{name}");
     if let Some(window) = filter.window() {
         let next = window.newest() + 1;

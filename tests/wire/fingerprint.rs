@@ -2,13 +2,13 @@
 
 use crate::support::wire;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
-use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Seed, Spec};
+use bloomery::{Bloom, Cell, Family, Layout, Overflow, Seed, Spec};
 
 /// A counting filter of several chunks, filled to this percentage, and the number of items in it.
 fn of_three_chunks(percent: u64) -> (Bloom, u64) {
     let capacity = 1_600_000;
     let spec =
-        Spec { cell: Cell::Counter4, layout: LayoutChoice::Fingerprint, ..Spec::fixed(capacity, 0.01) };
+        Spec { cell: Cell::Counter4, layout: Some(Layout::Fingerprint), ..Spec::fixed(capacity, 0.01) };
     let mut filter = Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap();
     let items = capacity * percent / 100;
     (0..items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
@@ -85,7 +85,7 @@ fn bits_before(filter: &Bloom, mib: u64) -> u64 {
 fn a_count_that_changes_between_two_pieces_is_whole() {
     let made = |error_rate| {
         let spec = Spec::fixed(900_000, error_rate);
-        let spec = Spec { cell: Cell::Counter8, layout: LayoutChoice::Fingerprint, ..spec };
+        let spec = Spec { cell: Cell::Counter8, layout: Some(Layout::Fingerprint), ..spec };
         Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap()
     };
     // Finds a piece that ends after the lowest bit of a count, or after its two lowest bits. The count is the last part
@@ -126,7 +126,7 @@ fn is_used(filter: &Bloom, mib: u64) -> bool {
 fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
     let family = Family::Window { generations: 2, every_ms: 0, overflow: Overflow::Error };
     let made = |error_rate, seed| {
-        let spec = Spec { family, layout: LayoutChoice::Fingerprint, ..Spec::fixed(560_000, error_rate) };
+        let spec = Spec { family, layout: Some(Layout::Fingerprint), ..Spec::fixed(560_000, error_rate) };
         Bloom::new(Spec { seed: Seed::from(seed), ..spec }).unwrap()
     };
     // Finds a piece that ends between the two bits of a cell's generation number, which are the last bits of the cell.

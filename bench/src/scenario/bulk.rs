@@ -8,7 +8,7 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::Result;
-use bloomery::LayoutChoice::Auto;
+use bloomery::None;
 
 const RATE: f64 = 0.01;
 
@@ -23,8 +23,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     filters::floor(&server)?;
-    filters::serve::<BULK_WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
-    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
+    filters::serve::<BULK_WIDTH>(&server, "filter", fixed(capacity, RATE, None), capacity)?;
+    filters::lines(&server, fixed(capacity, RATE, None), 1)?;
     let test = |mix: Mix, blob: usize| {
         let name = format!("BF.BULKTEST, {}, {} KiB", mix.name(), (blob * BULK_WIDTH) >> 10);
         Side::new(name, move |round| {
@@ -55,7 +55,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     drop(sides);
     bench.report.record("bulktest", series[2].over(&series[6]));
 
-    filters::serve::<BULK_WIDTH>(&server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
+    filters::serve::<BULK_WIDTH>(&server, "adds", fixed(capacity, RATE, None), capacity / 2)?;
     let mut fresh = Fresh(capacity / 2..capacity);
     let count = fresh.share(count, bench.rounds);
     let (mut same, mut marked) = (fresh.clone(), fresh.clone());

@@ -8,7 +8,7 @@ use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use crate::wire::{Batch, Tally};
 use anyhow::{Result, anyhow};
-use bloomery::LayoutChoice::Auto;
+use bloomery::None;
 use fastrand::Rng;
 
 /// Error rate of the filters.
@@ -87,9 +87,9 @@ pub fn single(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.singles);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
-    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
-    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
-    filters::serve::<WIDTH>(&server, "small", fixed(SMALL, RATE, Auto), SMALL)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, None), capacity)?;
+    filters::lines(&server, fixed(capacity, RATE, None), 1)?;
+    filters::serve::<WIDTH>(&server, "small", fixed(SMALL, RATE, None), SMALL)?;
     let mut tests: Vec<Side<'_>> = Mix::ALL
         .into_iter()
         .flat_map(|mix| ["BF.EXISTS", "BF.TEST"].map(|name| filter_side(name, mix, count, capacity, 1)))
@@ -115,8 +115,8 @@ pub fn many(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.many);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
-    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
-    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, None), capacity)?;
+    filters::lines(&server, fixed(capacity, RATE, None), 1)?;
     let [least, tested] = tests_of_many(bench, &server, "Test, 1000 items per command", count, capacity)?;
     bench.report.record("mexists", tested.over(&least));
 
@@ -128,19 +128,19 @@ pub fn many(bench: &mut Bench) -> Result<()> {
 
 /// Measures tests with 1000 items per command, on a filter far larger than the caches.
 pub fn large(bench: &mut Bench) -> Result<()> {
-    let spec = fixed(1, RATE, Auto);
+    let spec = fixed(1, RATE, None);
     let capacity = filters::capacity_for(spec, bench.scale.large)?;
     let items = capacity.min(LARGE_FILL);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
-    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), items)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, None), items)?;
     let title = format!(
         "Test, 1000 items per command, filter of {} MiB for {} M items that holds {} M",
         bench.scale.large >> 20,
         capacity / 1_000_000,
         items / 1_000_000
     );
-    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
+    filters::lines(&server, fixed(capacity, RATE, None), 1)?;
     let [least, tested] = tests_of_many(bench, &server, &title, bench.scale.many, items)?;
     bench.report.record("mexists-large", tested.over(&least));
     Ok(())
@@ -167,7 +167,7 @@ fn adds(
 ) -> Result<[Series; 2]> {
     let [floor, mark, add] = names;
     let capacity = bench.scale.items;
-    filters::serve::<WIDTH>(server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
+    filters::serve::<WIDTH>(server, "adds", fixed(capacity, RATE, None), capacity / 2)?;
     let mut fresh = Fresh(capacity / 2..capacity);
     let count = fresh.share(count, bench.rounds);
     let (mut same, mut marked) = (fresh.clone(), fresh.clone());

@@ -8,7 +8,7 @@ use crate::measure::{Series, Spread};
 use crate::server::{CLIENT_CORE, SERVER_CORE, pin};
 use crate::table;
 use anyhow::{Result, anyhow};
-use bloomery::{Bloom, ItemHash, LayoutChoice, Spec};
+use bloomery::{Bloom, ItemHash, Layout, Spec};
 use fastbloom::AtomicBloomFilter;
 use fastrand::Rng;
 use xxhash_rust::xxh3::xxh3_64;
@@ -50,13 +50,13 @@ pub fn test_in_groups(filter: &Bloom, items: &[Item]) -> u64 {
 
 fn tests(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large / 8;
-    let spec = fixed(1, 0.01, LayoutChoice::Blocked);
+    let spec = fixed(1, 0.01, Some(Layout::Blocked));
     let capacity = filters::capacity_for(spec, bytes)?;
     let filter = filters::filled::<BULK_WIDTH>(Spec { capacity, ..spec }, capacity)?;
-    let classic = fixed(1, 0.01, LayoutChoice::Classic);
+    let classic = fixed(1, 0.01, Some(Layout::Classic));
     let classic = Spec { capacity: filters::capacity_for(classic, bytes)?, ..classic };
     let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
-    let partitioned = Spec { layout: LayoutChoice::Partitioned, ..classic.spec() };
+    let partitioned = Spec { layout: Some(Layout::Partitioned), ..classic.spec() };
     let partitioned = filters::filled::<BULK_WIDTH>(partitioned, capacity)?;
     // Two filters of the crate `fastbloom`, as large as ours and with the same items: one with the crate's default
     // hash, SipHash, and one with XXH3.
@@ -129,7 +129,7 @@ fn tests(bench: &mut Bench) -> Result<()> {
 fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
-    let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, LayoutChoice::Blocked) };
+    let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, Some(Layout::Blocked)) };
     // The filter is already half full with other items, because the first access to a page costs more than all adds to
     // that page.
     let filter = || -> Result<Bloom> {

@@ -8,13 +8,13 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::Result;
-use bloomery::{Cell, LayoutChoice, Spec};
+use bloomery::{Cell, Layout, Spec};
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.many);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
-    let spec = Spec { cell: Cell::Counter4, ..fixed(capacity, 0.01, LayoutChoice::Auto) };
+    let spec = Spec { cell: Cell::Counter4, ..fixed(capacity, 0.01, None) };
     filters::serve::<WIDTH>(&server, "filter", spec, capacity / 2)?;
     filters::lines(&server, spec, 1)?;
     let mut floor = Fresh(capacity / 2..capacity);

@@ -9,7 +9,7 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::Result;
-use bloomery::{Cell, Family, LayoutChoice, Overflow, Spec};
+use bloomery::{Cell, Family, Layout, Overflow, Spec};
 
 /// Keys of windows, and their numbers of generations.
 const WINDOWS: [(&str, u16); 2] = [("window 8", 8), ("window 60", 60)];
@@ -18,7 +18,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.many);
     let half = capacity / 2;
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
-    let plain = fixed(capacity, 0.01, LayoutChoice::Fingerprint);
+    let plain = fixed(capacity, 0.01, Some(Layout::Fingerprint));
     let counting = Spec { cell: Cell::Counter4, ..plain };
     filters::serve::<WIDTH>(&server, "plain", plain, half)?;
     filters::serve::<WIDTH>(&server, "counting", counting, half)?;

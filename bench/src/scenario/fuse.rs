@@ -11,15 +11,15 @@ use crate::measure::{Series, Side, Spread, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::{Result, ensure};
-use bloomery::{Bloom, LayoutChoice, Spec, StaticBuilder};
+use bloomery::{Bloom, Layout, Spec, StaticBuilder};
 
 /// The rows about memory, with their layouts and error rates.
-const MEMORY: [(&str, LayoutChoice, f64); 5] = [
-    ("static-04", LayoutChoice::Fuse, 0.004),
-    ("static-millionth", LayoutChoice::Fuse, 1e-6),
-    ("ribbon-078", LayoutChoice::Ribbon, 0.0078),
-    ("ribbon-01", LayoutChoice::Ribbon, 0.001),
-    ("ribbon-millionth", LayoutChoice::Ribbon, 1e-6),
+const MEMORY: [(&str, Option<Layout>, f64); 5] = [
+    ("static-04", Some(Layout::Fuse), 0.004),
+    ("static-millionth", Some(Layout::Fuse), 1e-6),
+    ("ribbon-078", Some(Layout::Ribbon), 0.0078),
+    ("ribbon-01", Some(Layout::Ribbon), 0.001),
+    ("ribbon-millionth", Some(Layout::Ribbon), 1e-6),
 ];
 
 /// The error rate of the filters whose speed is measured.
@@ -36,7 +36,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// A builder with the items whose numbers are below `count`.
-fn builder(count: u64, layout: LayoutChoice, error_rate: f64) -> Result<StaticBuilder> {
+fn builder(count: u64, layout: Option<Layout>, error_rate: f64) -> Result<StaticBuilder> {
     let mut builder = StaticBuilder::with_spec(fixed(count, error_rate, layout))?;
     (0..count).try_for_each(|number| builder.insert(item::<WIDTH>(number)))?;
     Ok(builder)
@@ -50,12 +50,12 @@ fn build(bench: &mut Bench, count: u64) -> Result<[Bloom; 2]> {
     let mut series = [const { Series(Vec::new()) }; 4];
     let mut last = None;
     for round in 0..=bench.rounds {
-        let (collect, fuse) = cpu_ns(|| builder(count, LayoutChoice::Fuse, RATE))?;
-        let (fuse, ribbon) = (fuse?, builder(count, LayoutChoice::Ribbon, RATE)?);
+        let (collect, fuse) = cpu_ns(|| builder(count, Some(Layout::Fuse), RATE))?;
+        let (fuse, ribbon) = (fuse?, builder(count, Some(Layout::Ribbon), RATE)?);
         let (build_fuse, fuse) = cpu_ns(|| fuse.build())?;
         let (build_ribbon, ribbon) = cpu_ns(|| ribbon.build())?;
         let (blocked, _) =
-            cpu_ns(|| filters::filled::<WIDTH>(fixed(count, RATE, LayoutChoice::Blocked), count))?;
+            cpu_ns(|| filters::filled::<WIDTH>(fixed(count, RATE, Some(Layout::Blocked)), count))?;
         if round > 0 {
             let all = [collect, build_fuse, build_ribbon, blocked];
             series.iter_mut().zip(all).for_each(|(series, ns)| series.0.push(ns / count as f64));
@@ -81,7 +81,7 @@ fn test(bench: &mut Bench, capacity: u64, filter: &Bloom, ribbon: &Bloom) -> Res
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::load(&server, "static", filter)?;
     filters::load(&server, "ribbon", ribbon)?;
-    filters::serve::<WIDTH>(&server, "blocked", fixed(capacity, RATE, LayoutChoice::Blocked), capacity)?;
+    filters::serve::<WIDTH>(&server, "blocked", fixed(capacity, RATE, Some(Layout::Blocked)), capacity)?;
     filters::lines(&server, Spec { capacity, ..filter.spec() }, 3)?;
     let test = |name: &'static str, key: &'static str| {
         Side::new(format!("{name} {key}, half present"), move |round| {

@@ -10,7 +10,7 @@ use crate::server::{SERVER_CORE, Server, query};
 use crate::table;
 use crate::wire::Batch;
 use anyhow::Result;
-use bloomery::LayoutChoice::Auto;
+use bloomery::None;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Numbers of probes and of bits per item: go-zero's constants.
@@ -55,7 +55,7 @@ fn bits_of_items(command: &str, numbers: &[u64], bits: u64) -> Batch {
 pub fn run(bench: &mut Bench) -> Result<()> {
     let capacity = bench.scale.items;
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
-    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, 0.01, Auto), capacity)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, 0.01, None), capacity)?;
     let bits = capacity * BITS_PER_ITEM;
     fill_others(&server, capacity, bits)?;
     tests(bench, &server, bits)?;
@@ -107,7 +107,7 @@ fn tests(bench: &mut Bench, server: &Server, bits: u64) -> Result<()> {
     ];
     let (one, of_many) = (sides.len() - 2, sides.len() - 1);
     if bulk_known {
-        filters::serve::<BULK_WIDTH>(server, "bulk", fixed(items, 0.01, Auto), items)?;
+        filters::serve::<BULK_WIDTH>(server, "bulk", fixed(items, 0.01, None), items)?;
         sides.push(Side::new("BF.BULKTEST, 64 KiB", |round| {
             items::bulk_commands("BF.BULKTEST", "bulk", &half(round, bulk), 4096)
         }));
@@ -127,7 +127,7 @@ fn tests(bench: &mut Bench, server: &Server, bits: u64) -> Result<()> {
 fn adds(bench: &Bench, server: &Server, bits: u64) -> Result<()> {
     let (items, singles, many) = (bench.scale.items, bench.scale.singles / 4, bench.scale.many);
     let script: String = query(&mut server.client()?, &["SCRIPT", "LOAD", ADD])?;
-    filters::serve::<WIDTH>(server, "adds", fixed(2 * items, 0.01, Auto), items)?;
+    filters::serve::<WIDTH>(server, "adds", fixed(2 * items, 0.01, None), items)?;
     // Every side has its own supply of items, and adds each of them only once.
     let fresh = || Fresh(items..2 * items);
     let (mut to_lua, mut to_bits, mut to_set, mut to_set_many) =

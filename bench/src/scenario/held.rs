@@ -12,7 +12,7 @@ use crate::probe::Probe;
 use crate::server::{Server, query};
 use crate::table;
 use anyhow::{Context, Result};
-use bloomery::LayoutChoice::Auto;
+use bloomery::None;
 use std::time::Duration;
 
 /// Enough items to touch every page of the filter.
@@ -22,8 +22,8 @@ const TOUCHING: u64 = 50_000_000;
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bench.scale.large)?;
-    let filter = filters::filled::<WIDTH>(fixed(capacity, 0.01, Auto), capacity.min(TOUCHING))?;
+    let capacity = filters::capacity_for(fixed(1, 0.01, None), bench.scale.large)?;
+    let filter = filters::filled::<WIDTH>(fixed(capacity, 0.01, None), capacity.min(TOUCHING))?;
     let server = bench.launch.start(None, &[])?;
     let capacity = capacity.to_string();
     let idle = watched(&server, || {

@@ -10,22 +10,19 @@ use crate::plots::{self, Corner, Group, Labels};
 use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use anyhow::Result;
-use bloomery::{Cell, LayoutChoice, Spec};
+use bloomery::{Cell, Layout, Spec};
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let (items, many) = (bench.scale.items, bench.scale.many / 2);
-    let blocked = fixed(2 * items, 0.01, LayoutChoice::Blocked);
-    let classic = fixed(2 * items, 0.01, LayoutChoice::Classic);
+    let blocked = fixed(2 * items, 0.01, Some(Layout::Blocked));
+    let classic = fixed(2 * items, 0.01, Some(Layout::Classic));
     let fill = |spec: Spec| move |server: &Server| filters::serve::<WIDTH>(server, "filter", spec, items);
     type Make<'a> = Box<dyn Fn(&Server) -> Result<()> + 'a>;
     let kinds: [(&str, Make<'_>); 6] = [
         ("BLOCKED", Box::new(fill(blocked))),
         ("CLASSIC", Box::new(fill(classic))),
         ("SHARDS 16", Box::new(fill(Spec { shards: 16, ..blocked }))),
-        (
-            "COUNTING",
-            Box::new(fill(Spec { cell: Cell::Counter4, ..fixed(2 * items, 0.01, LayoutChoice::Auto) })),
-        ),
+        ("COUNTING", Box::new(fill(Spec { cell: Cell::Counter4, ..fixed(2 * items, 0.01, None) }))),
         ("grown from 100", Box::new(|server| grown(server, items))),
         ("WINDOW 8", Box::new(|server| filters::load(server, "filter", &window::full(items / 8)?))),
     ];

@@ -11,7 +11,7 @@ use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use crate::wire::Batch;
 use anyhow::Result;
-use bloomery::LayoutChoice::Auto;
+use bloomery::None;
 use fastrand::Rng;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let items = bench.scale.items;
     let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 3000 });
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
-    filters::serve::<WIDTH>(&server, "filter", fixed(2 * items, 0.01, Auto), items)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(2 * items, 0.01, None), items)?;
     server.query::<()>(&["SET", "key", "value"])?;
     let idle = probed(&server, each, &["GET"], items, false)?;
     let kinds: [&[&str]; 4] = [&["GET"], &["BF.EXISTS"], &["BF.ADD"], &["BF.MEXISTS"]];

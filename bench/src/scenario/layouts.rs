@@ -8,7 +8,7 @@ use crate::items::{BULK_WIDTH, Mix, item};
 use crate::measure::{Series, Spread};
 use crate::table;
 use anyhow::{Result, ensure};
-use bloomery::{Bloom, Cell, Family, ItemHash, LayoutChoice, Overflow, Spec};
+use bloomery::{Bloom, Cell, Family, ItemHash, Layout, Overflow, Spec};
 use fastrand::Rng;
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 /// The uses that are compared: specs of filters for this many items, with LAYOUT AUTO.
 fn uses(capacity: u64) -> Vec<(&'static str, Spec)> {
-    let of = |rate, cell| Spec { cell, ..fixed(capacity, rate, LayoutChoice::Auto) };
+    let of = |rate, cell| Spec { cell, ..fixed(capacity, rate, None) };
     let family = Family::Window { generations: 8, overflow: Overflow::Error, every_ms: 0 };
     vec![
         ("COUNTING 4 at 1%", of(0.01, Cell::Counter4)),
@@ -54,7 +54,7 @@ struct Measured {
 fn compare(rounds: u64, capacity: u64) -> Result<()> {
     let mut lines = Vec::new();
     for (name, spec) in uses(capacity) {
-        let both = [spec, Spec { layout: LayoutChoice::Fingerprint, ..spec }];
+        let both = [spec, Spec { layout: Some(Layout::Fingerprint), ..spec }];
         let mut measured = both
             .iter()
             .map(|spec| {

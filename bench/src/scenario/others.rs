@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::table;
 use crate::wire::Batch;
 use anyhow::{Result, bail};
-use bloomery::LayoutChoice::Classic;
+use bloomery::Layout::Classic;
 use std::time::{Duration, Instant};
 
 /// Pause between two probes.

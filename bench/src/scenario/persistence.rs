@@ -9,19 +9,19 @@ use crate::measure::{Series, Spread};
 use crate::server::{Server, query};
 use crate::table;
 use anyhow::{Result, ensure};
-use bloomery::LayoutChoice::Auto;
+use bloomery::None;
 use fastrand::Rng;
 use std::time::Duration;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large;
     // The filter is full, so that half of its bits are set.
-    let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
+    let capacity = filters::capacity_for(fixed(1, 0.01, None), bytes)?;
     // Compression is off, because with it, both servers would spend most of their time trying to compress
     // incompressible bytes, which would hide the rest.
     let settings = [("rdbcompression", "no")];
     let with_filter = bench.launch.start(None, &settings)?;
-    filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, Auto), capacity)?;
+    filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, None), capacity)?;
     let with_string = bench.launch.start(None, &settings)?;
     let mut string = vec![0; bytes as usize];
     Rng::with_seed(1).fill(&mut string);

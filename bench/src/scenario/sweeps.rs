@@ -9,7 +9,7 @@ use crate::plots::{self, Axis, Corner, Labels, Line};
 use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use anyhow::Result;
-use bloomery::LayoutChoice::{self, Blocked, Classic};
+use bloomery::Layout::{self, Blocked, Classic};
 use bloomery::{LayerSpec, Spec};
 
 /// Number of rounds for each point in a plot. It is small, because there are many points.
@@ -87,7 +87,7 @@ fn measure<'a>(server: &Server, sides: Vec<Side<'a>>, lines: &mut Lines, x: f64)
 
 /// Plots times against the size of the filter, from a size that fits into a cache to 4 GiB.
 pub fn size(bench: &mut Bench) -> Result<()> {
-    const NAMES: [(&str, LayoutChoice); 2] = [("BLOCKED", Blocked), ("CLASSIC", Classic)];
+    const NAMES: [(&str, Layout); 2] = [("BLOCKED", Blocked), ("CLASSIC", Classic)];
     let mut lines = Lines::new(&[
         "floor",
         "MEXISTS BLOCKED, half present",
@@ -142,7 +142,7 @@ pub fn group(bench: &mut Bench) -> Result<()> {
     let (capacity, total) = (bench.scale.items, bench.scale.many / 5);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
-    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, 0.01, LayoutChoice::Auto), capacity)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, 0.01, None), capacity)?;
     let mut lines = Lines::new(&["floor", "BF.MEXISTS", "BF.MADD, present"]);
     for group in [1usize, 3, 10, 32, 100, 316, 1000, 3162, 10_000] {
         let side = |name: &str, command: &'static str, key: &'static str, mix: Mix| {

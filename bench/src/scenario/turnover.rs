@@ -7,7 +7,7 @@ use crate::filters::fixed;
 use crate::items::{BULK_WIDTH, item};
 use crate::table;
 use anyhow::{Context, Result, ensure};
-use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec};
+use bloomery::{Bloom, Cell, Family, Layout, Overflow, Spec};
 use fastrand::Rng;
 
 /// How many times each item is replaced, on average.
@@ -15,7 +15,7 @@ const TURNOVERS: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let capacity = bench.scale.items / 10;
-    let spec = |rate, cell| Spec { cell, ..fixed(capacity, rate, LayoutChoice::Fingerprint) };
+    let spec = |rate, cell| Spec { cell, ..fixed(capacity, rate, Some(Layout::Fingerprint)) };
     let family = Family::Window { generations: 8, overflow: Overflow::Error, every_ms: 0 };
     let window = Spec { family, capacity: capacity / 8, ..spec(0.01, Cell::Bit) };
     let mut lines = Vec::new();

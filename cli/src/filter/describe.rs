@@ -11,7 +11,7 @@ pub(crate) fn describe(filter: &Filter) -> FilterInfo {
     FilterInfo {
         kind: summary.kind.into(),
         origin: summary.origin.into(),
-        layout: summary.layout.map(|layout| word(layout.as_str())),
+        layout: summary.layout.map(word),
         hash: summary.hash.map(|hash| word(hash.as_str())),
         shards: summary.shards.map(u64::from),
         bits_per_cell: summary.bits_per_cell.map(u64::from),

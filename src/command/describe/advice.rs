@@ -5,7 +5,7 @@ use crate::command::options::printable;
 use crate::command::reply::Reply;
 use crate::filter::usage::{Observed, Span};
 use crate::filter::{CuckooSpec, Summary};
-use crate::params::LayoutChoice;
+use crate::params::Layout;
 
 /// Number of layers at which rebuilding a chain pays off. With expansion 2, a chain of 8 layers has 255 times its first
 /// capacity. A test of an absent item looks at all layers.
@@ -73,7 +73,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
     let generations = summary.window.map_or(1, |window| u64::from(window.generations));
     let room = rebuild(needed.div_ceil(generations));
     // In a window, it is the newest generation that gets full, unless all generations share a table.
-    let is_table = summary.layout == Some(LayoutChoice::Fingerprint);
+    let is_table = summary.layout == Some(Layout::Fingerprint.as_str());
     let window = summary.window.filter(|_| !is_table);
     let full = match (window, summary.layers.first(), summary.on_full) {
         (Some(_), None, _) | (None, _, Some("ROTATE")) => None,

@@ -85,7 +85,7 @@ fn full(key: &[u8], summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u
     let mut fields = vec![("Kind", summary.kind.into()), ("Origin", summary.origin.into())];
     let words = [
         ("Items are", summary.encoding.map(|encoding| encoding.as_str())),
-        ("Layout", summary.layout.map(|layout| layout.as_str())),
+        ("Layout", summary.layout),
         ("Hash", summary.hash.map(|hash| hash.as_str())),
     ];
     fields.extend(words.into_iter().filter_map(|(name, word)| Some((name, Reply::from(word?)))));

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
-use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, Steps, Tightening, limits};
+use crate::params::{Cell, Family, Layout, Overflow, STATIC_ALONE, Spec, Steps, Tightening, limits};
 use crate::spelling::spelling;
 use std::fmt;
 
@@ -52,7 +52,8 @@ struct ReserveOptions<'a> {
     ttl_ms: Option<u64>,
     steps: Option<Steps>,
     shards: Option<u32>,
-    layout: Option<LayoutChoice>,
+    /// The inner `None` is AUTO.
+    layout: Option<Option<Layout>>,
     hash: Option<HashKind>,
     seed: Option<&'a [u8]>,
     tightening: Option<Tightening>,
@@ -80,7 +81,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     if let Some(index) = options.like {
         return like(call, index, rate, capacity);
     }
-    let layout = options.layout_of(LayoutChoice::Auto);
+    let layout = options.layout_of(None);
     refuse_static(layout)?;
     let hash = options.hash.unwrap_or_default();
     let family = family(&options, layout, call.settings())?;
@@ -97,9 +98,14 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
+/// The layout that a word names; the inner `None` is AUTO.
+fn layout(word: &[u8]) -> Option<Option<Layout>> {
+    if word.eq_ignore_ascii_case(Layout::AUTO.as_bytes()) { Some(None) } else { choice(word).map(Some) }
+}
+
 /// Refuses to create an empty filter of a static layout, because it would stay empty.
-fn refuse_static(layout: LayoutChoice) -> Result<(), CommandError> {
-    if !layout.is_static() {
+fn refuse_static(layout: Option<Layout>) -> Result<(), CommandError> {
+    if !layout.is_some_and(Layout::is_built) {
         return Ok(());
     }
     Err(CommandError::Exclusive(
@@ -201,7 +207,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
             }
             b"LAYOUT" => {
                 let expected = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
-                options.layout = Some(words.value("LAYOUT", expected, choice)?);
+                options.layout = Some(words.value("LAYOUT", expected, layout)?);
             }
             b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
@@ -251,7 +257,7 @@ impl ReserveOptions<'_> {
                 Some(_) => Err(CommandError::Exclusive("STEPS belongs to TTL milliseconds")),
             };
         };
-        let is_table = self.layout.is_none_or(|layout| layout == LayoutChoice::Fingerprint);
+        let is_table = self.layout.is_none_or(|layout| layout == Some(Layout::Fingerprint));
         if self.window.is_some() || self.every_ms.is_some() || self.since_ms.is_some() || !is_table {
             return Err(CommandError::Exclusive(
                 "TTL creates a window of LAYOUT FINGERPRINT with its own generations, so WINDOW, EVERY, SINCE and other \
@@ -260,18 +266,18 @@ impl ReserveOptions<'_> {
         }
         let steps = self.steps.unwrap_or_default().within(ttl_ms);
         self.every_ms = Some(steps.every_ms(ttl_ms));
-        (self.window, self.layout) = (Some(steps.generations()), Some(LayoutChoice::Fingerprint));
+        (self.window, self.layout) = (Some(steps.generations()), Some(Some(Layout::Fingerprint)));
         Ok(steps)
     }
 
     /// The requested layout, or `otherwise` if none is requested. AUTO chooses FINGERPRINT for options that no other
     /// layout supports.
-    fn layout_of(&self, otherwise: LayoutChoice) -> LayoutChoice {
+    fn layout_of(&self, otherwise: Option<Layout>) -> Option<Layout> {
         let needs_fingerprints = self.counting.is_some() && self.asks_to_scale()
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
             || self.on_full == Some(OnFull::Rotate);
         match self.layout.unwrap_or(otherwise) {
-            LayoutChoice::Auto if needs_fingerprints => LayoutChoice::Fingerprint,
+            None if needs_fingerprints => Some(Layout::Fingerprint),
             layout => layout,
         }
     }
@@ -323,13 +329,13 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     let mut known = match live {
         Some(LiveRef::Bloom(filter)) => Spec { capacity: needed(filter), ..filter.spec() },
         Some(LiveRef::Foreign(filter)) => of_foreign(filter, settings),
-        None if options.layout.is_some_and(LayoutChoice::is_static) => {
+        None if options.layout.flatten().is_some_and(Layout::is_built) => {
             Spec::fixed(settings.initial_size, settings.error_rate)
         }
         None => return Err(CommandError::NotFound),
     };
-    if is_named && known.layout.is_static() {
-        known.layout = LayoutChoice::Auto;
+    if is_named && known.is_static() {
+        known.layout = None;
     }
     let layout = options.layout_of(known.layout);
     let mut spec = Spec {
@@ -342,7 +348,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         cell: if is_named { options.counting.unwrap_or(Cell::Bit) } else { known.cell },
         family: if is_named { family(&options, layout, settings)? } else { known.family },
     };
-    if spec.layout.is_static() {
+    if spec.is_static() {
         if is_named || options.shards.is_some_and(|shards| shards > 1) {
             return Err(CommandError::Exclusive(STATIC_ALONE));
         }
@@ -412,7 +418,7 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
 /// The family that follows from the options, in this layout.
 fn family(
     options: &ReserveOptions<'_>,
-    layout: LayoutChoice,
+    layout: Option<Layout>,
     settings: Settings,
 ) -> Result<Family, CommandError> {
     if options.nonscaling && options.expansion.is_some() {
@@ -431,7 +437,7 @@ fn family(
         ));
     }
     let asks_to_scale = options.asks_to_scale();
-    if asks_to_scale && options.counting.is_some() && layout != LayoutChoice::Fingerprint {
+    if asks_to_scale && options.counting.is_some() && layout != Some(Layout::Fingerprint) {
         return Err(CommandError::Exclusive(
             "a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, \
              so COUNTING with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT",
@@ -444,7 +450,7 @@ fn family(
         ));
     }
     if let Some(generations) = options.window {
-        let is_table = layout == LayoutChoice::Fingerprint;
+        let is_table = layout == Some(Layout::Fingerprint);
         if !is_table && !limits::GENERATIONS.contains(&generations.into()) {
             return Err(bad("WINDOW", GENERATIONS));
         }
@@ -516,7 +522,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     let mut option = |name: &str, value: &dyn fmt::Display| words.extend([name.into(), value.to_string()]);
     match spec.family {
         // Only a rebuild creates a static filter, and its kind follows from the layout.
-        _ if spec.layout.is_static() => {}
+        _ if spec.is_static() => {}
         Family::Fixed(overflow) => option("ONFULL", &overflow.as_str()),
         Family::Scaling { expansion, tightening } => {
             option("EXPANSION", &expansion);
@@ -541,7 +547,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
         option("SHARDS", &spec.shards);
     }
     if !leave_out || spec.layout != default.layout {
-        option("LAYOUT", &spec.layout.as_str());
+        option("LAYOUT", &spec.layout_word());
     }
     if !leave_out || spec.hash != default.hash {
         option("HASH", &spec.hash.as_str());

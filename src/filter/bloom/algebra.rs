@@ -6,8 +6,8 @@ use super::{Bloom, Body, Standing, Window};
 use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
 use crate::parallel::{ParallelFor, alone};
+use crate::params::Layout;
 use crate::params::limits;
-use crate::sizing::Layout;
 use smallvec::SmallVec;
 
 /// A layer of the chain that a union builds.

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::filter::{fuse, ribbon};
 use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
-use crate::params::LayoutChoice;
+use crate::params::Layout;
 use crate::sizing::{self, Shape};
 use std::collections::HashSet;
 
@@ -49,7 +49,7 @@ impl Bloom {
     /// Bytes per item that building the static filter needs in addition to the list and the filter.
     pub(crate) fn build_bytes(&self) -> u64 {
         match self.spec().layout {
-            LayoutChoice::Ribbon => sizing::ribbon::BUILD_BYTES,
+            Some(Layout::Ribbon) => sizing::ribbon::BUILD_BYTES,
             _ => sizing::fuse::BUILD_BYTES,
         }
     }
@@ -62,7 +62,7 @@ impl Bloom {
     pub(crate) fn build(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         let spec = self.spec();
         let ((cells, words), items) = match spec.layout {
-            LayoutChoice::Ribbon => ribbon::build(self.hashes()?, spec.error_rate, parallel)?,
+            Some(Layout::Ribbon) => ribbon::build(self.hashes()?, spec.error_rate, parallel)?,
             _ => fuse::build(self.hashes()?, spec.built(1).next_shape(&[])?.probes, parallel)?,
         };
         let spec = spec.built(items);

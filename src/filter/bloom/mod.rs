@@ -32,7 +32,7 @@ use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::parallel::{ParallelFor, alone};
-use crate::params::{Family, LayoutChoice, Spec, limits};
+use crate::params::{Family, Layout, Spec, limits};
 use crate::sizing::Shape;
 use layers::contains_many;
 use parameters::Parameters;
@@ -190,7 +190,7 @@ impl Bloom {
     fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
         spec.validate()?;
         let layers = match spec.family {
-            Family::Window { generations, .. } if spec.layout != LayoutChoice::Fingerprint => {
+            Family::Window { generations, .. } if spec.layout != Some(Layout::Fingerprint) => {
                 generations.into()
             }
             _ => 1,

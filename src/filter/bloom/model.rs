@@ -2,7 +2,7 @@
 
 use super::{Bloom, Layer};
 use crate::hash::ItemHash;
-use crate::params::{Cell, LayoutChoice, Spec};
+use crate::params::{Cell, Layout, Spec};
 use crate::pool::Pool;
 use crate::sizing::LayerSpec;
 use crate::sync::{Ordering::Relaxed, explore, thread};
@@ -17,7 +17,7 @@ fn layer(cell: Cell, shards: u32) -> Layer {
     let spec = LayerSpec {
         capacity: u64::from(shards),
         error_rate: 0.4,
-        layout: LayoutChoice::Classic,
+        layout: Some(Layout::Classic),
         cell,
         shards,
         generations: 0,
@@ -116,7 +116,7 @@ fn writers_of_their_own_shards_do_not_meet() {
 }
 
 fn window() -> Bloom {
-    let spec = Spec { layout: LayoutChoice::Classic, ..Spec::window(1, 0.5, 2) };
+    let spec = Spec { layout: Some(Layout::Classic), ..Spec::window(1, 0.5, 2) };
     Bloom::new(spec).unwrap()
 }
 

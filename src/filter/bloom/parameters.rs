@@ -2,7 +2,7 @@
 
 use crate::filter::usage::Usage;
 use crate::hash::{HashKind, Hasher, Seed};
-use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
+use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ pub(super) struct Parameters {
     kind: Kind,
     log2_shards: u8,
     hash: HashKind,
-    layout: LayoutChoice,
+    layout: Option<Layout>,
     cell: Cell,
 }
 
@@ -189,7 +189,7 @@ mod tests {
             seed: Seed::from(u128::MAX - 1),
             shards: limits::MAX_SHARDS,
             hash: HashKind::SipHash,
-            layout: LayoutChoice::Blocked,
+            layout: Some(Layout::Blocked),
             cell: Cell::Counter16,
             family: Family::Fixed(Overflow::Error),
         };
@@ -202,7 +202,7 @@ mod tests {
             Family::Window { generations: 2, overflow: Overflow::Saturate, every_ms: 7 },
             Family::Window { generations: 1000, overflow: Overflow::Rotate, every_ms: 7 },
         ];
-        let plain = Spec { layout: LayoutChoice::Partitioned, ..Spec::fixed(1, 0.5) };
+        let plain = Spec { layout: Some(Layout::Partitioned), ..Spec::fixed(1, 0.5) };
         for spec in [large, plain] {
             for family in families.into_iter().chain([spec.family]) {
                 let spec = Spec { family, ..spec };

@@ -4,14 +4,11 @@
 //! thousand cells, an item whose stride is near a half or a third of 2^64 would hit only two or three different cells.
 //! That would more than double an error rate of 1e-4. Every probe therefore goes through one more multiplication.
 
-use crate::hash::{ItemHash, fast_range};
+use crate::hash::{ItemHash, fast_range, mix};
 use crate::sizing::BLOCK_BITS;
 
 /// Words per block.
 pub const BLOCK_WORDS: usize = (BLOCK_BITS / u64::BITS) as usize;
-
-/// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Hash bits for one probe inside a block. They select one of the block's 512 bits, or one of its counters, of which
 /// there are fewer.
@@ -19,13 +16,6 @@ const FIELD: u32 = 9;
 
 /// Number of probes that 64 hash bits provide. For further probes, the bits are mixed.
 const FIELDS: u32 = u64::BITS / FIELD;
-
-/// XORs the low half of `x` with the high half, then multiplies, so that every bit of `x` affects the high bits of the
-/// result.
-#[inline(always)]
-pub(crate) fn mix(x: u64) -> u64 {
-    (x ^ x >> 32).wrapping_mul(GOLDEN)
-}
 
 /// Index of the item's block among `blocks` blocks of its shard.
 #[inline(always)]

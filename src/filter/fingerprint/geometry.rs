@@ -6,8 +6,7 @@
 //! (Fan et al., 2014) needs a power of two. An item's two windows never share a cell. Otherwise, some items would have
 //! only three cells, and one in 5000 small tables would be full too early.
 
-use crate::filter::bloom::probe::mix;
-use crate::hash::{ItemHash, fast_range};
+use crate::hash::{ItemHash, fast_range, mix};
 pub(crate) use crate::sizing::fingerprint::Table as Geometry;
 
 /// Everything that a table knows about an item. Two items with the same identity can't be distinguished.

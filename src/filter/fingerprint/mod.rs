@@ -391,7 +391,7 @@ fn first_of(places: u32) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::bloom::probe::mix;
+    use crate::hash::mix;
 
     /// Compares tables with a list of their items, for every cell width up to a word.
     #[test]

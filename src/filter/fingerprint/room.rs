@@ -4,7 +4,7 @@
 
 use super::Table;
 use super::geometry::{Identity, Place};
-use crate::filter::bloom::probe::mix;
+use crate::hash::mix;
 use smallvec::SmallVec;
 
 /// Maximum number of cells that a search visits. In a test with 6.25% more cells than items, all 10 million adds found

@@ -4,8 +4,8 @@
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::mem::Words;
-use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
-use crate::sizing::{LayerSpec, Layout, Shape};
+use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
+use crate::sizing::{LayerSpec, Shape};
 use crate::wire::arrival::{Filled, Place};
 use crate::wire::codec::{Kind, put_fields, read, take_fields, write, written};
 use crate::wire::error::DecodeError;
@@ -227,7 +227,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         error_rate: spec.error_rate,
         seed: [spec.seed.low, spec.seed.high],
         hash: spec.hash as u8,
-        layout: spec.layout as u8,
+        layout: spec.layout.map_or(0, Layout::number),
         cell: spec.cell as u8,
         shards: spec.shards,
         layers: u32::try_from(filter.layers().len()).unwrap_or(u32::MAX),
@@ -255,7 +255,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
             Kind::Window
         }
     };
-    let is_counted = spec.layout != LayoutChoice::Fingerprint;
+    let is_counted = spec.layout != Some(Layout::Fingerprint);
     let layers = filter.layers().iter().map(|layer| LayerHeader {
         capacity: layer.capacity(),
         error_rate: layer.error_rate(),
@@ -263,7 +263,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         // Readers accept no larger count. A count that was at the limit when it was loaded may have grown since.
         items: if is_counted { layer.items().min(limits::MAX_CAPACITY) } else { 0 },
         probes: layer.probes(),
-        layout: layer.shape().layout as u32,
+        layout: layer.shape().layout.number().into(),
     });
     (kind, header, layers.collect())
 }
@@ -352,28 +352,14 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         return Err(field("seed"));
     }
     let layout = match header.layout {
-        0 => LayoutChoice::Auto,
-        1 => LayoutChoice::Classic,
-        2 => LayoutChoice::Blocked,
-        3 => LayoutChoice::Fingerprint,
-        4 => LayoutChoice::Fuse,
-        6 => LayoutChoice::Ribbon,
-        7 => LayoutChoice::Partitioned,
-        _ => return Err(field("layout")),
+        0 => None,
+        number => {
+            let known = Layout::from_number(number).filter(|layout| *layout != Layout::List);
+            Some(known.ok_or(field("layout"))?)
+        }
     };
-    let cell = match header.cell {
-        1 => Cell::Bit,
-        4 => Cell::Counter4,
-        8 => Cell::Counter8,
-        16 => Cell::Counter16,
-        _ => return Err(field("cell")),
-    };
-    let overflow = match header.overflow {
-        0 => Overflow::Error,
-        1 => Overflow::Saturate,
-        2 => Overflow::Rotate,
-        _ => return Err(field("overflow")),
-    };
+    let cell = Cell::from_number(header.cell).ok_or(field("cell"))?;
+    let overflow = Overflow::from_number(header.overflow).ok_or(field("overflow"))?;
     let tightening = match header.tightening {
         // The bits are compared, so that −0 isn't a second encoding of 0.
         ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
@@ -385,7 +371,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         Kind::Window => {
             let generations = u16::try_from(header.generations).map_err(|_| field("generations"))?;
             // With fingerprints, all generations share one layer.
-            let layers = if layout == LayoutChoice::Fingerprint { 1 } else { header.generations };
+            let layers = if layout == Some(Layout::Fingerprint) { 1 } else { header.generations };
             (Family::Window { generations, overflow, every_ms: header.every_ms }, layers)
         }
         Kind::Cuckoo | Kind::Foreign | Kind::Rebuild => return Err(field("kind")),
@@ -416,7 +402,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         since_ms: if is_window { header.since_ms } else { 0 },
         rotations: if is_window { header.rotations } else { 0 },
         newest: if is_window { header.newest } else { 0 },
-        moves: if layout == LayoutChoice::Fingerprint { header.moves } else { 0 },
+        moves: if layout == Some(Layout::Fingerprint) { header.moves } else { 0 },
         ..*header
     };
     if canonical.fields() != header.fields() {
@@ -454,29 +440,21 @@ fn validate(
             cells: layer.cells,
             probes: layer.probes,
             shards: header.shards,
-            layout: match layer.layout {
-                1 => Layout::Classic,
-                2 => Layout::Blocked,
-                3 => Layout::Fingerprint,
-                4 => Layout::Fuse,
-                5 => Layout::List,
-                6 => Layout::Ribbon,
-                7 => Layout::Partitioned,
-                _ => return Err(field("layer layout")),
-            },
+            layout: u8::try_from(layer.layout)
+                .ok()
+                .and_then(Layout::from_number)
+                .ok_or(field("layer layout"))?,
             cell: spec.cell,
             generations,
         };
         shape.check().map_err(field)?;
         // A fingerprint table can't be read in another layout, and AUTO never chooses this layout.
-        if (shape.layout == Layout::Fingerprint) != (spec.layout == LayoutChoice::Fingerprint) {
-            return Err(field("layer layout"));
-        }
         let is_expected = match shape.layout {
-            Layout::Fuse => spec.layout == LayoutChoice::Fuse && !spec.is_list(),
-            Layout::Ribbon => spec.layout == LayoutChoice::Ribbon && !spec.is_list(),
             Layout::List => spec.is_list(),
-            _ => !spec.layout.is_static(),
+            Layout::Fingerprint | Layout::Fuse | Layout::Ribbon => {
+                spec.layout == Some(shape.layout) && !spec.is_list()
+            }
+            _ => spec.layout.is_none_or(Layout::has_probes),
         };
         if !is_expected || shape.is_static() && layer.items > layer.capacity {
             return Err(field("layer layout"));
@@ -487,7 +465,7 @@ fn validate(
         }
         // Fingerprints are counted when they are read, because a dump can contain more of them than there were when it
         // began.
-        let most = if spec.layout == LayoutChoice::Fingerprint { 0 } else { limits::MAX_CAPACITY };
+        let most = if spec.layout == Some(Layout::Fingerprint) { 0 } else { limits::MAX_CAPACITY };
         if layer.items > most {
             return Err(field("items"));
         }

@@ -5,7 +5,7 @@
 use super::{Gates, Measured, RATES, measure, questions, to_capacity};
 use crate::support::keys::Keys;
 use crate::support::{env, seeded};
-use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec, Tightening};
+use bloomery::{Bloom, Cell, Family, Layout, Overflow, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -106,7 +106,7 @@ fn pushed(filter: &mut Bloom) -> u64 {
 }
 
 fn fixed(cell: Cell) -> Spec {
-    Spec { cell, layout: LayoutChoice::Fingerprint, ..Spec::fixed(3000, 0.5) }
+    Spec { cell, layout: Some(Layout::Fingerprint), ..Spec::fixed(3000, 0.5) }
 }
 
 fn scaling(cell: Cell) -> Spec {

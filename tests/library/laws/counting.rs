@@ -3,8 +3,7 @@
 use super::Case;
 use crate::support::naive::Naive;
 use crate::support::{add_all, filled, hash, refuses, wire};
-use bloomery::LayoutChoice::{Classic, Fingerprint};
-use bloomery::{Bloom, Spec};
+use bloomery::{Bloom, Layout, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::collections::HashMap;
@@ -45,7 +44,7 @@ pub(crate) fn counts_are_upper_bounds(spec: &Spec, case: &Case) -> TestCaseResul
 pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> TestCaseResult {
     // There are 24 items in a filter for 4000 at 1e-9. In a million cases, none of them tests positive because of the
     // others, and no count is too high.
-    let layout = if spec.layout == Fingerprint { Fingerprint } else { Classic };
+    let layout = spec.layout.filter(|layout| *layout == Layout::Fingerprint).or(Some(Layout::Classic));
     let spec = Spec { capacity: 4000, error_rate: 1e-9, layout, ..*spec };
     let mut filter = Bloom::new(spec).unwrap();
     let items: Vec<_> = case.a.iter().map(|item| item % 24).collect();

@@ -8,9 +8,7 @@ mod scaling;
 mod windows;
 
 use crate::support::{kinds, seeded};
-use bloomery::{
-    Bloom, Cell, Family, HashKind, Hits, Layer, LayerSpec, LayoutChoice, Overflow, Seed, Shape, Spec,
-};
+use bloomery::{Bloom, Cell, Family, HashKind, Hits, Layer, LayerSpec, Layout, Overflow, Seed, Shape, Spec};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
@@ -34,7 +32,7 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     let config = Config { cases, failure_persistence: None, ..default };
     // About one in 100,000 small fingerprint tables becomes full early, for example because of ten items whose windows
     // have nine cells in total. So the cases for such tables are the same each time.
-    let mut runner = if spec.layout == LayoutChoice::Fingerprint {
+    let mut runner = if spec.layout == Some(Layout::Fingerprint) {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     } else {
         TestRunner::new(config)
@@ -191,12 +189,12 @@ laws! {
 #[test]
 fn the_number_of_items_does_not_drift() {
     for (capacity, layout, cell, shards) in [
-        (100, LayoutChoice::Auto, Cell::Counter4, 1),
-        (100, LayoutChoice::Classic, Cell::Counter8, 4),
-        (1000, LayoutChoice::Blocked, Cell::Counter16, 1),
-        (1000, LayoutChoice::Partitioned, Cell::Counter4, 2),
-        (7, LayoutChoice::Auto, Cell::Counter4, 1),
-        (1000, LayoutChoice::Fingerprint, Cell::Counter4, 1),
+        (100, None, Cell::Counter4, 1),
+        (100, Some(Layout::Classic), Cell::Counter8, 4),
+        (1000, Some(Layout::Blocked), Cell::Counter16, 1),
+        (1000, Some(Layout::Partitioned), Cell::Counter4, 2),
+        (7, None, Cell::Counter4, 1),
+        (1000, Some(Layout::Fingerprint), Cell::Counter4, 1),
     ] {
         let family = Family::Fixed(Overflow::Error);
         let spec = Spec { layout, cell, shards, family, ..Spec::fixed(capacity, 0.05) };
@@ -232,21 +230,21 @@ fn every_number_of_probes_gives_the_plain_answers() {
     let hasher = HashKind::Xxh3.hasher(Seed::from(5));
     let hashes: Vec<_> = (0..4096u32).map(|item| hasher.hash(&item.to_le_bytes())).collect();
     for (layout, cell, shards) in [
-        (LayoutChoice::Blocked, Cell::Bit, 1),
-        (LayoutChoice::Blocked, Cell::Bit, 4),
-        (LayoutChoice::Classic, Cell::Bit, 1),
-        (LayoutChoice::Classic, Cell::Bit, 4),
-        (LayoutChoice::Blocked, Cell::Counter4, 2),
-        (LayoutChoice::Classic, Cell::Counter8, 1),
-        (LayoutChoice::Partitioned, Cell::Bit, 1),
-        (LayoutChoice::Partitioned, Cell::Bit, 4),
-        (LayoutChoice::Partitioned, Cell::Counter16, 1),
+        (Some(Layout::Blocked), Cell::Bit, 1),
+        (Some(Layout::Blocked), Cell::Bit, 4),
+        (Some(Layout::Classic), Cell::Bit, 1),
+        (Some(Layout::Classic), Cell::Bit, 4),
+        (Some(Layout::Blocked), Cell::Counter4, 2),
+        (Some(Layout::Classic), Cell::Counter8, 1),
+        (Some(Layout::Partitioned), Cell::Bit, 1),
+        (Some(Layout::Partitioned), Cell::Bit, 4),
+        (Some(Layout::Partitioned), Cell::Counter16, 1),
     ] {
         for probes in 1..=20 {
             let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
             let shape = spec.shape().unwrap();
             // Slices consist of whole words.
-            let slices = u64::from(if layout == LayoutChoice::Partitioned { probes } else { 1 });
+            let slices = u64::from(if layout == Some(Layout::Partitioned) { probes } else { 1 });
             let stride = u64::from(64 / cell.bits() * shards) * slices;
             let cells = if slices > 1 { shape.cells.next_multiple_of(stride) } else { shape.cells };
             let layer = Layer::new(Shape { probes, cells, ..shape }).unwrap();

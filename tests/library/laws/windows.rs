@@ -3,7 +3,7 @@
 use super::Case;
 use crate::support::{add_all, filled, hash, wire};
 use bloomery::filter::{Schedule, Window};
-use bloomery::{Bloom, Error, Family, LayoutChoice, Spec};
+use bloomery::{Bloom, Error, Family, Layout, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
     match filter.spec().layout {
-        LayoutChoice::Fingerprint => ring(filter).age(item, current).is_some_and(dead),
+        Some(Layout::Fingerprint) => ring(filter).age(item, current).is_some_and(dead),
         _ => ring(filter).alive(current).any(|one| dead(one.age) && one.layer.contains(item)),
     }
 }

@@ -6,7 +6,7 @@ use super::tally::{Change, Tallies, Tally, TallyWriter, UNKNOWN};
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
-use crate::sizing::Layout;
+use crate::params::Layout;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, MutexGuard};
 use crossbeam_utils::CachePadded;

@@ -14,10 +14,10 @@ mod tally;
 use crate::error::Error;
 use crate::filter::fingerprint::Table;
 use crate::mem::{Cells, Shared, Words};
-use crate::params::{Cell, limits};
+use crate::params::{Cell, Layout, limits};
+use crate::sizing::Shape;
 use crate::sizing::fuse::Fuse;
 use crate::sizing::ribbon::Ribbon;
-use crate::sizing::{Layout, Shape};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 pub(crate) use census::Census;
@@ -47,20 +47,9 @@ impl Form {
 
     #[inline(always)]
     fn layout(self) -> Layout {
-        const CLASSIC: u16 = Layout::Classic as u16;
-        const BLOCKED: u16 = Layout::Blocked as u16;
-        const FINGERPRINT: u16 = Layout::Fingerprint as u16;
-        const FUSE: u16 = Layout::Fuse as u16;
-        const LIST: u16 = Layout::List as u16;
-        const RIBBON: u16 = Layout::Ribbon as u16;
-        match self.0 % 8 {
-            CLASSIC => Layout::Classic,
-            BLOCKED => Layout::Blocked,
-            FINGERPRINT => Layout::Fingerprint,
-            FUSE => Layout::Fuse,
-            LIST => Layout::List,
-            RIBBON => Layout::Ribbon,
-            _ => Layout::Partitioned,
+        match Layout::from_number((self.0 % 8) as u8) {
+            Some(layout) => layout,
+            None => unreachable!("a form has a layout"),
         }
     }
 
