@@ -71,8 +71,6 @@ mod murmur;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod parallel;
 mod params;
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod sizing;
 mod spelling;
 mod sync;
 pub mod wire;
@@ -101,9 +99,6 @@ pub mod internals {
     pub mod pool {
         pub use crate::pool::*;
     }
-    pub mod sizing {
-        pub use crate::sizing::*;
-    }
 }
 
 pub use bits::Hits;
@@ -119,7 +114,6 @@ pub use spelling::UnknownChoice;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use {
-    filter::Layer,
+    filter::layout::{Layer, LayerSpec, Shape},
     hash::{Hasher, ItemHash},
-    sizing::{LayerSpec, Shape},
 };

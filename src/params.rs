@@ -1,4 +1,4 @@
-//! The parameters of a filter, as the user specifies them: [`Spec`]. [`sizing`](crate::sizing) derives the geometry
+//! The parameters of a filter, as the user specifies them: [`Spec`]. The layouts (`filter/layout`) derive the geometry
 //! from it.
 
 use crate::error::Error;

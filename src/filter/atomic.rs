@@ -1,11 +1,11 @@
 //! A Bloom filter that several threads can write to.
 
-use super::bloom::{Bloom, Body, Layer};
+use super::bloom::{Bloom, Body};
 use super::change::{Added, Removed};
+use super::layout::{Layer, LayerSpec};
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item};
 use crate::params::{Family, Layout, Overflow, Spec};
-use crate::sizing::LayerSpec;
 
 /// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items at the
 /// same time, and the caller needs no lock. It never refuses an item; beyond its capacity, the false-positive rate

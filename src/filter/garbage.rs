@@ -1,7 +1,8 @@
 //! Parts that a filter has dropped and that the caller still has to free.
 
-use super::bloom::{Bloom, Layer};
+use super::bloom::Bloom;
 use super::cuckoo::{Cuckoo, Table};
+use super::layout::Layer;
 use super::live::Live;
 
 /// Parts that a filter has dropped. They may be large, so the owner chooses the thread that frees them.

@@ -8,27 +8,24 @@ pub mod bloom;
 mod change;
 pub mod cuckoo;
 mod dump_number;
-pub(crate) mod fingerprint;
 pub mod foreign;
-mod fuse;
 mod garbage;
 mod grow;
 mod incompatible;
+#[doc(hidden)]
+pub mod layout;
 mod live;
 mod outlook;
 mod rebuild;
-mod ribbon;
-mod rounds;
 mod static_builder;
 mod summary;
 pub(crate) mod usage;
 
 pub use algebra::Union;
 pub use atomic::AtomicBloom;
-pub(crate) use bloom::layer::Census;
 pub use bloom::{Bloom, Reader, Schedule, Standing, Window};
 #[doc(hidden)]
-pub use bloom::{Body, Chain, Due, Layer};
+pub use bloom::{Body, Chain, Due};
 pub use change::{Added, Removed};
 #[doc(hidden)]
 pub use cuckoo::CuckooHash;
@@ -39,6 +36,9 @@ pub use foreign::Foreign;
 pub use garbage::Garbage;
 pub use grow::Grow;
 pub use incompatible::Incompatible;
+pub(crate) use layout::Census;
+#[doc(hidden)]
+pub use layout::Layer;
 #[cfg(feature = "module")]
 pub(crate) use live::Contents;
 pub use live::{Live, LiveMut, LiveRef};

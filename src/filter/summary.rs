@@ -1,9 +1,10 @@
 //! Everything that is known about a filter, as plain data. It is used by BF.STATS, by CF.STATS, and by the command-line
 //! program's `inspect`.
 
-use super::bloom::{Bloom, Generation, Layer};
+use super::bloom::{Bloom, Generation};
 use super::cuckoo::{Cuckoo, Origin};
 use super::foreign::{Encoding, Foreign, Link};
+use super::layout::Layer;
 use super::rebuild::Rebuild;
 use super::{Filter, FilterRef};
 use crate::hash::HashKind;

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::filter::Census;
+use crate::filter::layout::fingerprint::Sizes;
 use crate::mem::{Cells, Words};
-use crate::sizing::fingerprint::Table;
 use std::collections::BTreeMap;
 
 /// How bytes are written into words from a byte offset onwards, and what they add to the cell count.
@@ -15,7 +15,7 @@ pub(super) enum Place {
     /// slots are set in a range of words.
     Over(fn(&Cells) -> u64),
     /// Cells that can cross word and part boundaries. No part arrives twice.
-    Fingerprints(Table),
+    Fingerprints(Sizes),
 }
 
 impl Place {
@@ -428,7 +428,7 @@ mod tests {
             let words = random.random_range(10..if cfg!(miri) { 40 } else { 5000 });
             let fingerprint = random.random_range(6..30);
             let cells = (words - 1) * 64 / (fingerprint + 2);
-            let table = Table { cells, fingerprint: fingerprint as u32, ..Table::default() };
+            let table = Sizes { cells, fingerprint: fingerprint as u32, ..Sizes::default() };
             let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
             // Puts a fingerprint into the first cell of its first window. No window begins at the last cell.
             for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {

@@ -434,7 +434,7 @@ fn spreads(name: &str, cells: usize, place: impl Fn(ItemHash) -> Option<usize>) 
 
 #[test]
 fn blocks_and_shards_are_hit_evenly() {
-    use bloomery::filter::bloom::probe::block;
+    use bloomery::filter::layout::probes::schedule::block;
     spreads("blocks", 4096, |item| Some(block(item, 4096)));
     spreads("an odd number of blocks", 3001, |item| Some(block(item, 3001)));
     spreads("shards", 1024, |item| Some(item.shard(1024) as usize));
@@ -446,7 +446,7 @@ fn blocks_and_shards_are_hit_evenly() {
 
 #[test]
 fn probes_are_spread_evenly() {
-    use bloomery::filter::bloom::probe::{Slices, block, in_block, spread};
+    use bloomery::filter::layout::probes::schedule::{Slices, block, in_block, spread};
     let classic = |item, cells, probes| spread(item, Slices::whole(cells), probes);
     for probe in [0, 1, 5, 9, 17] {
         let name = |what: &str| format!("probe {probe} {what}");

@@ -87,9 +87,7 @@ enum Builder {
 impl Builder {
     fn new(wanted: &Wanted) -> Result<Builder, Error> {
         Ok(match wanted {
-            Wanted::Bloom(spec) if spec.is_static() => {
-                Builder::Static(StaticBuilder::with_spec(*spec)?)
-            }
+            Wanted::Bloom(spec) if spec.is_static() => Builder::Static(StaticBuilder::with_spec(*spec)?),
             // The first generation of a window starts now, as on a server.
             Wanted::Bloom(spec) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

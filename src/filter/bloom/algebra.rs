@@ -1,10 +1,10 @@
 //! Set algebra on Bloom filters: union, intersection and equality. Except for fingerprints, it works word by word, so
 //! that all worker threads can share the work. Whether filters can be combined is checked before anything changes.
 
-use super::layer::Layer;
 use super::{Bloom, Body, Standing, Window};
 use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
+use crate::filter::layout::Layer;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::Layout;
 use crate::params::limits;

@@ -3,9 +3,9 @@
 //! memory.
 
 use super::Bloom;
-use super::layer::Layer;
 use super::reader::Reader;
 use crate::bits::Hits;
+use crate::filter::layout::Layer;
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 

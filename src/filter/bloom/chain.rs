@@ -9,11 +9,10 @@
 //! these items have been deleted, and no newer layer contains any of them. The next add can therefore go to the newest
 //! layer.
 
-use super::layer::Layer;
 use crate::error::Error;
+use crate::filter::layout::{Layer, Shape};
 use crate::hash::ItemHash;
 use crate::params::{Spec, limits};
-use crate::sizing::Shape;
 use smallvec::SmallVec;
 
 /// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest.

@@ -1,13 +1,11 @@
 //! Turns a list of hashes into a shorter list, or into a static filter.
 
-use super::layer::{Census, Layer};
 use super::{Bloom, Body};
 use crate::error::Error;
-use crate::filter::{fuse, ribbon};
+use crate::filter::layout::{Census, Layer, Shape};
 use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
-use crate::sizing::{self, Shape};
 use std::collections::HashSet;
 
 /// The share of repetitions is estimated from a sample, which consists of the hashes that are multiples of this number.
@@ -48,10 +46,7 @@ impl Bloom {
 
     /// Bytes per item that building the static filter needs in addition to the list and the filter.
     pub(crate) fn build_bytes(&self) -> u64 {
-        match self.spec().layout {
-            Some(Layout::Ribbon) => sizing::ribbon::BUILD_BYTES,
-            _ => sizing::fuse::BUILD_BYTES,
-        }
+        self.spec().layout.map_or(0, Layout::build_bytes)
     }
 
     /// Builds the static filter for the items in this list. Lists with the same items give equal filters, even if their
@@ -61,10 +56,8 @@ impl Bloom {
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].
     pub(crate) fn build(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         let spec = self.spec();
-        let ((cells, words), items) = match spec.layout {
-            Some(Layout::Ribbon) => ribbon::build(self.hashes()?, spec.error_rate, parallel)?,
-            _ => fuse::build(self.hashes()?, spec.built(1).next_shape(&[])?.probes, parallel)?,
-        };
+        let Some(layout) = spec.layout else { return Err(Error::Exclusive("only a list is built")) };
+        let ((cells, words), items) = layout.build(self.hashes()?, spec.error_rate, parallel)?;
         let spec = spec.built(items);
         let shape = Shape { cells, ..spec.next_shape(&[])? };
         let layer = Layer::from_words(shape, words, items, Census::default())?;

@@ -1,10 +1,10 @@
 //! Where the generations of a window are stored: in a ring of G layers, with generation n in slot n mod G; or all in
 //! one layer of fingerprints, where each cell contains its generation's number.
 
-use super::layer::Layer;
 use super::layers::contains_many;
 use crate::bits::Hits;
-use crate::filter::fingerprint::Tags;
+use crate::filter::layout::Layer;
+use crate::filter::layout::fingerprint::Tags;
 use crate::hash::ItemHash;
 
 /// The generations of a window, given its layers and the number of its newest generation.

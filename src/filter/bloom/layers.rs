@@ -1,7 +1,7 @@
 //! Tests a group of items against several layers in one pass.
 
-use super::layer::Layer;
 use crate::bits::Hits;
+use crate::filter::layout::Layer;
 use crate::hash::ItemHash;
 
 /// Which of up to 64 items may be in at least one of the layers. The items' cache lines in the first layer should have

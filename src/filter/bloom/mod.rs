@@ -6,34 +6,32 @@ pub mod batch;
 mod chain;
 mod from_list;
 mod generations;
-pub mod layer;
 mod layers;
 #[cfg(all(loom, test))]
 mod model;
 mod parameters;
-pub mod probe;
 mod reader;
 mod rotation;
 mod schedule;
+mod sizing;
 mod std_traits;
 mod window;
 
 pub use chain::Chain;
 pub use generations::Generation;
-pub use layer::Layer;
 pub use reader::Reader;
 pub use schedule::{Due, Schedule, Standing};
 pub use window::Window;
 
 use super::change::{Added, Removed};
 use super::dump_number;
+use super::layout::{Layer, Shape};
 use super::usage::{self, Usage};
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::parallel::{ParallelFor, alone};
 use crate::params::{Family, Layout, Spec, limits};
-use crate::sizing::Shape;
 use layers::contains_many;
 use parameters::Parameters;
 use std::convert::Infallible;

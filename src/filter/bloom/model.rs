@@ -1,10 +1,10 @@
 //! Loom models of layers, windows and unions. They run the server's code on filters of one or two words.
 
 use super::{Bloom, Layer};
+use crate::filter::layout::LayerSpec;
 use crate::hash::ItemHash;
 use crate::params::{Cell, Layout, Spec};
 use crate::pool::Pool;
-use crate::sizing::LayerSpec;
 use crate::sync::{Ordering::Relaxed, explore, thread};
 use std::sync::Arc;
 

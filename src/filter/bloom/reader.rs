@@ -1,9 +1,9 @@
 //! Reads a filter's cells in another thread.
 
 use super::generations::Generations;
-use super::layer::Layer;
 use super::layers::contains_many;
 use crate::bits::Hits;
+use crate::filter::layout::Layer;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use std::sync::Arc;
 

@@ -3,14 +3,13 @@
 //! its last add, unless its generation is dropped early to make room.
 
 use super::generations::{Generation, Generations};
-use super::layer::Layer;
 use super::schedule::{Due, Schedule, Standing};
 use crate::error::Error;
 use crate::filter::change::{Added, Removed};
+use crate::filter::layout::{Layer, Shape};
 use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
-use crate::sizing::Shape;
 
 /// Generations that rotate. The number of the newest generation determines which ones are alive.
 pub struct Window {

@@ -1,11 +1,11 @@
 //! The header of Bloom filters: the kinds fixed, chain and window. In a head, its structs have a fixed length; the
 //! [packed](pack) form is shorter.
 
+use crate::filter::layout::{LayerSpec, Shape};
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::mem::Words;
 use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
-use crate::sizing::{LayerSpec, Shape};
 use crate::wire::arrival::{Filled, Place};
 use crate::wire::codec::{Kind, put_fields, read, take_fields, write, written};
 use crate::wire::error::DecodeError;

@@ -1,0 +1,42 @@
+//! Reads a binary fuse filter. The word after the cells says how they are divided into segments, and how often an item's
+//! hash is mixed.
+
+use super::places::Places;
+use super::sizes::Sizes;
+use crate::filter::layout::packed;
+use crate::filter::layout::rounds::mixed;
+use crate::mem::{Cells, Words};
+use crate::sync::Ordering::Relaxed;
+
+/// A reader for a filter's words.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    words: &'a Cells,
+    places: Places,
+    rounds: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader for these words, the last of which describes the others.
+    #[inline(always)]
+    pub(super) fn new(words: &'a Cells, width: u32) -> Reader<'a> {
+        let (sizes, rounds) = Sizes::described(words[words.len() - 1].load(Relaxed), width);
+        Reader { words, places: Places::new(sizes), rounds }
+    }
+
+    /// Whether the item with this hash may be in the filter.
+    #[inline(always)]
+    pub(super) fn contains(self, hash: u64) -> bool {
+        let hash = mixed(hash, self.rounds);
+        let found = self.places.of(hash).map(|cell| packed::get(self.words, self.places.width(), cell));
+        self.rounds > 0 && found.into_iter().fold(0, |all, cell| all ^ cell) == self.places.fingerprint(hash)
+    }
+
+    /// Prefetches the cache lines of the item's cells.
+    #[inline(always)]
+    pub(super) fn prefetch(self, hash: u64) {
+        for cell in self.places.of(mixed(hash, self.rounds)) {
+            Words::prefetch(self.words, packed::word_of(self.places.width(), cell));
+        }
+    }
+}
