@@ -7,7 +7,7 @@
 use super::server::{server, status};
 use redis_module::raw;
 use smallvec::SmallVec;
-use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
@@ -63,16 +63,6 @@ impl<'a> Context<'a> {
     pub(super) fn must_not_write(self) -> bool {
         // SAFETY: a plain call.
         unsafe { server!(RedisModule_AvoidReplicaTraffic()) != 0 }
-    }
-
-    /// Makes the server call `look` once, on the main thread, after `ms` milliseconds.
-    pub(super) fn call_later(
-        self,
-        ms: i64,
-        look: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void),
-    ) {
-        // SAFETY: the context is valid, and the callback lives as long as the module, which is never unloaded.
-        unsafe { server!(RedisModule_CreateTimer(self.as_ptr(), ms, Some(look), ptr::null_mut())) };
     }
 
     /// Whether this cluster node serves these keys. Always true without a cluster.

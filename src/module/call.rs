@@ -1,12 +1,11 @@
 //! A running command's view of the server: [`Call`], implemented with the server's API.
 
 use super::api::{Context, Detached, OwnText, Text, add_latency};
-use super::background::{self, Commit, Resumed};
 use super::key::OpenKey;
 use super::names::name_of;
-use super::offload::Request;
 use super::settings::settings;
-use super::{guard, log, memory, offload, reclaim, replication_sinks, uploads, workers};
+use super::waiting::{self, Commit, Request, Resumed};
+use super::{guard, log, memory, reclaim, replication_sinks, uploads, workers};
 use crate::command::{
     Access, Background, Call, Command, CommandError, Continuation, Effect, Reply, TwoStep, Uploads,
 };
@@ -130,13 +129,11 @@ impl<'a> ServerCall<'a> {
         self.divided.as_ref().and_then(|divided| divided.rest.get())
     }
 
-    /// Makes the client wait, unless it is waiting already. Returns the client's request, with the command's number if
-    /// the command is in the queue. `None` if the client can't wait.
-    fn wait(&self) -> Result<Option<(Option<u64>, Request)>, CommandError> {
-        let waiting = self.resumed.and_then(|resumed| Some((Some(resumed.number), resumed.request.take()?)));
-        match waiting {
-            Some(waiting) => Ok(Some(waiting)),
-            None => Ok(background::block(self.ctx, self.arguments)?.map(|request| (None, request))),
+    /// Makes the client wait, unless it is waiting already. `None` if the client can't wait.
+    fn wait(&self) -> Result<Option<Request>, CommandError> {
+        match self.resumed.and_then(|resumed| resumed.request.take()) {
+            Some(request) => Ok(Some(request)),
+            None => waiting::block(self.ctx, self.arguments),
         }
     }
 
@@ -227,7 +224,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn now_ms(&self) -> u64 {
-        self.resumed.and_then(Resumed::now_ms).unwrap_or_else(|| self.ctx.now_ms())
+        self.resumed.and_then(|resumed| resumed.now_ms).unwrap_or_else(|| self.ctx.now_ms())
     }
 
     fn is_from_primary(&self) -> bool {
@@ -274,7 +271,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn threads(&self) -> usize {
-        offload::threads()
+        workers::threads()
     }
 
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
@@ -287,7 +284,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         inputs: Arc<[Live]>,
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        offload::offload(self.ctx, self.text(argument), inputs, work)
+        waiting::offload(self.ctx, self.command, self.text(argument), inputs, work)
     }
 
     fn may_be_long(&self) {
@@ -306,7 +303,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         let is_long =
             (done >= MOST_ITEMS || elapsed >= SLICE) && elapsed >= head.get().saturating_mul(SLICE_PER_HEAD);
         let client_may_wait = || {
-            let may = may_wait.get().unwrap_or_else(|| offload::may_block(self.ctx));
+            let may = may_wait.get().unwrap_or_else(|| waiting::may_block(self.ctx));
             may_wait.set(Some(may));
             may
         };
@@ -321,19 +318,18 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     fn goes_to_background(&self, bytes: u64) -> bool {
         let may_wait = || match self.resumed {
-            Some(_) => offload::has_workers(),
-            None => offload::may_wait(self.ctx),
+            Some(_) => workers::has_workers(),
+            None => workers::may_wait(self.ctx),
         };
-        bytes >= background::LONG && may_wait()
+        bytes >= waiting::LONG && may_wait()
     }
 
     fn in_background(&self, job: Background, mut step: impl TwoStep) -> Result<Reply, CommandError> {
         // A command whose client can't wait doesn't get here: see `goes_to_background`.
-        let (number, request) = self.wait()?.ok_or(CommandError::Internal)?;
-        let (database, command) = (self.ctx.database(), self.command);
-        let is_held = |index| background::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
-        if job.keys.clone().any(is_held) {
-            background::wait((number, request), command, database, job.keys);
+        let request = self.wait()?.ok_or(CommandError::Internal)?;
+        let command = self.command;
+        if job.keys.clone().any(|index| waiting::is_held(self.ctx, self.text(index), request.number())) {
+            waiting::wait_for_keys(self.ctx, request, command, job.keys);
             return Ok(Reply::Later);
         }
         let bytes = job.memory.bytes();
@@ -350,7 +346,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 outcome
             })
         });
-        background::begin(self.ctx, (number, request), command, job, prepare);
+        waiting::prepare(self.ctx, request, command, job, prepare);
         Ok(Reply::Later)
     }
 
@@ -368,9 +364,9 @@ impl<'a> Call<'a> for ServerCall<'a> {
         {
             return Err(filter);
         }
-        let Ok(Some(waiting)) = self.wait() else { return Err(filter) };
+        let Ok(Some(request)) = self.wait() else { return Err(filter) };
         uploads::send(self.ctx, self.text(1), filter, event);
-        background::send(waiting, self.command, self.ctx.database());
+        waiting::send(self.ctx, request, self.command);
         Ok(Reply::Later)
     }
 

@@ -4,7 +4,7 @@ use super::api::{Context, Text, pointer};
 use super::call::ServerCall;
 use super::names;
 use super::server::{server, status};
-use super::{background, guard, pieces, reply, resume};
+use super::{guard, reply, waiting};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command, has_blobs};
 use crate::command::{Command, CommandError, Reply, TABLE, run};
 use redis_module::raw;
@@ -85,12 +85,12 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
     let ctx = call.ctx;
     match (call.rest(), outcome) {
         (rest, outcome) if call.is_piece() => {
-            pieces::hand_over(outcome, rest);
+            waiting::hand_over(outcome, rest);
             ctx.reply_null();
         }
         (Some(rest), Ok(first)) if !first.ends_early() => {
             let writes = !matches!(TABLE.get(INDEX).map(|entry| entry.key), Some(KeyUse::Read));
-            pieces::begin(ctx, (const { command_at(INDEX) }, writes), call.arguments, rest, first);
+            waiting::begin_pieces(ctx, (const { command_at(INDEX) }, writes), call.arguments, rest, first);
         }
         (_, outcome) => reply::send(ctx, outcome),
     }
@@ -133,7 +133,7 @@ fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Command
     if const { is_fast(INDEX) } {
         return run(command, call);
     }
-    resume::run_watched(command, call)
+    call.reported(|| run(command, call))
 }
 
 /// Tells the server which arguments of a command are keys.
@@ -178,7 +178,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     };
     let mut call = ServerCall::new(ctx, const { command_at(INDEX) }, arguments);
     if const { divides(INDEX) } {
-        call.divide(pieces::is_piece());
+        call.divide(waiting::is_piece());
     }
     let is_timed = const { !is_fast(INDEX) }
         && (const { !is_mostly_short(INDEX) } || arguments.len() > FEW_ARGUMENTS)
@@ -192,9 +192,9 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         }
         return status::OK;
     }
-    if const { writes(INDEX) } && background::is_any() {
+    if const { writes(INDEX) } && waiting::holds_any() {
         let command = const { (command_at(INDEX), divides(INDEX)) };
-        let waits = || resume::waits(ctx, command, arguments);
+        let waits = || waiting::waits(ctx, command, arguments);
         if guard::call("waits", waits, || false) {
             return status::OK;
         }
@@ -205,7 +205,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         || {
             let outcome = call.outcome(run_entry::<INDEX>(&call));
             if let Err(why) = &outcome {
-                resume::count_refusal(why);
+                waiting::count_refusal(why);
             }
             call.announce();
             if const { divides(INDEX) } {

@@ -8,7 +8,7 @@ use super::api::{Context, OwnText, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
 use super::settings::{self, settings};
-use super::{guard, offload};
+use super::{guard, waiting};
 use crate::config::{OPTIONS, Refusal, Setting, Settings, VALKEY_NAMES};
 use crate::mem::use_huge_pages;
 use redis_module::raw;
@@ -112,7 +112,7 @@ fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
 
 /// Passes the settings to the parts that keep copies of them.
 fn take_effect() {
-    offload::configure();
+    waiting::configure();
     use_huge_pages(settings().huge_pages);
 }
 

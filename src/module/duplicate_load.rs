@@ -20,7 +20,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The state of the module in this library file.
-enum Stage {
+enum LoadStage {
     NotLoaded,
     /// Being loaded. If loading fails and the file stays mapped, the state stays `Loading`: parts of the module may
     /// have been set up, and can't be set up again.
@@ -34,9 +34,9 @@ enum Stage {
 }
 
 /// The current stage. Only the main thread takes the lock.
-static STAGE: Mutex<Stage> = Mutex::new(Stage::NotLoaded);
+static STAGE: Mutex<LoadStage> = Mutex::new(LoadStage::NotLoaded);
 
-fn stage() -> MutexGuard<'static, Stage> {
+fn stage() -> MutexGuard<'static, LoadStage> {
     STAGE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -54,12 +54,12 @@ const ALREADY_LOADED: &str = "the module is loaded already";
 pub(super) fn begin() -> Result<bool, String> {
     let mut stage = stage();
     match *stage {
-        Stage::NotLoaded => {
-            *stage = Stage::Loading;
+        LoadStage::NotLoaded => {
+            *stage = LoadStage::Loading;
             Ok(false)
         }
-        Stage::Loading => Err("an earlier load of this file has failed; restart the server".to_owned()),
-        Stage::Starting { .. } | Stage::Running => Ok(true),
+        LoadStage::Loading => Err("an earlier load of this file has failed; restart the server".to_owned()),
+        LoadStage::Starting { .. } | LoadStage::Running => Ok(true),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
 
 /// Ends a load that was skipped, so that the file may be loaded again under another name.
 pub(super) fn skipped() {
-    *stage() = Stage::NotLoaded;
+    *stage() = LoadStage::NotLoaded;
 }
 
 /// Turns the module that is being loaded into a stand-in.
@@ -83,7 +83,7 @@ pub(super) fn skipped() {
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, whose module has no name yet, and the API is bound.
 pub(super) unsafe fn stand_in(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
-    if matches!(*stage(), Stage::Running) {
+    if matches!(*stage(), LoadStage::Running) {
         return Err(ALREADY_LOADED.to_owned());
     }
     // SAFETY: the caller's contract is passed on. The function that the first load shares has this type, in all
@@ -100,8 +100,8 @@ pub(super) unsafe fn stand_in(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
     if !expected {
         return Err(ALREADY_LOADED.to_owned());
     }
-    if let stage @ Stage::Loading = &mut *stage() {
-        *stage = Stage::NotLoaded; // this is a copy of the file, which may be loaded again
+    if let stage @ LoadStage::Loading = &mut *stage() {
+        *stage = LoadStage::NotLoaded; // this is a copy of the file, which may be loaded again
     }
     log::notice(
         "loaded already; this second `loadmodule` and its arguments have no effect. One in the configuration file is \
@@ -134,7 +134,7 @@ pub(super) unsafe fn loaded(ctx: *mut raw::RedisModuleCtx) {
     unsafe {
         server!(RedisModule_ExportSharedAPI(ctx, EXPECT.as_ptr(), expect as Expect as *mut c_void));
         let own = server!(RedisModule_GetDetachedThreadSafeContext(ctx));
-        *stage() = Stage::Starting { ctx: own.expose_provenance(), stand_ins: Vec::new() };
+        *stage() = LoadStage::Starting { ctx: own.expose_provenance(), stand_ins: Vec::new() };
     }
 }
 
@@ -144,11 +144,11 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     // SAFETY: the caller passes a NUL-terminated name.
     let name = unsafe { CStr::from_ptr(name) };
     let expect = || match &mut *stage() {
-        Stage::Starting { stand_ins, .. } => {
+        LoadStage::Starting { stand_ins, .. } => {
             stand_ins.push(name.to_owned());
             status::OK
         }
-        Stage::NotLoaded | Stage::Loading | Stage::Running => status::ERR,
+        LoadStage::NotLoaded | LoadStage::Loading | LoadStage::Running => status::ERR,
     };
     guard::call("expect", expect, || status::ERR)
 }
@@ -159,10 +159,10 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
 pub(super) fn tick() {
     // The lock is released before the server is called.
     let (ctx, stand_ins) = match &mut *stage() {
-        Stage::Starting { ctx, stand_ins } => (*ctx, mem::take(stand_ins)),
+        LoadStage::Starting { ctx, stand_ins } => (*ctx, mem::take(stand_ins)),
         _ => return,
     };
-    *stage() = Stage::Running;
+    *stage() = LoadStage::Running;
     let ctx: *mut raw::RedisModuleCtx = ptr::with_exposed_provenance_mut(ctx);
     for name in &stand_ins {
         // SAFETY: the context is our own, and this is the main thread, where commands run. The texts are

@@ -2,7 +2,7 @@
 //! server puts the module's name before every name in this file.
 
 use super::server::{server, status};
-use super::{guard, log, offload};
+use super::{guard, log, waiting, workers};
 use crate::command::{ABANDONED, MAX_UPLOADS};
 use crate::metrics::{self, ACROSS, FILTERS};
 use redis_module::raw;
@@ -59,17 +59,17 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
     (
         c"pool",
         &[
-            (c"pool_threads", || offload::figures().threads()),
-            (c"pool_forks", || offload::figures().forks),
-            (c"pool_jobs", || offload::figures().jobs),
-            (c"pool_jobs_running", || offload::figures().running),
-            (c"pool_jobs_queued", || offload::figures().queued),
-            (c"pool_jobs_paused", || offload::figures().paused),
+            (c"pool_threads", || workers::figures().threads()),
+            (c"pool_forks", || workers::figures().forks),
+            (c"pool_jobs", || workers::figures().jobs),
+            (c"pool_jobs_running", || workers::figures().running),
+            (c"pool_jobs_queued", || workers::figures().queued),
+            (c"pool_jobs_paused", || workers::figures().paused),
             (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
             (c"clients_waiting", || metrics::CLIENTS_WAITING.get()),
-            (c"clients_waiting_max", || offload::MOST_WAITING),
+            (c"clients_waiting_max", || waiting::MOST_WAITING),
             (c"waiting_bytes", || metrics::WAITING_BYTES.get().saturating_add(metrics::KEPT_BYTES.get())),
-            (c"waiting_bytes_max", || offload::most_bytes()),
+            (c"waiting_bytes_max", || waiting::most_bytes()),
             (c"clients_in_pieces", || metrics::CLIENTS_IN_PIECES.get()),
             (c"promised_bytes", || metrics::PROMISED_BYTES.get()),
             (c"waiting_refused", || metrics::OFFLOADS_REFUSED.get()),
@@ -80,7 +80,7 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
         c"errors",
         &[
             (c"payloads_refused", || metrics::PAYLOADS_REFUSED.get()),
-            (c"panics", || metrics::PANICS.get().saturating_add(offload::figures().panics)),
+            (c"panics", || metrics::PANICS.get().saturating_add(workers::figures().panics)),
         ],
     ),
 ];

@@ -1,8 +1,8 @@
 //! The server module: the only place that knows Redis and Valkey. It is thin on purpose: anything that can go wrong
 //! belongs in a layer below, where it is tested without a server.
 //!
-//! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `background`,
-//! `commands`, `config`, `data_type`, `info`, `key`, `log`, `offload`, `pieces`, `resume`, `startup`, `uploads`.
+//! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `commands`, `config`,
+//! `data_type`, `duplicate_load`, `info`, `key`, `log`, `startup`, `uploads`, and four in `waiting`.
 
 #![deny(
     clippy::unwrap_used,
@@ -15,7 +15,6 @@
 
 mod alloc;
 mod api;
-mod background;
 mod call;
 mod commands;
 mod config;
@@ -24,18 +23,15 @@ mod duplicate_load;
 mod guard;
 mod info;
 mod key;
-mod key_locks;
 mod log;
 mod memory;
 mod names;
-mod offload;
-mod pieces;
 mod reclaim;
 mod replication_sinks;
 mod reply;
-mod resume;
 mod server;
 mod settings;
 mod startup;
 mod uploads;
+mod waiting;
 mod workers;

@@ -3,7 +3,7 @@
 use super::api::{Context, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
-use super::{alloc, commands, config, data_type, duplicate_load, guard, info, log, memory, offload, uploads};
+use super::{alloc, commands, config, data_type, duplicate_load, guard, info, log, memory, uploads, waiting};
 use crate::metrics;
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
@@ -172,6 +172,55 @@ unsafe extern "C" fn configured(
     memory::configuration_changed();
 }
 
+/// Makes the module stop all jobs and join the workers when the server shuts down. The server ends with `exit`, and
+/// none of our threads may be running at that point.
+///
+/// # Safety
+/// Same as for [`flush_loads_with_keys`].
+unsafe fn join_at_shutdown(ctx: *mut raw::RedisModuleCtx) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_SHUTDOWN, dataver: 1 };
+    // SAFETY: as in `flush_loads_with_keys`.
+    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(shut_down))) } != status::OK {
+        log::warning("the server does not say when it shuts down; worker threads will not be joined then");
+    }
+}
+
+unsafe extern "C" fn shut_down(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard::call("shutdown", waiting::shut_down, || ());
+}
+
+/// Subscribes to the event that the server sends several times a second.
+///
+/// # Safety
+/// Same as for [`flush_loads_with_keys`].
+unsafe fn follow_time(ctx: *mut raw::RedisModuleCtx) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+    // SAFETY: as in `flush_loads_with_keys`.
+    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(tick))) } != status::OK {
+        log::warning("the server does not say that time passes; abandoned loads stay");
+    }
+}
+
+/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops uploads.
+unsafe extern "C" fn tick(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard::call("started", duplicate_load::tick, || ());
+    guard::call("kept", waiting::give_up_kept, || ());
+    // SAFETY: the context is valid during the call.
+    if let Some(ctx) = unsafe { Context::new(ctx) } {
+        guard::call("tick", || uploads::tick(ctx), || ());
+    }
+}
+
 unsafe extern "C" fn flushed(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -230,9 +279,11 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         // load, and makes their calls even after it has unmapped the module.
         follow_configuration(ctx)?;
         info::register(ctx);
-        offload::join_at_shutdown(ctx);
+        waiting::register(context);
+        join_at_shutdown(ctx);
         flush_loads_with_keys(ctx);
         uploads::register(ctx);
+        follow_time(ctx);
     }
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED

@@ -15,7 +15,7 @@ use super::data_type::stream::Stream;
 use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
-use super::{duplicate_load, guard, log, offload, reclaim, replication_sinks};
+use super::{guard, log, reclaim, replication_sinks};
 use crate::command::{END, Ended, Namespace, Uploads, upload_command};
 use crate::filter::{Filter, Garbage};
 use crate::metrics;
@@ -170,9 +170,6 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         server!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == status::OK
     };
-    if !subscribe(raw::REDISMODULE_EVENT_CRON_LOOP, Some(tick)) {
-        log::warning("the server does not say that time passes; abandoned loads stay");
-    }
     // SAFETY: a plain call.
     let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
     let can_be_missed = subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked));
@@ -269,34 +266,18 @@ fn watch_keys(ctx: Context<'_>) {
     }
 }
 
-/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops uploads that are abandoned or for which
-/// there is no memory. The server calls this several times a second.
-unsafe extern "C" fn tick(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
-) {
-    guard::call("started", duplicate_load::tick, || ());
-    guard::call("kept", offload::give_up_kept, || ());
-    if metrics::UPLOADS.get() == 0 {
+/// Drops uploads that are abandoned or for which there is no memory. Called several times a second.
+pub(super) fn tick(ctx: Context<'_>) {
+    if metrics::UPLOADS.get() == 0 || !may_end(ctx) {
         return;
     }
-    let work = || {
-        // SAFETY: the context is valid during the call.
-        let Some(ctx) = (unsafe { Context::new(ctx) }) else { return };
-        if !may_end(ctx) {
-            return;
-        }
-        let abandoned = with(|uploads| uploads.drop_abandoned(Instant::now()));
-        if !abandoned.is_empty() {
-            free(end(ctx, abandoned, "they had not moved for five minutes"));
-        }
-        if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
-            drop_for_memory(ctx);
-        }
-    };
-    guard::call("tick", work, || ());
+    let abandoned = with(|uploads| uploads.drop_abandoned(Instant::now()));
+    if !abandoned.is_empty() {
+        free(end(ctx, abandoned, "they had not moved for five minutes"));
+    }
+    if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
+        drop_for_memory(ctx);
+    }
 }
 
 /// Whether this server may now end uploads on its own, without a command. While writes are paused, as in a failover, it

@@ -83,7 +83,7 @@ pub(super) struct Counters {
 }
 
 /// What a worker does next.
-enum Work {
+enum Assignment {
     Help(Arc<Scope>),
     Job(Ticket, Job),
     Leave,
@@ -151,17 +151,17 @@ impl Shared {
     fn serve(self: &Arc<Shared>) {
         loop {
             match self.next() {
-                Work::Help(scope) => {
+                Assignment::Help(scope) => {
                     let seen = self.news.load(Relaxed);
                     scope.help(|| self.news.load(Relaxed) != seen);
                 }
-                Work::Job(ticket, job) => self.run(ticket, job),
-                Work::Leave => return,
+                Assignment::Job(ticket, job) => self.run(ticket, job),
+                Assignment::Leave => return,
             }
         }
     }
 
-    fn next(&self) -> Work {
+    fn next(&self) -> Assignment {
         let mut state = self.lock();
         loop {
             if let Some(work) = self.take(&mut state) {
@@ -184,30 +184,30 @@ impl Shared {
         }
     }
 
-    fn take(&self, state: &mut State) -> Option<Work> {
+    fn take(&self, state: &mut State) -> Option<Assignment> {
         // If all workers are to leave, the jobs are finished first.
         if state.alive > state.wanted && (state.wanted > 0 || !state.has_jobs()) {
             state.alive -= 1;
             self.count(state);
-            return Some(Work::Leave);
+            return Some(Assignment::Leave);
         }
         // Fork-joins come before jobs, because a caller waits for them. The fork-join of a job comes after other jobs,
         // because a job has turns.
         let open = |of_job| state.scopes.iter().find(|scope| scope.is_of_job() == of_job && scope.is_open());
         if let Some(scope) = open(false) {
-            return Some(Work::Help(Arc::clone(scope)));
+            return Some(Assignment::Help(Arc::clone(scope)));
         }
         if state.is_paused_next() {
             self.resume(state, 0);
-            return Some(Work::Leave); // its thread takes the place of this one
+            return Some(Assignment::Leave); // its thread takes the place of this one
         }
         if let Some((ticket, job)) = state.queue.pop_front() {
             state.has_begun_one = true;
             self.figures.running.fetch_add(1, Relaxed);
             self.count(state);
-            return Some(Work::Job(ticket, job));
+            return Some(Assignment::Job(ticket, job));
         }
-        open(true).map(|scope| Work::Help(Arc::clone(scope)))
+        open(true).map(|scope| Assignment::Help(Arc::clone(scope)))
     }
 
     fn run(self: &Arc<Shared>, ticket: Ticket, job: Job) {
