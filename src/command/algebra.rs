@@ -154,7 +154,10 @@ impl TwoStep for Merge {
         let key = call.open(1, Access::Write);
         refuse_rebuild(&key)?;
         let sources = Sources::open(call)?;
-        let now: Vec<LiveRef<'_>> = key.bloom()?.into_iter().chain(sources.filters()?).collect();
+        let (existing, filters) = (key.bloom()?, sources.filters()?);
+        // If other filters are in the keys and can't be merged, sending the command again would be no use.
+        Union::plan(existing, &filters, self.now_ms).map_err(|why| sources.refusal(call, why.into()))?;
+        let now: Vec<LiveRef<'_>> = existing.into_iter().chain(filters).collect();
         still_in_keys(&self.inputs, &now)?;
         put_merged(call, key, merged().map_err(|why| sources.refusal(call, why))?)
     }
