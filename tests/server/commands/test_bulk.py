@@ -77,17 +77,6 @@ def test_as_madd_and_mexists(server, kind, protocol):
                 assert client.execute_command("BF.BULKTEST", "many", *form, "COUNT") == sum(answers)
 
 
-def test_items_of_every_length(server):
-    items = [bytes([number % 256]) * (number % 300) for number in range(20_000)]
-    with server.client() as client:
-        client.execute_command("BF.RESERVE", "seen", 0.0001, 30_000)
-        new = client.execute_command("BF.BULKADD", "seen", "PREFIXED", prefixed(items))
-        assert new == pytest.approx(len(set(items)), abs=5)
-        assert client.execute_command("BF.CARD", "seen") == new
-        assert client.execute_command("BF.BULKTEST", "seen", "PREFIXED", prefixed(items), "COUNT") == len(items)
-        assert client.execute_command("BF.MEXISTS", "seen", *items[:999]) == [1] * 999
-
-
 @pytest.mark.parametrize("threads", ["0", "1", "3", "8"])
 def test_shards_are_added_to_by_several_threads(server, threads):
     """The filter has the same bits as if a single thread had added the items."""
@@ -107,24 +96,6 @@ def test_shards_are_added_to_by_several_threads(server, threads):
 
 
 # ---- what the server is told ----------------------------------------------------------------------------------------
-
-
-@ANOTHER_SERVER
-def test_what_the_commands_are(server):
-    with server.client(decode_responses=True) as client:
-        for words in (["BF.BULKADD", "seen", "FIXED", "3", "ada"], ["BF.BULKTEST", "seen", "PREFIXED", "", "COUNT"]):
-            assert client.execute_command("COMMAND GETKEYS", *words) == ["seen"]
-            _, docs = client.execute_command("COMMAND DOCS", words[0])
-            shown = set(re.findall(r"'token', '(\w+)'", str(docs)))
-            assert shown == {"FIXED", "PREFIXED", "COUNT" if words[0] == "BF.BULKTEST" else "NOCREATE"}
-        client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
-        try:
-            with server.client(username="reader", password="any") as reader:
-                assert reader.execute_command("BF.BULKTEST", "seen", "FIXED", 1, "x" * 20_000, "COUNT") == 0
-                with pytest.raises(redis.exceptions.NoPermissionError):
-                    reader.execute_command("BF.BULKADD", "seen", "FIXED", 3, "ada")
-        finally:
-            client.acl_deluser("reader")
 
 
 @ANOTHER_SERVER
@@ -544,19 +515,6 @@ def test_threads_come_at_first_use_and_go(new_server):
         client.config_set(threads, "auto")
         client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, blob)
         wait_for(lambda: len(workers(server)) == min(8, len(os.sched_getaffinity(0)) - 1), "a thread less than cores")
-
-
-def test_from_how_many_items_on_a_client_waits(new_server):
-    """The pool is used only for commands with at least `offload-min-items` items, a number that can be configured."""
-    server = new_server(module_args=["OFFLOAD_MIN_ITEMS", "100", "THREADS", "1"])
-    with server.client() as client:
-        client.execute_command("BF.ADD", "seen", "ada")
-        client.execute_command("BF.BULKTEST", "seen", "FIXED", 1, "x" * 99)
-        client.execute_command("BF.BULKTEST", "missing", "FIXED", 1, "x" * 99)
-        client.execute_command("BF.BULKADD", "seen", "FIXED", 1, "x" * 100)
-        assert workers(server) == []
-        client.execute_command("BF.BULKTEST", "seen", "FIXED", 1, "x" * 100)
-        assert len(workers(server)) == 1
 
 
 # ---- many clients ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from kit.foreign import ValkeyBloomChain
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, rewrite, saves_loads, wait_for
 
-EVERY_SERVER = pytest.mark.every_server("the server replicates, writes files, forks, and says that clients have gone")
+ANOTHER_SERVER = pytest.mark.another_server("the server replicates, writes files, forks, and says that clients have gone")
 MIB = 1 << 20
 SIZE = 64 * MIB
 IMPORT = ["BF.IMPORT", "k", "GOZERO", "bitmap", "BITS", SIZE * 8]
@@ -83,7 +83,7 @@ def longest_argument(server) -> int:
     return longest
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
     """The filters on the server, on replicas and in append-only files equal those that transactions make, and have the
     same types."""
@@ -130,7 +130,7 @@ def test_it_is_the_filter_that_a_transaction_makes(new_server):
             assert {name: (other.execute_command("DEBUG", "DIGEST-VALUE", name), other.type(name)) for name in made} == made
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_no_command_of_the_file_is_longer_than_a_piece(new_server):
     server = new_server(config=APPEND_ONLY)
     with server.client() as client:
@@ -211,7 +211,7 @@ class Middle:
                 wait_for(lambda: figures(client)["loads"] == 0, f"{server} to have no load")
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_no_server_has_the_key_before_it_is_sent(new_server):
     middle = Middle(new_server)
     middle.server.wait_for_replicas()
@@ -221,7 +221,7 @@ def test_no_server_has_the_key_before_it_is_sent(new_server):
     middle.is_whole(middle.replica)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 def test_a_rewrite_in_the_middle(new_server, preamble):
     middle = Middle(new_server, **{"aof-use-rdb-preamble": preamble})
@@ -238,7 +238,7 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
         server.kill()
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 @pytest.mark.parametrize("way", ["diskless", "disk"])
 def test_a_full_sync_in_the_middle(new_server, way):
     middle = Middle(new_server, **{"repl-diskless-sync": "no" if way == "disk" else "yes"})
@@ -253,7 +253,7 @@ def loads_of(server) -> int:
         return figures(client)["loads"]
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_kill_9_in_the_middle(new_server):
     """The file has a part of the load, which isn't a key. The import can be repeated."""
     middle = Middle(new_server)
@@ -268,7 +268,7 @@ def test_kill_9_in_the_middle(new_server):
     middle.is_whole(middle.replica)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_failover_in_the_middle(new_server):
     """The promoted replica has no key, and accepts the import. The old primary gives up its own import, and becomes a
     replica."""
@@ -293,7 +293,7 @@ def test_a_failover_in_the_middle(new_server):
         middle.replica.destroy()
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_the_client_goes_in_the_middle(new_server):
     middle = Middle(new_server)
     middle.client.client_kill_filter(_id=middle.id)
@@ -318,7 +318,7 @@ MEANWHILE = {
 }
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_happens_to_the_key_in_the_middle(new_server, what):
     """The server's own commands don't wait for the import, but the module's do. In the end, replicas have the same
@@ -344,7 +344,7 @@ def attempt(server, command):
         client.execute_command(*command)
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_a_transaction_on_the_key_in_the_middle(new_server):
     """A transaction can't wait, so the rest of the filter is sent at once."""
     middle = Middle(new_server)
@@ -366,7 +366,7 @@ def test_a_transaction_on_the_key_in_the_middle(new_server):
     assert loads_of(middle.replica) == 0
 
 
-@EVERY_SERVER
+@ANOTHER_SERVER
 def test_loads_that_a_rewrite_has_missed_go_in_pieces_also(new_server):
     """The rewritten file has no pieces of a load that began before the rewrite. So the filter is written to the file in
     pieces when the load is complete."""
