@@ -31,7 +31,6 @@ pub(crate) static UPLOADS_DROPPED: Counter = Counter::new();
 pub(crate) static OFFLOADED_ITEMS: Counter = Counter::new();
 
 /// Numbers of filters, by kind: those in keys, and those that are deleted but not freed yet.
-#[cfg(feature = "module")]
 pub(crate) struct Filters {
     pub(crate) fixed: Sum,
     pub(crate) scaling: Sum,
@@ -42,7 +41,6 @@ pub(crate) struct Filters {
 }
 
 /// See [`Filters`].
-#[cfg(feature = "module")]
 pub(crate) static FILTERS: Filters = Filters {
     fixed: Sum::new(),
     scaling: Sum::new(),
@@ -165,7 +163,7 @@ impl Gauge {
 /// A gauge to which the main thread adds nearly all amounts. The main thread needs no locked instruction, which would
 /// take 20 cycles. That matters because deleting a small filter changes five sums.
 #[derive(Debug)]
-pub(crate) struct Sum {
+pub struct Sum {
     by_main: AtomicU64,
     by_others: Gauge,
 }

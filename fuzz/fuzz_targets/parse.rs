@@ -13,7 +13,7 @@ mod internals;
 use bloomery::wire::{Decoder, Encoder};
 use bloomery_fuzz::{Input, LARGE};
 use fake_server::{Content, FakeServer};
-use internals::command::TABLE;
+use internals::command::table;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
@@ -106,7 +106,8 @@ fn run(input: &[u8]) -> Option<()> {
     server.put("source", Content::String(b"hello".to_vec()));
     server.put("config", Content::Hash(BTreeMap::from([("size", "100"), ("hashIterations", "5")])));
     while let (Some(command), Some(count)) = (input.byte(), input.byte()) {
-        let name = TABLE[usize::from(command) % TABLE.len()].name("bf");
+        let table = table();
+        let name = table[usize::from(command) % table.len()].name("bf");
         let mut words = vec![name.as_bytes()];
         // Most commands use the same key, because otherwise few of them would find a filter.
         words.push(if count & 7 == 0 { word(&mut input)? } else { b"a" });

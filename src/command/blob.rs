@@ -4,7 +4,7 @@
 use super::call::{Call, Continuation, Within};
 use super::error::CommandError;
 use super::options::{Arguments, unsigned};
-use super::write::{limit_items, most_items};
+use crate::command::items::{limit_items, most_items};
 use crate::filter::bloom::batch::GROUP;
 use std::num::NonZeroUsize;
 

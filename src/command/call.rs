@@ -1,12 +1,13 @@
 //! What a command sees of the server: [`Call`], and an opened [`Key`]. There are no server types here, so every
 //! rule of the commands can be tested without a server.
 
+use super::chunked::Chunked;
 use super::error::CommandError;
 use super::reply::Reply;
-use super::table::Command;
+use super::stored::Stored;
 use super::uploads::Uploads;
 use crate::config::Settings;
-use crate::filter::{Cuckoo, Filter, Garbage, Live, LiveRef, Target};
+use crate::filter::{Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
@@ -35,19 +36,19 @@ impl From<WrongType> for CommandError {
     }
 }
 
-/// An opened key.
-pub trait Key {
-    /// The filter in the key, of any kind; `None` for a key that does not exist.
+/// An opened key for values of the type `T`.
+pub trait Key<T: Stored> {
+    /// The value in the key; `None` for a key that does not exist.
     ///
     /// # Errors
     /// [`WrongType`].
-    fn filter(&self) -> Result<Option<&Filter>, WrongType>;
+    fn value(&self) -> Result<Option<&T>, WrongType>;
 
-    /// The filter, to be changed.
+    /// The value, to be changed.
     ///
     /// # Errors
     /// [`WrongType`].
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType>;
+    fn value_mut(&mut self) -> Result<Option<&mut T>, WrongType>;
 
     /// Counts items that were absent, in a key that was opened for [`Access::Add`].
     fn added(&mut self, _items: u64) {}
@@ -55,20 +56,23 @@ pub trait Key {
     /// Counts all changes from now on, not only [added](Key::added) items, because the filter is about to grow.
     fn compare(&mut self) {}
 
-    /// Puts a filter into the key, replacing its value. The key's time to live is removed.
-    fn create(&mut self, filter: Filter);
+    /// Puts a value into the key, replacing what is there. The key's time to live is removed.
+    fn create(&mut self, value: T);
 
-    /// Changes the filter into one of another kind in place. The key keeps its time to live. `None` if the key
-    /// holds no filter.
-    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R>;
+    /// Changes the value into one of another kind in place. The key keeps its time to live. `None` if the key holds no
+    /// such value. `take` moves the value out, in case it has to be put into the key again.
+    fn convert<R>(&mut self, change: impl FnOnce(&mut T) -> R, take: impl FnOnce(&mut T) -> T) -> Option<R>;
+}
 
+/// A key for Bloom filters.
+pub trait BloomKey: Key<Filter> {
     /// The Bloom filter that answers tests; during a rebuild, the live filter.
     ///
     /// # Errors
     /// [`WrongType`].
     #[inline(always)]
     fn bloom(&self) -> Result<Option<LiveRef<'_>>, WrongType> {
-        match self.filter()? {
+        match self.value()? {
             None => Ok(None),
             Some(filter) => filter.live().map(Some).ok_or(WrongType),
         }
@@ -80,37 +84,14 @@ pub trait Key {
     /// [`WrongType`].
     #[inline(always)]
     fn target(&mut self) -> Result<Option<Target<'_>>, WrongType> {
-        match self.filter_mut()? {
+        match self.value_mut()? {
             None => Ok(None),
             Some(filter) => filter.target().map(Some).ok_or(WrongType),
         }
     }
-
-    /// The cuckoo filter in the key.
-    ///
-    /// # Errors
-    /// [`WrongType`].
-    #[inline(always)]
-    fn cuckoo(&self) -> Result<Option<&Cuckoo>, WrongType> {
-        match self.filter()? {
-            None => Ok(None),
-            Some(filter) => filter.cuckoo().map(Some).ok_or(WrongType),
-        }
-    }
-
-    /// The cuckoo filter, to be changed.
-    ///
-    /// # Errors
-    /// [`WrongType`].
-    #[inline(always)]
-    fn cuckoo_mut(&mut self) -> Result<Option<&mut Cuckoo>, WrongType> {
-        match self.filter_mut()? {
-            None => Ok(None),
-            Some(Filter::Cuckoo(filter)) => Ok(Some(filter)),
-            Some(_) => Err(WrongType),
-        }
-    }
 }
+
+impl<K: Key<Filter>> BloomKey for K {}
 
 /// Words of a command.
 pub type Words = Vec<Vec<u8>>;
@@ -120,11 +101,11 @@ pub enum Effect<'e> {
     /// The command with its arguments unchanged.
     Verbatim,
     /// The command, applied to the key at argument 1 and the items in these arguments.
-    Items(Command, &'e [usize]),
+    Items(&'static str, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
-    Arguments(Command, Words),
+    Arguments(&'static str, Words),
     /// Like `Arguments`, but the words are computed only if somebody receives them.
-    Creation(Command, &'e (dyn Fn() -> Words + Sync)),
+    Creation(&'static str, &'e (dyn Fn() -> Words + Sync)),
 }
 
 /// A command that works [in the background](Call::in_background), in two steps.
@@ -256,8 +237,8 @@ pub struct Within {
 
 /// A running command's view of the server. `'a` outlives the command.
 pub trait Call<'a> {
-    /// An opened key.
-    type Key: Key;
+    /// An opened key for values of the type `T`.
+    type Key<T: Stored>: Key<T>;
 
     /// Number of arguments, including the command's name.
     fn argc(&self) -> usize;
@@ -266,7 +247,7 @@ pub trait Call<'a> {
     fn arg(&self, index: usize) -> &'a [u8];
 
     /// Opens the key named by argument `index`.
-    fn open(&self, index: usize, access: Access) -> Self::Key;
+    fn open<T: Stored>(&self, index: usize, access: Access) -> Self::Key<T>;
 
     /// The configuration in force.
     fn settings(&self) -> Settings;
@@ -371,10 +352,9 @@ pub trait Call<'a> {
     /// between. When only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody
-    /// [gets](Call::has_replication_sinks) it, the client can't wait, or the server doesn't tell the module when it
-    /// forks.
-    fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
+    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::has_replication_sinks) it, the
+    /// client can't wait, or the server doesn't tell the module when it forks.
+    fn send<T: Chunked>(&self, filter: T, event: &'static CStr) -> Result<Reply, T>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
     fn is_out_of_memory(&self) -> bool;

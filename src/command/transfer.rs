@@ -12,16 +12,16 @@
 //! in its key. So they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
 use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
+use super::chunked::Chunked;
 use super::error::CommandError;
 use super::options::integer;
 use super::reply::Reply;
-use super::table::{Command, Namespace};
-use super::uploads::{END, Ended, MAX_UPLOADS, Pieces, Sent, end, upload_command};
-use crate::filter::{Filter, FilterRef};
+use super::uploads::{END, Ended, MAX_UPLOADS, Pieces, Sent, end};
 use crate::parallel::ParallelFor;
-use crate::wire::redisbloom::{self, Destination, Loader, Placed};
-use crate::wire::{DecodeError, Encoder};
+use crate::wire::Encoder;
+use crate::wire::redisbloom::{Destination, Placed};
 use std::ffi::CStr;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The index of the argument that contains the piece.
@@ -32,23 +32,15 @@ const DATA: usize = 3;
 /// ms.
 const PLACED: u64 = 4;
 
-/// The filter in a key, which must belong to this namespace. During a rebuild, this is the live filter.
-fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
-    Ok(match namespace {
-        Namespace::Bloom => key.bloom()?.map(FilterRef::from),
-        Namespace::Cuckoo => key.cuckoo()?.map(FilterRef::from),
-    })
-}
-
 /// `BF.SCANDUMP key iterator`, `CF.SCANDUMP key iterator`.
-pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
-    let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(false));
-    let key = call.open(1, Access::Read);
+pub(super) fn scan_dump<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let iterator = integer(call.arg(2)).ok_or(T::bad_iterator(false));
+    let key = call.open::<T>(1, Access::Read);
     // RedisBloom checks the iterator first for CF, and the key first for BF.
-    if namespace == Namespace::Cuckoo && !iterator.as_ref().is_ok_and(|iterator| *iterator >= 0) {
-        return Err(namespace.bad_iterator(false));
+    if T::ITERATOR_FIRST && !iterator.as_ref().is_ok_and(|iterator| *iterator >= 0) {
+        return Err(T::bad_iterator(false));
     }
-    let filter = filter(namespace, &key)?.ok_or(CommandError::NotFound)?;
+    let filter = key.value()?.ok_or(CommandError::NotFound)?.dumped();
     let iterator = iterator?;
     if iterator != 0 || filter.arrays().nth(1).is_some() {
         call.may_be_long();
@@ -61,38 +53,35 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
     let offset = iterator.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
     Ok(match offset.and_then(|offset| encoder.chunk(offset, &mut piece)) {
         Some(end) => Reply::Piece(end.saturating_add(1), Some(piece)),
-        None => Reply::Piece(0, (namespace == Namespace::Bloom).then(Vec::new)),
+        None => Reply::Piece(0, (!T::ITERATOR_FIRST).then(Vec::new)),
     })
 }
 
 /// `BF.LOADCHUNK key iterator data`, `CF.LOADCHUNK key iterator data`.
-pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
-    let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
+pub(super) fn load_chunk<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let iterator = integer(call.arg(2)).ok_or(T::bad_iterator(true))?;
     let data = call.arg(DATA);
     // Iterator 0 without data, which is BF.SCANDUMP's reply at the end of a filter, ends the upload, even if it is
     // incomplete. If this server follows another one, the upload may have ended already.
-    if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.is_from_primary()) {
+    if iterator == 0 && data.is_empty() && (abort::<T, C>(call) || call.is_from_primary()) {
         return Ok(Reply::Ok);
     }
-    if namespace == Namespace::Cuckoo && iterator <= 0 {
-        return Err(namespace.bad_iterator(true));
+    if T::ITERATOR_FIRST && iterator <= 0 {
+        return Err(T::bad_iterator(true));
     }
     if !call.is_from_primary() && call.is_out_of_memory() {
         go_on_without_memory(call, data.len().saturating_add(call.arg(1).len()))?;
     }
-    let mut key = call.open(1, Access::Write);
-    if let Some(filter) = filter(namespace, &key)? {
+    let mut key = call.open::<T>(1, Access::Write);
+    if let Some(filter) = key.value()? {
         if call.is_from_primary() && iterator > 1 {
-            return overwrite(call, namespace, &mut key, iterator, data);
+            return overwrite(call, &mut key, iterator, data);
         }
-        return Err(complete_already(namespace, iterator, filter.bytes()));
+        return Err(T::complete_already(iterator, filter.dumped().bytes()));
     }
-    // RedisBloom up to 2.2.6 wrote heads with iterator 0 into its append-only files.
-    let is_old_head = || iterator == 0 && namespace == Namespace::Bloom && Loader::bloom(data).is_ok();
-    let is_head = iterator == 1 || is_old_head();
-    if is_head {
+    if T::is_head(iterator, data) {
         // The filter can't be complete yet, because every filter has at least one chunk.
-        begin(call, namespace, &mut key, data)?;
+        begin(call, &mut key, data)?;
         return Ok(Reply::Ok);
     }
     if !call.is_from_primary() {
@@ -101,30 +90,28 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
             call.with_uploads(|uploads, database| uploads.would_allocate(&key(database), iterator, data));
         let memory = Admitted::beside_keys(call, more, more)?;
         let to = if call.goes_to_background(PLACED.saturating_mul(data.len() as u64)) {
-            call.with_uploads(|uploads, database| {
-                uploads.destination(&key(database), namespace, (iterator, data))
-            })?
+            call.with_uploads(|uploads, database| uploads.destination::<T>(&key(database), (iterator, data)))?
         } else {
             None
         };
         if to.is_some() {
             let data = Data::Arguments(DATA..DATA + 1);
             let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
-            return call.in_background(job, Placement { namespace, iterator, to });
+            return call.in_background(job, Placement::<T> { iterator, to, _value: PhantomData });
         }
     }
-    proceed(call, namespace, &mut key, (iterator, data, None))
+    proceed(call, &mut key, (iterator, data, None))
 }
 
 /// A piece in RedisBloom's format, which a worker copies into its upload.
-struct Placement {
-    namespace: Namespace,
+struct Placement<T> {
     iterator: i64,
     /// `None` once the piece is in its place.
     to: Option<Destination>,
+    _value: PhantomData<T>,
 }
 
-impl TwoStep for Placement {
+impl<T: Chunked> TwoStep for Placement<T> {
     type Prepared = Option<Placed>;
 
     fn prepare(&mut self, data: &[&[u8]], _: &ParallelFor<'_>) -> Option<Placed> {
@@ -136,24 +123,23 @@ impl TwoStep for Placement {
         call: &C,
         placed: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let (Placement { namespace, iterator, .. }, mut key) = (self, call.open(1, Access::Write));
-        if let Some(filter) = filter(namespace, &key)? {
-            return Err(complete_already(namespace, iterator, filter.bytes()));
+        let (iterator, mut key) = (self.iterator, call.open::<T>(1, Access::Write));
+        if let Some(filter) = key.value()? {
+            return Err(T::complete_already(iterator, filter.dumped().bytes()));
         }
-        proceed(call, namespace, &mut key, (iterator, call.arg(DATA), placed()))
+        proceed(call, &mut key, (iterator, call.arg(DATA), placed()))
     }
 }
 
-/// Continues an upload with its next piece, unless a worker has placed it. After the last piece, puts the filter into
-/// its key.
-fn proceed<'a, C: Call<'a>>(
+/// Continues an upload with its next piece, unless a worker has placed it. After the last piece, puts the filter into its
+/// key.
+fn proceed<'a, T: Chunked, C: Call<'a>>(
     call: &C,
-    namespace: Namespace,
-    key: &mut C::Key,
+    key: &mut C::Key<T>,
     piece: (i64, &[u8], Option<Placed>),
 ) -> Result<Reply, CommandError> {
     let proceeded = call.with_uploads(|uploads, database| {
-        uploads.proceed(&(database, call.arg(1).to_vec()), namespace, piece, call.is_from_primary())
+        uploads.proceed::<T>(&(database, call.arg(1).to_vec()), piece, call.is_from_primary())
     });
     let (sent, complete) = match proceeded {
         Ok(proceeded) => proceeded,
@@ -162,31 +148,23 @@ fn proceed<'a, C: Call<'a>>(
             return Err(why);
         }
     };
-    let filter = complete.map(Pieces::finish).transpose();
+    let filter = complete.map(Pieces::finish::<T>).transpose();
     if sent != Sent::Nothing && filter.is_err() {
-        call.replicate(end_elsewhere(namespace));
+        call.replicate(end_elsewhere(T::LOAD));
     }
-    let filter = filter.map_err(|why| namespace.bad_chunk(why))?;
+    let filter = filter.map_err(T::bad_chunk)?;
     if sent == Sent::Pieces {
         call.replicate(Effect::Verbatim);
     }
     match filter {
         None => {}
-        Some(filter) if sent != Sent::Pieces => return Ok(put(call, key, filter, loaded(namespace))),
+        Some(filter) if sent != Sent::Pieces => return Ok(put(call, key, filter, T::LOADED)),
         Some(filter) => {
             key.create(filter);
-            call.changed(loaded(namespace));
+            call.changed(T::LOADED);
         }
     }
     Ok(Reply::Ok)
-}
-
-/// The keyspace event for a filter that has been loaded.
-fn loaded(namespace: Namespace) -> &'static CStr {
-    match namespace {
-        Namespace::Bloom => c"bf.load",
-        Namespace::Cuckoo => c"cf.load",
-    }
 }
 
 /// Refuses a piece while the server is above its memory limit, unless the server evicts keys and the uploads are small.
@@ -203,73 +181,57 @@ fn go_on_without_memory<'a, C: Call<'a>>(call: &C, len: usize) -> Result<(), Com
 }
 
 /// Ends the upload of the key. Returns whether there was one.
-fn abort<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> bool {
+fn abort<'a, T: Chunked, C: Call<'a>>(call: &C) -> bool {
     let ended =
-        call.with_uploads(|uploads, database| uploads.abort(&(database, call.arg(1).to_vec()), namespace));
+        call.with_uploads(|uploads, database| uploads.abort(&(database, call.arg(1).to_vec()), T::LOAD));
     let is_one = !ended.is_empty();
     end_replicated(call, ended);
     is_one
 }
 
 /// The command that ends an upload on replicas and in the AOF.
-fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
-    Effect::Arguments(upload_command(namespace), END.map(<[u8]>::to_vec).to_vec())
+fn end_elsewhere(upload: &'static str) -> Effect<'static> {
+    Effect::Arguments(upload, END.map(<[u8]>::to_vec).to_vec())
 }
 
 /// Frees uploads of this command's key that have ended here, and ends them on the other servers that have their pieces.
 fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
-    for (_, _, namespace) in &ended.elsewhere {
-        call.replicate(end_elsewhere(*namespace));
+    for (_, _, load) in &ended.elsewhere {
+        call.replicate(end_elsewhere(load));
     }
     call.discard(ended.garbage());
 }
 
 /// Writes a piece into the existing filter, as RedisBloom does. Only called for a command from a primary or a file.
-fn overwrite<'a, C: Call<'a>>(
+fn overwrite<'a, T: Chunked, C: Call<'a>>(
     call: &C,
-    namespace: Namespace,
-    key: &mut C::Key,
+    key: &mut C::Key<T>,
     iterator: i64,
     data: &[u8],
 ) -> Result<Reply, CommandError> {
-    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
-    let written = end(iterator).and_then(|end| redisbloom::overwrite(filter, end, data));
-    written.map_err(|why| namespace.bad_chunk(why))?;
+    let filter = key.value_mut()?.ok_or(CommandError::NotFound)?;
+    end(iterator).and_then(|end| filter.overwrite(end, data)).map_err(T::bad_chunk)?;
     call.replicate(Effect::Verbatim);
-    call.changed(loaded(namespace));
+    call.changed(T::LOADED);
     Ok(Reply::Ok)
 }
 
-/// The error for a piece that is sent to a key that already holds a filter.
-fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandError {
-    let end = bytes.saturating_add(1);
-    match namespace {
-        Namespace::Cuckoo if iterator == 1 => CommandError::Exists,
-        Namespace::Cuckoo => CommandError::BadChunk(DecodeError::Complete),
-        Namespace::Bloom if u64::try_from(iterator).is_ok_and(|iterator| iterator > end) => {
-            CommandError::NoLink
-        }
-        Namespace::Bloom => CommandError::BadData(None),
-    }
-}
-
 /// Begins an upload with the head of a filter.
-fn begin<'a, C: Call<'a>>(
+fn begin<'a, T: Chunked, C: Call<'a>>(
     call: &C,
-    namespace: Namespace,
-    key: &mut C::Key,
+    key: &mut C::Key<T>,
     head: &[u8],
 ) -> Result<(), CommandError> {
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
-    let pieces = Pieces::begin(namespace, call.arg(1), head)?;
+    let pieces = Pieces::begin::<T>(call.arg(1), head)?;
     // In RedisBloom, the filter exists as soon as its first piece has arrived. Its items can be tested and added, and a
     // full sync may send the partial filter before the other pieces arrive. So a server that follows RedisBloom also
     // needs the filter immediately.
     if call.is_from_primary() && pieces.are_redisblooms() {
-        key.create(pieces.without_chunks().map_err(|why| namespace.bad_head(Some(why)))?);
+        key.create(pieces.without_chunks().map_err(|why| T::bad_head(Some(why)))?);
         call.replicate(Effect::Verbatim);
-        call.changed(loaded(namespace));
+        call.changed(T::LOADED);
         return Ok(());
     }
     // What comes from a primary, an AOF or a slot's source node was already accepted when it was first sent. So it is
@@ -296,22 +258,22 @@ fn begin<'a, C: Call<'a>>(
 
 /// Puts a filter that replicas and the AOF don't have into its empty key. If the filter is sent in pieces, it isn't in
 /// the key until the last piece is sent.
-pub(super) fn put<'a, C: Call<'a>>(
+pub(super) fn put<'a, T: Chunked, C: Call<'a>>(
     call: &C,
-    key: &mut C::Key,
-    filter: Filter,
+    key: &mut C::Key<T>,
+    filter: T,
     event: &'static CStr,
 ) -> Reply {
     let filter = match call.send(filter, event) {
         Ok(later) => return later,
         Err(filter) => filter,
     };
-    let (command, encoder) = (upload_command(Namespace::of(&filter)), Encoder::new(&filter));
+    let encoder = Encoder::new(filter.whole());
     if call.has_replication_sinks() {
-        each_piece(&encoder, |iterator, piece| call.replicate(piece_of(command, iterator, piece)));
+        each_piece(&encoder, |iterator, piece| call.replicate(piece_of(T::LOAD, iterator, piece)));
     } else {
         // Nobody receives this, but the server counts it as a change for its next snapshot.
-        call.replicate(piece_of(command, 1, encoder.head()));
+        call.replicate(piece_of(T::LOAD, 1, encoder.head()));
     }
     key.create(filter);
     call.changed(event);
@@ -323,9 +285,9 @@ pub(super) fn put<'a, C: Call<'a>>(
 ///
 /// # Errors
 /// Why that is impossible. The caller must then [stop sending](super::Uploads::stop_sending) the filter.
-pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    if key.filter()?.is_some() {
+pub(super) fn put_sent<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open::<T>(1, Access::Write);
+    if key.value()?.is_some() {
         return Err(CommandError::Exists);
     }
     let name = call.arg(1).to_vec();
@@ -335,18 +297,25 @@ pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         })
     });
     let (filter, event) = sent.ok_or(CommandError::Internal)?;
-    key.create(filter);
+    key.create(T::try_from(filter).map_err(|_| CommandError::Internal)?);
     call.changed(event);
     Ok(Reply::Ok)
 }
 
-/// The command that uploads a piece.
-fn piece_of(command: Command, iterator: u64, piece: &[u8]) -> Effect<'static> {
+/// The command that loads a piece.
+fn piece_of(command: &'static str, iterator: u64, piece: &[u8]) -> Effect<'static> {
     Effect::Arguments(command, vec![iterator.to_string().into_bytes(), piece.to_vec()])
 }
 
 /// Visits every piece, with the iterator for its LOADCHUNK.
-pub fn each_piece(encoder: &Encoder<'_>, mut visit: impl FnMut(u64, &[u8])) {
+fn each_piece(encoder: &Encoder<'_>, mut visit: impl FnMut(u64, &[u8])) {
     visit(1, encoder.head());
     encoder.chunks(|end, piece| visit(end.saturating_add(1), piece));
+}
+
+/// Hands the commands that load a filter to `emit`.
+pub(super) fn rewrite<T: Chunked>(filter: &T, emit: &mut dyn FnMut(&'static str, &[&[u8]])) {
+    each_piece(&Encoder::new(filter.whole()), |iterator, piece| {
+        emit(T::LOAD, &[iterator.to_string().as_bytes(), piece]);
+    });
 }

@@ -10,9 +10,9 @@
 //! A large filter that this server has in full, but replicas and the AOF don't have at all, is also
 //! [sent](Uploads::send) as an upload. On this server, it isn't in a key until its last piece is sent.
 
+use super::chunked::Chunked;
 use super::error::CommandError;
-use super::table::{Command, Namespace};
-use crate::filter::{Filter, Garbage};
+use crate::filter::{Cuckoo, Filter, Garbage};
 use crate::metrics::{self, Hold};
 use crate::wire::redisbloom::{Destination, Loader, Placed};
 use crate::wire::{DecodeError, Decoder, Encoder, LONGEST, MAGIC, Sink, Source};
@@ -46,6 +46,8 @@ pub struct Uploads {
 /// A filter that is sent to replicas and the AOF piece by piece. With the last piece, it is put into its key.
 struct Outgoing {
     filter: Filter,
+    /// The command that loads its pieces.
+    command: &'static str,
     /// Where the next chunk begins; `None` if the head hasn't been sent.
     next: Option<u64>,
     event: &'static CStr,
@@ -53,14 +55,10 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    fn command(&self) -> Command {
-        upload_command(Namespace::of(&self.filter))
-    }
-
     /// Hands pieces to `sink` until it returns false or only the last piece is left. Returns whether only the last
     /// piece is left.
-    fn send(&mut self, mut sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
-        let (command, encoder) = (self.command(), Encoder::native(&self.filter));
+    fn send(&mut self, mut sink: impl FnMut(&'static str, u64, &[u8]) -> bool) -> bool {
+        let (command, encoder) = (self.command, Encoder::native(&self.filter));
         if self.next.is_none() {
             self.next = Some(0);
             if !sink(command, 1, encoder.head()) {
@@ -110,25 +108,23 @@ pub(super) enum Sent {
 #[derive(Default)]
 pub struct Ended {
     uploads: Vec<Upload>,
-    /// The ended uploads of which replicas or the AOF may have pieces. An [`END`] must be sent for each.
-    pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
+    /// The ended uploads of which replicas or the AOF may have pieces, each with the command that loads its pieces. An
+    /// [`END`] must be sent for each.
+    pub elsewhere: Vec<(i32, Vec<u8>, &'static str)>,
 }
 
 /// The arguments after the key in a command that ends an upload. They are BF.SCANDUMP's reply at the end of a filter.
 pub const END: [&[u8]; 2] = [b"0", b""];
 
-/// The command that uploads the pieces of a filter.
-pub fn upload_command(namespace: Namespace) -> Command {
-    match namespace {
-        Namespace::Bloom => Command::Loadchunk,
-        Namespace::Cuckoo => Command::CfLoadchunk,
-    }
+/// The command that loads the pieces of a filter, under the prefix `bf`.
+fn upload_command(decoder: &Decoder) -> &'static str {
+    if decoder.is_cuckoo() { Cuckoo::LOAD } else { Filter::LOAD }
 }
 
 impl Ended {
     fn add(&mut self, (database, key): (i32, Vec<u8>), upload: Upload) {
         if upload.sent != Sent::Nothing {
-            self.elsewhere.push((database, key, upload.pieces.namespace()));
+            self.elsewhere.push((database, key, upload.pieces.command));
         }
         self.uploads.push(upload);
     }
@@ -187,6 +183,8 @@ pub(super) struct Pieces {
     /// Length of the key's name in bytes. It counts towards the upload's memory, because a name can be as long as a
     /// head.
     name_len: usize,
+    /// The command that loads the pieces.
+    command: &'static str,
     head: Vec<u8>,
     body: Body,
 }
@@ -201,22 +199,14 @@ pub(super) enum Body {
 
 impl Pieces {
     /// Reads the head of a filter that will be in the key `name`.
-    pub(super) fn begin(namespace: Namespace, name: &[u8], head: &[u8]) -> Result<Pieces, CommandError> {
-        let body = Body::begin(namespace, head)?;
-        Ok(Pieces { name_len: name.len(), head: head.to_vec(), body })
+    pub(super) fn begin<T: Chunked>(name: &[u8], head: &[u8]) -> Result<Pieces, CommandError> {
+        let body = Body::begin::<T>(head)?;
+        Ok(Pieces { name_len: name.len(), command: T::LOAD, head: head.to_vec(), body })
     }
 
     /// Maximum number of bytes of memory for the key's name, the head, and the head's decoded fields.
     fn head_bytes(&self) -> u64 {
         HEAD_FACTOR.saturating_mul(self.head.len() as u64).saturating_add(self.name_len as u64)
-    }
-
-    pub(super) fn namespace(&self) -> Namespace {
-        let is_cuckoo = match &self.body {
-            Body::Native(decoder) => decoder.is_cuckoo(),
-            Body::RedisBloom(loader) => loader.is_cuckoo(),
-        };
-        if is_cuckoo { Namespace::Cuckoo } else { Namespace::Bloom }
     }
 
     /// Bytes of the filter's cells.
@@ -306,11 +296,11 @@ impl Pieces {
         }
     }
 
-    pub(super) fn finish(self) -> Result<Filter, DecodeError> {
-        match self.body {
+    pub(super) fn finish<T: Chunked>(self) -> Result<T, DecodeError> {
+        of_family(match self.body {
             Body::Native(decoder) => decoder.finish(),
             Body::RedisBloom(loader) => loader.finish(),
-        }
+        })
     }
 
     /// Whether the head is RedisBloom's.
@@ -319,34 +309,36 @@ impl Pieces {
     }
 
     /// The filter that RedisBloom creates from its head alone: all cells are 0.
-    pub(super) fn without_chunks(self) -> Result<Filter, DecodeError> {
-        match self.body {
+    pub(super) fn without_chunks<T: Chunked>(self) -> Result<T, DecodeError> {
+        of_family(match self.body {
             Body::RedisBloom(loader) => loader.without_chunks(),
             Body::Native(decoder) => decoder.finish(),
-        }
+        })
     }
 }
 
+/// The filter that was loaded, as a value of the family whose commands loaded it.
+fn of_family<T: Chunked>(filter: Result<Filter, DecodeError>) -> Result<T, DecodeError> {
+    T::try_from(filter?).map_err(|_| DecodeError::OtherKind)
+}
+
 impl Body {
-    fn begin(namespace: Namespace, head: &[u8]) -> Result<Body, CommandError> {
-        let theirs = match namespace {
-            Namespace::Bloom => Loader::bloom(head),
-            Namespace::Cuckoo => Loader::cuckoo(head),
-        };
+    fn begin<T: Chunked>(head: &[u8]) -> Result<Body, CommandError> {
+        let theirs = T::redisblooms(head);
         // RedisBloom's head begins with a number of items, which may look like our magic. The length tells the two
         // apart. Let n be the u32 at byte 8. Our head is 24 + n bytes long. RedisBloom's is 38 or 46 bytes long for a
         // cuckoo filter, and 16 + 49 n, 20 + 49 n or 20 + 53 n bytes long for a Bloom filter.
         if theirs.is_err() && head.starts_with(&MAGIC) {
-            let decoder = Decoder::new(head).map_err(|why| namespace.bad_head(Some(why)))?;
-            if decoder.is_cuckoo() != (namespace == Namespace::Cuckoo) {
-                return Err(namespace.bad_head(Some(DecodeError::OtherKind)));
+            let decoder = Decoder::new(head).map_err(|why| T::bad_head(Some(why)))?;
+            if upload_command(&decoder) != T::LOAD {
+                return Err(T::bad_head(Some(DecodeError::OtherKind)));
             }
             return Ok(Body::Native(decoder.in_proportion()));
         }
         // If the bytes aren't a head at all, the error has RedisBloom's words alone.
-        theirs.map(Body::RedisBloom).map_err(|why| {
-            namespace.bad_head(if why == DecodeError::Length("header") { None } else { Some(why) })
-        })
+        theirs
+            .map(Body::RedisBloom)
+            .map_err(|why| T::bad_head(if why == DecodeError::Length("header") { None } else { Some(why) }))
     }
 }
 
@@ -370,9 +362,9 @@ impl Uploads {
         (sent, ended)
     }
 
-    /// Ends the upload of a key if the upload belongs to this namespace.
-    pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), namespace: Namespace) -> Ended {
-        let is_meant = self.waiting.get(key).is_some_and(|upload| upload.pieces.namespace() == namespace);
+    /// Ends the upload of a key if this command uploads its pieces.
+    pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), command: &'static str) -> Ended {
+        let is_meant = self.waiting.get(key).is_some_and(|upload| upload.pieces.command == command);
         if is_meant { self.forget(key) } else { Ended::default() }
     }
 
@@ -386,16 +378,21 @@ impl Uploads {
     }
 
     /// Begins to send a filter. Ends any upload of the same key.
-    pub fn send(&mut self, key: (i32, Vec<u8>), filter: Filter, event: &'static CStr) -> Ended {
+    pub fn send<T: Chunked>(&mut self, key: (i32, Vec<u8>), filter: T, event: &'static CStr) -> Ended {
         let ended = self.forget(&key);
         let _counted = metrics::FILTERS_SENDING.hold(1);
-        self.outgoing.insert(key, Outgoing { filter, next: None, event, _counted });
+        let (filter, command) = (filter.into(), T::LOAD);
+        self.outgoing.insert(key, Outgoing { filter, command, next: None, event, _counted });
         ended
     }
 
     /// Calls `sink` with the next pieces of a filter that is being sent, each with its command and its iterator. Stops
     /// when `sink` returns false or only the last piece is left. Returns whether only the last piece is left.
-    pub fn send_more(&mut self, key: &(i32, Vec<u8>), sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
+    pub fn send_more(
+        &mut self,
+        key: &(i32, Vec<u8>),
+        sink: impl FnMut(&'static str, u64, &[u8]) -> bool,
+    ) -> bool {
         self.outgoing.get_mut(key).is_none_or(|outgoing| outgoing.send(sink))
     }
 
@@ -404,10 +401,10 @@ impl Uploads {
     pub(super) fn take_sent(
         &mut self,
         key: &(i32, Vec<u8>),
-        mut sink: impl FnMut(Command, u64, &[u8]),
+        mut sink: impl FnMut(&'static str, u64, &[u8]),
     ) -> Option<(Filter, &'static CStr)> {
         let outgoing = self.outgoing.remove(key)?;
-        let (command, encoder) = (outgoing.command(), Encoder::native(&outgoing.filter));
+        let (command, encoder) = (outgoing.command, Encoder::native(&outgoing.filter));
         let next = outgoing.next.unwrap_or_else(|| {
             sink(command, 1, encoder.head());
             0
@@ -419,12 +416,15 @@ impl Uploads {
         Some((outgoing.filter, outgoing.event))
     }
 
-    /// Gives up sending a filter, if it isn't in its key yet. Returns it and its namespace, so that the caller can send
+    /// The command that loads the pieces of the filter that is being sent for a key.
+    pub(super) fn command_of_sent(&self, key: &(i32, Vec<u8>)) -> Option<&'static str> {
+        self.outgoing.get(key).map(|outgoing| outgoing.command)
+    }
+
+    /// Gives up sending a filter, if it isn't in its key yet. Returns it, and the command with which the caller can send
     /// [`END`] to servers that have its pieces.
-    pub fn stop_sending(&mut self, key: &(i32, Vec<u8>)) -> Option<(Filter, Namespace)> {
-        let filter = self.outgoing.remove(key)?.filter;
-        let namespace = Namespace::of(&filter);
-        Some((filter, namespace))
+    pub fn stop_sending(&mut self, key: &(i32, Vec<u8>)) -> Option<(Filter, &'static str)> {
+        self.outgoing.remove(key).map(|outgoing| (outgoing.filter, outgoing.command))
     }
 
     /// Records that a replica or AOF begins with a snapshot that lacks the uploads.
@@ -440,32 +440,30 @@ impl Uploads {
         self.waiting.get(key).map_or(0, |upload| upload.pieces.would_allocate(iterator, chunk))
     }
 
-    /// The position at which another thread is to place an upload's next chunk. [`proceed`](Uploads::proceed) must be
-    /// called afterwards. `None` if `proceed` itself reads the chunk.
-    pub(super) fn destination(
+    /// The position at which another thread is to place an upload's next chunk. [`proceed`](Uploads::proceed) must be called
+    /// afterwards. `None` if `proceed` itself reads the chunk.
+    pub(super) fn destination<T: Chunked>(
         &mut self,
         key: &(i32, Vec<u8>),
-        namespace: Namespace,
         (iterator, chunk): (i64, &[u8]),
     ) -> Result<Option<Destination>, CommandError> {
-        let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.namespace() == namespace);
+        let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.command == T::LOAD);
         let upload = upload.ok_or(CommandError::NotFound)?;
-        let to = upload.pieces.destination(iterator, chunk).map_err(|why| namespace.bad_chunk(why))?;
+        let to = upload.pieces.destination(iterator, chunk).map_err(T::bad_chunk)?;
         upload.has_moved(false);
         Ok(to)
     }
 
     /// Reads the next chunk of an upload, unless another thread has placed it. Returns what replicas and the AOF get of
-    /// the upload, and after the last chunk also the filter's pieces. If an error ends the upload, the upload is
-    /// returned with the error.
-    pub(super) fn proceed(
+    /// the upload, and after the last chunk also the filter's pieces. If an error ends the upload, the upload is returned
+    /// with the error.
+    pub(super) fn proceed<T: Chunked>(
         &mut self,
         key: &(i32, Vec<u8>),
-        namespace: Namespace,
         (iterator, chunk, placed): (i64, &[u8], Option<Placed>),
         is_obeyed: bool,
     ) -> Result<(Sent, Option<Pieces>), (CommandError, Ended)> {
-        let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.namespace() == namespace);
+        let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.command == T::LOAD);
         // While the other thread worked, this upload may have ended and another have begun.
         let upload = upload.filter(|upload| placed.as_ref().is_none_or(|placed| upload.pieces.have(placed)));
         let upload = upload.ok_or((CommandError::NotFound, Ended::default()))?;
@@ -475,7 +473,7 @@ impl Uploads {
         };
         if let Err((why, is_over)) = pushed {
             let ended = if is_over { self.forget(key) } else { Ended::default() };
-            return Err((namespace.bad_chunk(why), ended));
+            return Err((T::bad_chunk(why), ended));
         }
         upload.has_moved(is_obeyed);
         let sent = upload.sent;
@@ -606,45 +604,12 @@ impl Uploads {
                     return Some(Err(why));
                 }
             }
-            let pieces = Pieces { name_len: key.len(), head, body: Body::Native(decoder) };
+            let command = upload_command(&decoder);
+            let pieces = Pieces { name_len: key.len(), command, head, body: Body::Native(decoder) };
             let sent = if are_sent { Sent::Pieces } else { Sent::Missed };
             self.waiting.insert((database, key), Upload::new(pieces, sent, true));
         }
         Some(Ok(()))
-    }
-}
-
-impl Namespace {
-    /// The namespace of the commands on a filter.
-    pub fn of(filter: &Filter) -> Namespace {
-        match filter {
-            Filter::Bloom(_) | Filter::Foreign(_) | Filter::Rebuild(_) => Namespace::Bloom,
-            Filter::Cuckoo(_) => Namespace::Cuckoo,
-        }
-    }
-}
-
-/// Refusals in each namespace: RedisBloom's words, then the reason.
-impl Namespace {
-    pub(super) fn bad_iterator(self, loading: bool) -> CommandError {
-        match self {
-            Namespace::Bloom => CommandError::BadIterator { prefixed: loading },
-            Namespace::Cuckoo => CommandError::RedisBloom("Invalid position"),
-        }
-    }
-
-    pub(super) fn bad_head(self, why: Option<DecodeError>) -> CommandError {
-        match self {
-            Namespace::Bloom => CommandError::BadData(why),
-            Namespace::Cuckoo => CommandError::BadHeader(why),
-        }
-    }
-
-    pub(super) fn bad_chunk(self, why: DecodeError) -> CommandError {
-        match self {
-            Namespace::Bloom => CommandError::BadData(Some(why)),
-            Namespace::Cuckoo => CommandError::BadChunk(why),
-        }
     }
 }
 
@@ -672,7 +637,7 @@ mod tests {
         let mut uploads = Uploads { are_saved: true, ..Uploads::default() };
         for (number, chunks) in chunks.iter().enumerate() {
             let name = vec![number as u8];
-            let mut pieces = Pieces::begin(Namespace::Bloom, &name, encoder.head()).unwrap();
+            let mut pieces = Pieces::begin::<Filter>(&name, encoder.head()).unwrap();
             let (mut offset, mut chunk) = (0, Vec::new());
             for _ in 0..*chunks {
                 offset = encoder.chunk(offset, &mut chunk).unwrap();
@@ -691,7 +656,7 @@ mod tests {
         assert!(uploads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5)).is_empty());
         uploads.waiting.get_mut(&(0, vec![1])).unwrap().moved = begun + Duration::from_secs(9);
         let dropped = uploads.drop_abandoned(begun + ABANDONED);
-        assert_eq!(dropped.elsewhere, [(0, vec![0], Namespace::Bloom)], "it ends on replicas also");
+        assert_eq!(dropped.elsewhere, [(0, vec![0], "bf.loadchunk")], "it ends on replicas also");
         assert_eq!(uploads.waiting.keys().collect::<Vec<_>>(), [&(0, vec![1])]);
         assert!(!uploads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9)).is_empty());
         assert!(uploads.waiting.is_empty());
@@ -717,11 +682,11 @@ mod tests {
         assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
         // A name needs memory as well.
         let mut named = uploads(&[0], false);
-        let pieces = Pieces::begin(Namespace::Bloom, &[b'n'; SMALL as usize], &[]);
+        let pieces = Pieces::begin::<Filter>(&[b'n'; SMALL as usize], &[]);
         assert!(pieces.is_err(), "a head is read first");
         let long = vec![b'n'; SMALL as usize];
         let head = Encoder::new(&Bloom::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
-        let pieces = Pieces::begin(Namespace::Bloom, &long, &head).unwrap();
+        let pieces = Pieces::begin::<Filter>(&long, &head).unwrap();
         assert!(pieces.most_held() > SMALL);
         _ = named.begin((0, long), pieces, false);
         assert!(!named.are_small_with(0) && named.drop_for_memory().elsewhere.len() == 2);

@@ -7,9 +7,8 @@ use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
 
 /// Totals over the layers or links of a Bloom filter.
-#[cfg(feature = "module")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Contents {
+pub struct Contents {
     /// Number of layers or links.
     pub(crate) arrays: u64,
     pub(crate) items: u64,
@@ -17,7 +16,6 @@ pub(crate) struct Contents {
     pub(crate) capacity: u64,
 }
 
-#[cfg(feature = "module")]
 impl Contents {
     /// Sums up arrays, each given as its number of items and its capacity.
     #[inline(always)]
@@ -145,7 +143,6 @@ impl<'a> LiveRef<'a> {
     }
 
     /// Totals over the filter's layers or links.
-    #[cfg(feature = "module")]
     #[inline]
     pub(crate) fn contents(self) -> Contents {
         match self {

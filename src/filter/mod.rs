@@ -39,7 +39,6 @@ pub use incompatible::Incompatible;
 pub(crate) use layout::Census;
 #[doc(hidden)]
 pub use layout::Layer;
-#[cfg(feature = "module")]
 pub(crate) use live::Contents;
 pub use live::{Live, LiveMut, LiveRef};
 #[doc(hidden)]

@@ -7,7 +7,8 @@ use super::settings::settings;
 use super::waiting::{self, Commit, Request, Resumed};
 use super::{guard, log, memory, reclaim, replication_sinks, uploads, workers};
 use crate::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Effect, Reply, TwoStep, Uploads,
+    Access, Background, Call, Chunked, CommandError, Continuation, Effect, Entry, Reply, Stored, TwoStep,
+    Uploads,
 };
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live};
@@ -42,7 +43,7 @@ pub(super) struct ServerCall<'a> {
     flags: Cell<Option<u32>>,
     /// `None` for a command that can't be carried out in pieces.
     divided: Option<Divided>,
-    command: Command,
+    pub(super) command: &'static Entry,
     /// The result of its work, if it runs again.
     resumed: Option<&'a Resumed>,
     /// What has happened to the key, for [`announce`](ServerCall::announce).
@@ -64,7 +65,11 @@ struct Divided {
 
 impl<'a> ServerCall<'a> {
     #[inline(always)]
-    pub(super) fn new(ctx: Context<'a>, command: Command, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
+    pub(super) fn new(
+        ctx: Context<'a>,
+        command: &'static Entry,
+        arguments: &'a [Text<'a>],
+    ) -> ServerCall<'a> {
         let (started, flags, events, diverged) = Default::default();
         ServerCall { ctx, arguments, started, flags, divided: None, command, resumed: None, events, diverged }
     }
@@ -72,7 +77,7 @@ impl<'a> ServerCall<'a> {
     /// A command that is run again.
     pub(super) fn resumed(
         ctx: Context<'a>,
-        command: Command,
+        command: &'static Entry,
         arguments: &'a [Text<'a>],
         resumed: &'a Resumed,
     ) -> ServerCall<'a> {
@@ -99,7 +104,7 @@ impl<'a> ServerCall<'a> {
         if let Some(took) = self.started.get().map(|started| started.elapsed())
             && took >= Duration::from_millis(1)
         {
-            add_latency(name_of(self.command), took);
+            add_latency(name_of(self.command.name), took);
         }
         result
     }
@@ -165,7 +170,7 @@ impl<'a> ServerCall<'a> {
     }
 
     /// Replicates a command with the key at argument 1, these words, and the items in these arguments.
-    fn send<'t>(&'t self, command: Command, words: impl IntoIterator<Item = Text<'t>>, items: &[usize]) {
+    fn send<'t>(&'t self, command: &str, words: impl IntoIterator<Item = Text<'t>>, items: &[usize]) {
         let items = items.iter().map(|index| self.text(*index));
         let arguments: SmallVec<[Text<'_>; 16]> =
             std::iter::once(self.text(1)).chain(words).chain(items).collect();
@@ -173,7 +178,7 @@ impl<'a> ServerCall<'a> {
     }
 
     /// Replicates a command with the key at argument 1 and these words.
-    fn send_words(&self, command: Command, words: &[Vec<u8>]) {
+    fn send_words(&self, command: &str, words: &[Vec<u8>]) {
         let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
         self.send(command, own.iter().map(OwnText::as_text), &[]);
     }
@@ -190,7 +195,7 @@ impl<'a> ServerCall<'a> {
 }
 
 impl<'a> Call<'a> for ServerCall<'a> {
-    type Key = OpenKey<'a>;
+    type Key<T: Stored> = OpenKey<'a, T>;
 
     #[inline(always)]
     fn argc(&self) -> usize {
@@ -203,7 +208,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     #[inline(always)]
-    fn open(&self, index: usize, access: Access) -> OpenKey<'a> {
+    fn open<T: Stored>(&self, index: usize, access: Access) -> OpenKey<'a, T> {
         let key = OpenKey::open(self.ctx, self.text(index), access);
         #[cfg(failpoints)]
         crate::failpoint::hit("open");
@@ -215,12 +220,12 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
-        Ok(self.open(index, Access::Read).string(read)?)
+        Ok(self.open::<Filter>(index, Access::Read).string(read)?)
     }
 
     fn hash_field(&self, index: usize, field: &'static str) -> Result<Option<Vec<u8>>, CommandError> {
         let field = CString::new(field).unwrap_or_default();
-        Ok(self.open(index, Access::Read).hash_field(&field)?)
+        Ok(self.open::<Filter>(index, Access::Read).hash_field(&field)?)
     }
 
     fn now_ms(&self) -> u64 {
@@ -248,7 +253,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
             _ if is_clients && !self.has_replication_sinks() => self.ctx.replicate_verbatim(),
             // This context isn't the client's, and doesn't know the client's command.
             Effect::Verbatim => {
-                self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
+                self.ctx.replicate(name_of(self.command.name), self.arguments.get(1..).unwrap_or_default());
             }
             Effect::Items(command, indices) => self.send(command, [], indices),
             Effect::Arguments(command, words) => self.send_words(command, &words),
@@ -350,7 +355,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         Ok(Reply::Later)
     }
 
-    fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
+    fn send<T: Chunked>(&self, filter: T, event: &'static CStr) -> Result<Reply, T> {
         // While the key's slot is moving to this node, a client may use the key only in the one command that follows
         // ASKING.
         let stays = || {

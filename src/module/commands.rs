@@ -2,86 +2,29 @@
 
 use super::api::{Context, Text, pointer};
 use super::call::ServerCall;
-use super::names;
+use super::names::{self, name_of};
 use super::server::{server, status};
 use super::{guard, reply, waiting};
-use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command, has_blobs};
-use crate::command::{Command, CommandError, Reply, TABLE, run};
+use crate::command::table::{Argument, ArgumentKind, KeyUse, MoreKeys, has_blobs};
+use crate::command::{Command, CommandError, Entry, ForEach, Reply, Timing, for_each};
 use redis_module::raw;
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ops::Range;
 use std::ptr;
 
 type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// Pairs each command with a callback of its own, so that each command is compiled separately.
-macro_rules! entries {
-    ($($command:ident)*) => { [$((Command::$command, entry::<{ row_of(Command::$command) }>)),*] };
-}
-
-const ENTRIES: [(Command, Callback); TABLE.len()] = for_each_command!(entries);
-
-/// The index of the table row that describes a command.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
-const fn row_of(command: Command) -> usize {
-    let mut row = 0;
-    while TABLE[row].command as usize != command as usize {
-        row += 1;
-    }
-    row
-}
-
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const fn command_at(index: usize) -> Command {
-    TABLE[index].command
-}
-
 /// Whether the server has to ask the command for its keys, because the command's key specs aren't enough. A spec can't
 /// tell keys from [blobs](has_blobs). Also, cluster routing ignores a module's specs that search for a word; only ACLs
 /// and COMMAND GETKEYS use them.
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const fn names_its_keys(index: usize) -> bool {
-    matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
+const fn names_its_keys(entry: &Entry) -> bool {
+    matches!(entry.more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
 }
 
-/// Whether a command writes the key at argument 1. No command writes any other key.
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const fn writes(index: usize) -> bool {
-    !matches!(TABLE[index].key, KeyUse::Read)
-}
-
-/// Whether the table flags a command as fast. Reading the clock would be a large part of such a command's time.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
-const fn is_fast(index: usize) -> bool {
-    let (flags, word) = (TABLE[index].flags.as_bytes(), b"fast");
-    let mut at = 0;
-    while at + word.len() <= flags.len() {
-        let mut same = 0;
-        while same < word.len() && flags[at + same] == word[same] {
-            same += 1;
-        }
-        if same == word.len() {
-            return true;
-        }
-        at += 1;
-    }
-    false
-}
-
-/// Whether a command runs in pieces if it has many items.
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const fn divides(index: usize) -> bool {
-    use Command::{Bulkadd, CfInsert, CfInsertnx, CfMexists, Insert, Madd, Mdel, Mexists, Rebuild};
-    matches!(
-        TABLE[index].command,
-        Bulkadd | CfInsert | CfInsertnx | CfMexists | Insert | Madd | Mdel | Mexists | Rebuild
-    )
-}
-
-/// Ends a call of a command that [can run in pieces](divides). If the call is a piece, hands over its outcome.
+/// Ends a call of a command that can run in pieces. If the call is a piece, hands over its outcome.
 /// Otherwise, either continues the command, if items are left, or replies.
-fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
+fn finish(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     let ctx = call.ctx;
     match (call.rest(), outcome) {
         (rest, outcome) if call.is_piece() => {
@@ -89,52 +32,15 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
             ctx.reply_null();
         }
         (Some(rest), Ok(first)) if !first.ends_early() => {
-            let writes = !matches!(TABLE.get(INDEX).map(|entry| entry.key), Some(KeyUse::Read));
-            waiting::begin_pieces(ctx, (const { command_at(INDEX) }, writes), call.arguments, rest, first);
+            waiting::begin_pieces(ctx, call.command, call.arguments, rest, first);
         }
         (_, outcome) => reply::send(ctx, outcome),
     }
 }
 
-/// Whether a command is timed only if it has many arguments, or once it says that it [may be
-/// long](crate::command::Call::may_be_long).
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const fn is_mostly_short(index: usize) -> bool {
-    use Command::{CfAdd, CfAddnx, CfDel, CfInfo, CfInsert, CfInsertnx, CfMexists, CfReserve, CfScandump};
-    use Command::{Info, Insert, Madd, Mexists, Reserve, Scandump};
-    matches!(
-        TABLE[index].command,
-        CfAdd
-            | CfAddnx
-            | CfDel
-            | CfInfo
-            | CfInsert
-            | CfInsertnx
-            | CfMexists
-            | CfReserve
-            | CfScandump
-            | Info
-            | Insert
-            | Madd
-            | Mexists
-            | Reserve
-            | Scandump
-    )
-}
-
-/// A [mostly short](is_mostly_short) command with at most this number of arguments isn't timed from its start, because
+/// A command that is timed [if it is long](Timing::IfLong) and has at most this number of arguments isn't timed from its start, because
 /// reading the clock twice would be a noticeable part of its time: 4% for a BF.MEXISTS of 10 items.
 const FEW_ARGUMENTS: usize = 64;
-
-/// Runs a command. Unless it is flagged as fast, reports it to LATENCY if it was timed and took long.
-#[inline(always)]
-fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
-    let command = const { command_at(INDEX) };
-    if const { is_fast(INDEX) } {
-        return run(command, call);
-    }
-    call.reported(|| run(command, call))
-}
 
 /// Tells the server which arguments of a command are keys.
 fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
@@ -165,8 +71,8 @@ fn read_keys(more: &MoreKeys, arguments: &[Text<'_>]) -> Range<usize> {
     }
 }
 
-/// The function that the server calls for command `INDEX` of the table.
-unsafe extern "C" fn entry<const INDEX: usize>(
+/// The function that the server calls for a command.
+unsafe extern "C" fn entry<T: Command>(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
@@ -176,25 +82,24 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
         return status::ERR;
     };
-    let mut call = ServerCall::new(ctx, const { command_at(INDEX) }, arguments);
-    if const { divides(INDEX) } {
+    let mut call = ServerCall::new(ctx, const { &T::ENTRY }, arguments);
+    if const { T::ENTRY.in_pieces } {
         call.divide(waiting::is_piece());
     }
-    let is_timed = const { !is_fast(INDEX) }
-        && (const { !is_mostly_short(INDEX) } || arguments.len() > FEW_ARGUMENTS)
-        || call.is_piece();
-    if is_timed {
+    let is_timed = match const { T::ENTRY.timing } {
+        Timing::Never => false,
+        Timing::IfLong => arguments.len() > FEW_ARGUMENTS,
+        Timing::Always => true,
+    };
+    if is_timed || call.is_piece() {
         call.start();
     }
-    if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
-        if let Some(entry) = TABLE.get(INDEX) {
-            guard::call("keys", || name_keys(ctx, entry, arguments), || ());
-        }
+    if const { names_its_keys(&T::ENTRY) } && ctx.is_asked_for_keys() {
+        guard::call("keys", || name_keys(ctx, &T::ENTRY, arguments), || ());
         return status::OK;
     }
-    if const { writes(INDEX) } && waiting::holds_any() {
-        let command = const { (command_at(INDEX), divides(INDEX)) };
-        let waits = || waiting::waits(ctx, command, arguments);
+    if const { T::ENTRY.writes() } && waiting::holds_any() {
+        let waits = || waiting::waits(ctx, call.command, arguments);
         if guard::call("waits", waits, || false) {
             return status::OK;
         }
@@ -203,13 +108,16 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         "command",
         // When `run` returns, keys are closed and everything that can fail is done.
         || {
-            let outcome = call.outcome(run_entry::<INDEX>(&call));
+            let outcome = call.outcome(match const { T::ENTRY.timing } {
+                Timing::Never => T::run(&call),
+                Timing::IfLong | Timing::Always => call.reported(|| T::run(&call)),
+            });
             if let Err(why) = &outcome {
                 waiting::count_refusal(why);
             }
             call.announce();
-            if const { divides(INDEX) } {
-                finish::<INDEX>(&call, outcome);
+            if const { T::ENTRY.in_pieces } {
+                finish(&call, outcome);
             } else {
                 reply::send(ctx, outcome);
             }
@@ -227,14 +135,48 @@ unsafe extern "C" fn entry<const INDEX: usize>(
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
+    names::decide(prefix);
     // SAFETY: the caller's contract is passed on.
-    let has_categories = unsafe { add_categories(ctx) };
-    for (index, (entry, name)) in TABLE.into_iter().zip(names::decide(prefix)).enumerate() {
-        let callback =
-            ENTRIES.iter().find(|(command, _)| *command == entry.command).map(|(_, callback)| *callback);
-        let getkeys = if names_its_keys(index) { " getkeys-api" } else { "" };
-        let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
-        // SAFETY: all strings are NUL-terminated and copied by the server.
+    let mut registration = Registration { ctx, category: None, outcome: Ok(()) };
+    for_each(&mut registration);
+    registration.outcome
+}
+
+/// The registration of the commands, up to the first that the server refuses.
+struct Registration {
+    /// The context of a running `RedisModule_OnLoad`.
+    ctx: *mut raw::RedisModuleCtx,
+    /// The family's ACL category. `None` if the server doesn't let modules have categories.
+    category: Option<&'static CStr>,
+    outcome: Result<(), String>,
+}
+
+impl ForEach for Registration {
+    /// It isn't an error if the category exists already.
+    fn family(&mut self, category: &'static CStr) {
+        // SAFETY: the context is that of a running `RedisModule_OnLoad`, and the name is NUL-terminated.
+        self.category = unsafe { raw::RedisModule_AddACLCategory }.map(|add| {
+            // SAFETY: as above.
+            unsafe { add(self.ctx, category.as_ptr()) };
+            category
+        });
+    }
+
+    fn command<T: Command>(&mut self) {
+        if self.outcome.is_ok() {
+            self.outcome = self.register(&T::ENTRY, entry::<T>);
+        }
+    }
+}
+
+impl Registration {
+    fn register(&self, entry: &Entry, callback: Callback) -> Result<(), String> {
+        let name = name_of(entry.name);
+        let getkeys = if names_its_keys(entry) { "getkeys-api" } else { "" };
+        let flags = CString::new(format!("{} {getkeys}", entry.all_flags())).unwrap_or_default();
+        let (ctx, callback) = (self.ctx, Some(callback));
+        // SAFETY: the context is that of a running `RedisModule_OnLoad`. All strings are NUL-terminated and copied by
+        // the server.
         unsafe {
             let created =
                 server!(RedisModule_CreateCommand(ctx, name.as_ptr(), callback, flags.as_ptr(), 1, 1, 1));
@@ -245,40 +187,21 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
                 ));
             }
             let command = server!(RedisModule_GetCommand(ctx, name.as_ptr()));
-            if !describe(command, &entry) {
+            if !describe(command, entry) {
                 return Err(format!("the server refused the description of {}", name.to_string_lossy()));
             }
-            if has_categories {
-                categorize(command, &entry);
+            if let Some(category) = self.category {
+                categorize(command, entry, category);
             }
         }
-    }
-    Ok(())
-}
-
-/// Creates the ACL categories `bloom` and `cuckoo`. It isn't an error if they exist already. Returns whether the server
-/// lets modules have categories.
-///
-/// # Safety
-/// Same as for [`register`].
-unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the categories' names are NUL-terminated.
-    unsafe {
-        match raw::RedisModule_AddACLCategory {
-            Some(add) => {
-                add(ctx, c"bloom".as_ptr());
-                add(ctx, c"cuckoo".as_ptr());
-                true
-            }
-            None => false,
-        }
+        Ok(())
     }
 }
 
 /// # Safety
 /// `command` is one of ours, while the module is being loaded.
-unsafe fn categorize(command: *mut raw::RedisModuleCommand, entry: &Entry) {
-    let categories = CString::new(entry.categories).unwrap_or_default();
+unsafe fn categorize(command: *mut raw::RedisModuleCommand, entry: &Entry, family: &CStr) {
+    let categories = CString::new(entry.all_categories(&family.to_string_lossy())).unwrap_or_default();
     // SAFETY: the text is NUL-terminated. The server would refuse all categories if it didn't know one of them.
     unsafe {
         if let Some(set) = raw::RedisModule_SetCommandACLCategories {

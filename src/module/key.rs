@@ -1,23 +1,23 @@
-//! An open key: the filter in it, that filter's share of the totals that INFO shows, and values of the server's own
+//! An open key: the value in it, that value's share of the totals that INFO shows, and values of the server's own
 //! types.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type;
 use super::server::{server, status};
-use crate::command::{Access, Key, WrongType};
-use crate::filter::{Contents, Filter};
+use crate::command::{Access, Key, Stored, WrongType};
+use crate::filter::Contents;
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr;
 
 /// An open key. Nobody else changes the value while the key is open, because commands run one at a time.
-pub(super) struct OpenKey<'a> {
+pub(super) struct OpenKey<'a, T: Stored> {
     /// Null for a key that doesn't exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
     /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
     /// reading it needs two calls.
-    value: Result<*mut Filter, WrongType>,
+    value: Result<*mut T, WrongType>,
     /// The value's share of the totals in INFO, as last counted. `None` if it needn't be compared when the key is
     /// closed.
     counted: Option<Contents>,
@@ -26,9 +26,9 @@ pub(super) struct OpenKey<'a> {
     command: PhantomData<&'a raw::RedisModuleKey>,
 }
 
-impl<'a> OpenKey<'a> {
+impl<'a, T: Stored> OpenKey<'a, T> {
     #[inline(always)]
-    pub(super) fn open(ctx: Context<'a>, name: Text<'a>, access: Access) -> OpenKey<'a> {
+    pub(super) fn open(ctx: Context<'a>, name: Text<'a>, access: Access) -> OpenKey<'a, T> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
             Access::Write | Access::Add => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
@@ -36,30 +36,30 @@ impl<'a> OpenKey<'a> {
         // SAFETY: context and name are valid; `Drop` closes the handle once.
         unsafe {
             let raw = server!(RedisModule_OpenKey(ctx.as_ptr(), name.as_ptr(), mode as c_int)).cast();
-            let value = OpenKey::value_of(raw);
+            let value = Self::value_of(raw);
             let counted = match access {
                 Access::Read => None,
-                Access::Add if OpenKey::is_plain(value) => None,
-                Access::Add | Access::Write => Some(OpenKey::contents(value)),
+                Access::Add if Self::is_plain(value) => None,
+                Access::Add | Access::Write => Some(Self::contents(value)),
             };
             OpenKey { raw, value, counted, adds: access == Access::Add, command: PhantomData }
         }
     }
 }
 
-impl OpenKey<'_> {
-    /// The filter in a key, or null if the key is empty.
+impl<T: Stored> OpenKey<'_, T> {
+    /// The value in a key, or null if the key is empty.
     ///
     /// # Safety
     /// `raw` is the handle of an open key, or null.
     #[inline]
-    unsafe fn value_of(raw: *mut raw::RedisModuleKey) -> Result<*mut Filter, WrongType> {
+    unsafe fn value_of(raw: *mut raw::RedisModuleKey) -> Result<*mut T, WrongType> {
         if raw.is_null() {
             return Ok(ptr::null_mut());
         }
         // SAFETY: the handle is open. For a key without a module's value the type is null, which isn't ours.
         unsafe {
-            if data_type::is_ours(server!(RedisModule_ModuleTypeGetType(raw))) {
+            if data_type::is_of::<T>(server!(RedisModule_ModuleTypeGetType(raw))) {
                 return Ok(server!(RedisModule_ModuleTypeGetValue(raw)).cast());
             }
             if server!(RedisModule_KeyType(raw)) == status::EMPTY {
@@ -75,22 +75,20 @@ impl OpenKey<'_> {
     /// # Safety
     /// `value` is the value of a key that is open.
     #[inline(never)]
-    unsafe fn contents(value: Result<*mut Filter, WrongType>) -> Contents {
-        // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
+    unsafe fn contents(value: Result<*mut T, WrongType>) -> Contents {
+        // SAFETY: a value of our type is a T that data_type made. It lives until the key is closed or replaced.
         let value = value.ok().and_then(|value| unsafe { value.as_ref() });
-        value.map_or_else(Contents::default, data_type::contents)
+        value.map_or_else(Contents::default, T::contents)
     }
 
-    /// Whether an add changes only one of the totals, the number of items, unless the filter grows. True only for a
-    /// native Bloom filter that isn't being rebuilt and isn't a window. In a window, an add may drop other items.
+    /// Whether an add changes only one of the totals, the number of items, unless the value grows.
     ///
     /// # Safety
     /// `value` is the value of a key that is open.
     #[inline]
-    unsafe fn is_plain(value: Result<*mut Filter, WrongType>) -> bool {
+    unsafe fn is_plain(value: Result<*mut T, WrongType>) -> bool {
         // SAFETY: as above.
-        let value = value.ok().and_then(|value| unsafe { value.as_ref() });
-        matches!(value, Some(Filter::Bloom(filter)) if filter.window().is_none())
+        value.ok().and_then(|value| unsafe { value.as_ref() }).is_some_and(T::is_plain)
     }
 
     /// Updates the totals in INFO with the changes to the value since it was last counted.
@@ -98,22 +96,22 @@ impl OpenKey<'_> {
     fn count(&mut self) {
         if let Some(before) = self.counted {
             // SAFETY: the key is open.
-            let now = unsafe { OpenKey::contents(self.value) };
+            let now = unsafe { Self::contents(self.value) };
             data_type::has_changed(before, now);
             self.counted = Some(now);
         }
     }
 }
 
-impl Key for OpenKey<'_> {
+impl<T: Stored> Key<T> for OpenKey<'_, T> {
     #[inline]
-    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
-        // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
+    fn value(&self) -> Result<Option<&T>, WrongType> {
+        // SAFETY: a value of our type is a T that data_type made. It lives until the key is closed or replaced.
         Ok(unsafe { self.value?.as_ref() })
     }
 
     #[inline]
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut T>, WrongType> {
         // SAFETY: as above. The reference is unique, because we have `&mut self`, and commands run one at a time.
         Ok(unsafe { self.value?.as_mut() })
     }
@@ -127,10 +125,10 @@ impl Key for OpenKey<'_> {
 
     fn compare(&mut self) {
         // SAFETY: the key is open.
-        self.counted = self.counted.or_else(|| Some(unsafe { OpenKey::contents(self.value) }));
+        self.counted = self.counted.or_else(|| Some(unsafe { Self::contents(self.value) }));
     }
 
-    fn create(&mut self, value: Filter) {
+    fn create(&mut self, value: T) {
         let data_type = data_type::handle_for(&value);
         // The old value is counted now, because the server frees it when it is replaced.
         self.count();
@@ -140,16 +138,16 @@ impl Key for OpenKey<'_> {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
             if set == status::OK {
                 self.value = Ok(value.cast());
-                self.counted = Some(contents).filter(|_| !(self.adds && OpenKey::is_plain(self.value)));
+                self.counted = Some(contents).filter(|_| !(self.adds && Self::is_plain(self.value)));
             } else {
-                drop(data_type::take(value));
+                drop(data_type::take::<T>(value));
             }
         }
     }
 
-    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
+    fn convert<R>(&mut self, change: impl FnOnce(&mut T) -> R, take: impl FnOnce(&mut T) -> T) -> Option<R> {
         let raw = self.raw;
-        let value = self.filter_mut().ok()??;
+        let value = self.value_mut().ok()??;
         let result = data_type::change(value, change);
         let data_type = data_type::handle_for(value);
         // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when
@@ -158,7 +156,7 @@ impl Key for OpenKey<'_> {
         unsafe {
             if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
                 let expires = server!(RedisModule_GetAbsExpire(raw));
-                let moved = data_type::change(value, Filter::take);
+                let moved = data_type::change(value, take);
                 self.create(moved);
                 if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
                     server!(RedisModule_SetAbsExpire(raw, expires));
@@ -170,7 +168,7 @@ impl Key for OpenKey<'_> {
 }
 
 /// Keys of the server's own types, for imports.
-impl OpenKey<'_> {
+impl<T: Stored> OpenKey<'_, T> {
     /// Passes the string in the key to `read` and returns the result. A key that doesn't exist counts as an empty
     /// string.
     pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
@@ -222,7 +220,7 @@ impl OpenKey<'_> {
     }
 }
 
-impl Drop for OpenKey<'_> {
+impl<T: Stored> Drop for OpenKey<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.count();

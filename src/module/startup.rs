@@ -270,7 +270,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     }
     // SAFETY: as above.
     unsafe {
-        data_type::register(ctx, &uploads::BESIDE_KEYS)?;
+        data_type::register(ctx, uploads::BESIDE_KEYS)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
         // These come after the configuration file, which they override.

@@ -16,8 +16,8 @@ use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
 use super::{guard, log, reclaim, replication_sinks};
-use crate::command::{END, Ended, Namespace, Uploads, upload_command};
-use crate::filter::{Filter, Garbage};
+use crate::command::{Chunked, END, Ended, Uploads};
+use crate::filter::Garbage;
 use crate::metrics;
 use crate::wire::VERSION;
 use redis_module::raw;
@@ -71,7 +71,7 @@ fn are_any() -> bool {
 }
 
 /// Begins to send a filter for a key in the context's database.
-pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'static CStr) {
+pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: impl Chunked, event: &'static CStr) {
     let key = (ctx.database(), key.bytes().to_vec());
     let ended = with(|uploads| uploads.send(key, filter, event));
     if !ended.is_empty() {
@@ -93,7 +93,7 @@ pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> boo
         })
     });
     for (command, [iterator, piece]) in &pieces {
-        ctx.replicate(name_of(*command), &[name, iterator.as_text(), piece.as_text()]);
+        ctx.replicate(name_of(command), &[name, iterator.as_text(), piece.as_text()]);
     }
     is_last
 }
@@ -106,10 +106,10 @@ pub(super) fn can_be_sent() -> bool {
 /// Gives up sending a filter. Does nothing if the filter is already in its key.
 pub(super) fn stop_sending(ctx: Context<'_>, name: Text<'_>) {
     let key = (ctx.database(), name.bytes().to_vec());
-    let Some((filter, namespace)) = with(|uploads| uploads.stop_sending(&key)) else { return };
+    let Some((filter, command)) = with(|uploads| uploads.stop_sending(&key)) else { return };
     // If this server has become a replica, its primary decides about uploads.
     if may_end(ctx) {
-        end_elsewhere(ctx, name, namespace);
+        end_elsewhere(ctx, name, command);
     }
     let bytes = filter.bytes();
     reclaim::free(filter, bytes);
@@ -301,9 +301,9 @@ fn drop_for_memory(ctx: Context<'_>) {
 
 /// Ends dropped uploads on all servers that have their pieces. Returns the uploads, for the caller to free.
 fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
-    for (database, key, namespace) in &dropped.elsewhere {
+    for (database, key, command) in &dropped.elsewhere {
         ctx.select(*database);
-        end_elsewhere(ctx, OwnText::new(key).as_text(), *namespace);
+        end_elsewhere(ctx, OwnText::new(key).as_text(), command);
     }
     let garbage = dropped.garbage();
     log::warning(&format!("dropped loads in chunks that held {} bytes: {why}", garbage.bytes()));
@@ -311,9 +311,9 @@ fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
 }
 
 /// Ends an upload on all servers that have its pieces.
-fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
+fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, command: &str) {
     let [iterator, nothing] = END.map(OwnText::new);
-    ctx.replicate(name_of(upload_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
+    ctx.replicate(name_of(command), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
 /// Called when a key has changed or is gone. If the key was evicted, memory is short, and the uploads of clients are

@@ -36,8 +36,9 @@ const END: u8 = 0;
 /// The byte before the two lengths of a compressed string.
 const PACKED: u8 = 0xC3;
 
-/// The name of our type, `bloomery1`, in 6 bits per character: A to Z, a to z, 0 to 9, - and _ stand for 0 to 63.
-const NAME: u64 = 0x1b_968a_267a_bcb5;
+/// The names of our types, `bloomery1` and `bloomeryC`, in 6 bits per character: A to Z, a to z, 0 to 9, - and _ stand
+/// for 0 to 63.
+const NAMES: [u64; 2] = [0x1b_968a_267a_bcb5, 0x1b_968a_267a_bc82];
 
 const CUT: DecodeError = DecodeError::Length("payload");
 
@@ -108,7 +109,7 @@ impl<'b> Fields<'b> {
         let (rest, _) = payload.split_last_chunk::<{ size_of::<u16>() + size_of::<u64>() }>().ok_or(CUT)?;
         let mut fields = Fields { rest: rest.get(1..).ok_or(CUT)?, refused: None };
         let id = fields.number().ok_or(CUT)?;
-        if id >> 10 != NAME {
+        if !NAMES.contains(&(id >> 10)) {
             return Err(DecodeError::OtherType);
         }
         Ok((fields, (id & 1023) as u32))

@@ -6,7 +6,7 @@ use super::doubling::lines;
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{CommandError, Reply, TABLE};
+use crate::support::internals::command::{CommandError, Reply, table};
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::{Encoder, Export};
 use std::collections::BTreeSet;
@@ -208,7 +208,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
         "BF.IMPORT new GOZERO none BITS 80000 DATA bits",
         "BF.REBUILD list COMMIT",
     ];
-    let of_table: Vec<&str> = TABLE.iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
+    let of_table: Vec<&str> = table().iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
     let export = |filter| {
         let export = Export::new(&filter).expect("an original");
         export.read(0, usize::try_from(export.len()).unwrap())

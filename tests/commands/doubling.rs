@@ -10,7 +10,7 @@
 //! `cargo test --no-default-features --test commands doubling:: -- --ignored`.
 
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::TABLE;
+use crate::support::internals::command::table;
 use crate::support::internals::config::Settings;
 use crate::support::rdb::{Field, Fields};
 use bloomery::filter::{Bloom, Filter};
@@ -307,7 +307,8 @@ pub(super) fn lines(command: &str) -> &'static [&'static str] {
 #[test]
 #[ignore = "compares times"]
 fn commands_on_states_of_twice_the_size() {
-    let mut commands: Vec<&str> = TABLE.iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
+    let mut commands: Vec<&str> =
+        table().iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
     // Commands that destroy the state come last.
     commands.sort_by_key(|line| ["BF.CLEAR k", "BF.ROTATE k", "BF.REBUILD k BEGIN"].contains(line));
     for (dimension, first, law, make) in STATES {
@@ -580,7 +581,7 @@ fn an_item_of_twice_the_length() {
                 line.push(vec![b'x'; len]);
                 vec![line]
             };
-            if TABLE
+            if table()
                 .iter()
                 .any(|entry| entry.name("bf").eq_ignore_ascii_case(&format!("{}.{command}", &reserve[..2])))
             {

@@ -1,7 +1,7 @@
 //! Limits on what clients may ask for: items in a command, numbers in a reservation, and filters that are being loaded.
 
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::{Reply, TABLE};
+use crate::support::internals::command::{Reply, table};
 use crate::support::internals::config::Settings;
 
 /// A command with this number of items.
@@ -96,7 +96,7 @@ fn blobs_count_as_items() {
 /// [`MANY`] contains every command that accepts several items.
 #[test]
 fn no_command_with_items_is_forgotten() {
-    for entry in TABLE {
+    for entry in table() {
         let takes_many = entry.arguments.iter().any(|argument| {
             let name = argument.name;
             argument.multiple && name == "item" || name == "blob" || name == "items"

@@ -145,7 +145,7 @@ def damaged(dumps: dict[str, bytes], chance: random.Random) -> tuple[str, bytes]
 
 
 def is_native(body: bytes) -> bool:
-    return Value.parse(body).type == "bloomery1"
+    return Value.parse(body).type in ("bloomery1", "bloomeryC")
 
 
 def flip(data: bytes, chance: random.Random, start: int = 0) -> bytes:

@@ -390,9 +390,7 @@ def pieces_of(client, source: str, target: str, prefix: str) -> None:
 
 def family(client, key: str) -> str:
     """The prefix of the filter's commands."""
-    if client.type(key) == b"bloomery1":
-        return "CF" if Payload.parse(client.dump(key)).kind == CUCKOO else "BF"
-    return "CF" if client.type(key) == b"MBbloomCF" else "BF"
+    return "CF" if client.type(key) in (b"bloomeryC", b"MBbloomCF") else "BF"
 
 
 def whole_items(blob: bytes, form: str, width: int = 0) -> int | None:

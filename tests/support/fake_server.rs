@@ -1,17 +1,18 @@
 //! A fake server, which runs commands without a real one. It keeps keys in a map, and effects and events in lists. Its
 //! clock stands still until a test sets it.
 
-use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Background, Call, Command, CommandError, Continuation, Data, END, Effect, Key, Namespace, Reply,
-    TABLE, TwoStep, Uploads, WrongType, put_sent, run, upload_command,
+    Access, Background, Call, Chunked, CommandError, Continuation, Data, END, Effect, Key, Reply, Stored,
+    TwoStep, Uploads, WrongType, put_sent, run, table,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
 use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -114,44 +115,53 @@ pub(crate) struct FakeCall<'a> {
 }
 
 /// An opened key.
-pub(crate) struct FakeKey<'a> {
+pub(crate) struct FakeKey<'a, T> {
     server: &'a FakeServer,
     name: &'a [u8],
     value: Option<Rc<RefCell<Content>>>,
+    _value: PhantomData<T>,
 }
 
-impl Key for FakeKey<'_> {
-    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+/// The value of a key, if it is of the type `T`.
+fn value_of<T: 'static>(content: &mut Content) -> Option<&mut T> {
+    match content {
+        Content::Filter(Filter::Cuckoo(filter)) => (filter as &mut dyn Any).downcast_mut(),
+        Content::Filter(filter) => (filter as &mut dyn Any).downcast_mut(),
+        _ => None,
+    }
+}
+
+impl<T: Stored> Key<T> for FakeKey<'_, T> {
+    fn value(&self) -> Result<Option<&T>, WrongType> {
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: commands run one at a time and open each key once for writing, as on the server.
-        match unsafe { &*content.as_ptr() } {
-            Content::Filter(value) => Ok(Some(value)),
-            _ => Err(WrongType),
-        }
+        value_of(unsafe { &mut *content.as_ptr() }).map(|value| Some(&*value)).ok_or(WrongType)
     }
 
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut T>, WrongType> {
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: as above.
-        match unsafe { &mut *content.as_ptr() } {
-            Content::Filter(value) => Ok(Some(value)),
-            _ => Err(WrongType),
-        }
+        value_of(unsafe { &mut *content.as_ptr() }).map(Some).ok_or(WrongType)
     }
 
-    fn create(&mut self, value: Filter) {
-        let content = Rc::new(RefCell::new(value.into()));
+    fn create(&mut self, value: T) {
+        let mut value = Some(value);
+        let value = &mut value as &mut dyn Any;
+        let bloom = value.downcast_mut::<Option<Filter>>().and_then(Option::take);
+        let cuckoo = value.downcast_mut::<Option<Cuckoo>>().and_then(Option::take);
+        let filter = bloom.or(cuckoo.map(Filter::Cuckoo)).expect("a filter");
+        let content = Rc::new(RefCell::new(filter.into()));
         self.server.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
         self.value = Some(content);
     }
 
-    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
-        self.filter_mut().unwrap().map(change)
+    fn convert<R>(&mut self, change: impl FnOnce(&mut T) -> R, _: impl FnOnce(&mut T) -> T) -> Option<R> {
+        self.value_mut().unwrap().map(change)
     }
 }
 
 impl<'a> Call<'a> for FakeCall<'a> {
-    type Key = FakeKey<'a>;
+    type Key<T: Stored> = FakeKey<'a, T>;
 
     fn argc(&self) -> usize {
         self.arguments.len()
@@ -161,9 +171,9 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.arguments[index]
     }
 
-    fn open(&self, index: usize, _: Access) -> FakeKey<'a> {
-        let name = self.arguments[index];
-        FakeKey { server: self.server, name, value: self.server.keys.borrow().get(name).cloned() }
+    fn open<T: Stored>(&self, index: usize, _: Access) -> FakeKey<'a, T> {
+        let (name, keys) = (self.arguments[index], self.server.keys.borrow());
+        FakeKey { server: self.server, name, value: keys.get(name).cloned(), _value: PhantomData }
     }
 
     fn settings(&self) -> Settings {
@@ -219,9 +229,9 @@ impl<'a> Call<'a> for FakeCall<'a> {
         if self.server.has_no_sinks.get() {
             return;
         }
-        let name = |command: Command| {
-            let entry = TABLE.iter().find(|entry| entry.command == command).expect("it is in the table");
-            entry.name("bf").to_ascii_uppercase().into_bytes()
+        let name = |command: &str| {
+            assert!(table().iter().any(|entry| entry.name == command), "{command} is in the table");
+            command.to_ascii_uppercase().into_bytes()
         };
         let words = match effect {
             Effect::Verbatim => self.arguments.iter().map(|word| word.to_vec()).collect(),
@@ -330,7 +340,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         Ok(Reply::Later)
     }
 
-    fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
+    fn send<T: Chunked>(&self, filter: T, event: &'static CStr) -> Result<Reply, T> {
         if !self.server.goes_to_background.get() || !self.has_replication_sinks() {
             return Err(filter);
         }
@@ -377,16 +387,13 @@ impl FakeServer {
     /// Runs a command given as words, after the arity check that a real server does.
     pub(crate) fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
-        let (prefix, verb) = name.split_once('.').expect("one of our commands");
-        let namespace = if prefix == "cf" { Namespace::Cuckoo } else { Namespace::Bloom };
-        let is_meant = |entry: &&Entry| entry.namespace == namespace && entry.verb == verb;
-        let entry = TABLE.iter().find(is_meant).expect("a command of the table");
+        let entry = table().into_iter().find(|entry| entry.name == name).expect("a command of the table");
         let count = i32::try_from(words.len()).unwrap();
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);
         }
         let call = FakeCall { server: self, arguments: words, first_ms: None };
-        let mut outcome = run(entry.command, &call);
+        let mut outcome = run(entry.name, &call);
         if let Some((commit, now_ms)) = self.commit.take() {
             assert_eq!(outcome, Ok(Reply::Later));
             if let Some(meanwhile) = self.meanwhile.take() {
@@ -422,9 +429,9 @@ impl FakeServer {
         let outcome = put_sent(call);
         let stopped = self.uploads.borrow_mut().stop_sending(&key);
         assert_eq!(stopped.is_none(), outcome.is_ok());
-        if let Some((_, namespace)) = stopped {
+        if let Some((_, command)) = stopped {
             let end = END.map(<[u8]>::to_vec).to_vec();
-            call.replicate(Effect::Arguments(upload_command(namespace), end));
+            call.replicate(Effect::Arguments(command, end));
         }
         outcome
     }

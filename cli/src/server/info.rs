@@ -64,7 +64,7 @@ fn ask<'k>(
 
 fn command(key: &FilterKey) -> Cmd {
     match key.key_type {
-        KeyType::RedisBloomCuckoo => named("CF.STATS", &key.name),
+        KeyType::BloomeryCuckoo | KeyType::RedisBloomCuckoo => named("CF.STATS", &key.name),
         _ => named("BF.STATS", &key.name),
     }
 }

@@ -7,8 +7,10 @@ use std::borrow::Cow;
 /// The types of keys that hold filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyType {
-    /// Bloomery's Bloom and cuckoo filters.
+    /// Bloomery's Bloom filters.
     Bloomery,
+    /// Bloomery's cuckoo filters.
+    BloomeryCuckoo,
     /// RedisBloom's Bloom filters.
     RedisBloom,
     /// RedisBloom's cuckoo filters.
@@ -19,13 +21,19 @@ pub(crate) enum KeyType {
 
 impl KeyType {
     /// All types.
-    pub(crate) const ALL: [KeyType; 4] =
-        [KeyType::Bloomery, KeyType::RedisBloom, KeyType::RedisBloomCuckoo, KeyType::ValkeyBloom];
+    pub(crate) const ALL: [KeyType; 5] = [
+        KeyType::Bloomery,
+        KeyType::BloomeryCuckoo,
+        KeyType::RedisBloom,
+        KeyType::RedisBloomCuckoo,
+        KeyType::ValkeyBloom,
+    ];
 
     /// The type's name as the TYPE command returns it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             KeyType::Bloomery => "bloomery1",
+            KeyType::BloomeryCuckoo => "bloomeryC",
             KeyType::RedisBloom => "MBbloom--",
             KeyType::RedisBloomCuckoo => "MBbloomCF",
             KeyType::ValkeyBloom => "bloomfltr",

@@ -4,21 +4,61 @@ use super::{advice, identity};
 use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
 use crate::command::reply::{Numbers, Reply};
+use crate::command::table::{Command, Entry, KeyUse, Timing};
 use crate::filter::{Cuckoo, FilterRef};
 use std::ffi::CStr;
 
+/// CF.INFO.
+pub(in crate::command) struct Info;
+
+impl Command for Info {
+    const ENTRY: Entry = Entry {
+        name: "cf.info",
+        arity: 2,
+        key: KeyUse::Read,
+        summary: "Returns information about a cuckoo filter",
+        complexity: "O(1)",
+        since: "1.0.0",
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        info(call)
+    }
+}
+
 /// `CF.INFO key`.
-pub(in crate::command) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
-    Ok(Reply::Numbers(brief(key.cuckoo()?.ok_or(CommandError::NotFound)?)))
+fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Cuckoo>(1, Access::Read);
+    Ok(Reply::Numbers(brief(key.value()?.ok_or(CommandError::NotFound)?)))
+}
+
+/// CF.STATS.
+pub(in crate::command) struct Stats;
+
+impl Command for Stats {
+    const ENTRY: Entry = Entry {
+        name: "cf.stats",
+        arity: 2,
+        key: KeyUse::Read,
+        summary: "Returns all that is known about a cuckoo filter, with advice",
+        complexity: "O(1)",
+        since: "0.1.0",
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        stats(call)
+    }
 }
 
 /// `CF.STATS key`.
-pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     // There may be many sub-filters.
     call.may_be_long();
-    let key = call.open(1, Access::Read);
-    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
+    let key = call.open::<Cuckoo>(1, Access::Read);
+    let filter = key.value()?.ok_or(CommandError::NotFound)?;
     let summary = FilterRef::from(filter).summary(call.now_ms());
     let mut fields = brief(filter).fields();
     fields.push(("Origin", summary.origin.into()));
@@ -61,10 +101,29 @@ fn brief(filter: &Cuckoo) -> Numbers {
     Numbers::new(&NAMES, values.map(Some))
 }
 
+/// CF.DEBUG.
+pub(in crate::command) struct Debug;
+
+impl Command for Debug {
+    const ENTRY: Entry = Entry {
+        name: "cf.debug",
+        arity: 2,
+        key: KeyUse::Read,
+        summary: "Returns a line about a cuckoo filter",
+        complexity: "O(1)",
+        since: "1.0.0",
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        debug(call)
+    }
+}
+
 /// `CF.DEBUG key`: one line, in RedisBloom's format.
-pub(in crate::command) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
-    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
+fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Cuckoo>(1, Access::Read);
+    let filter = key.value()?.ok_or(CommandError::NotFound)?;
     let spec = filter.spec();
     let line = format!(
         "bktsize:{} buckets:{} items:{} deletes:{} filters:{} max_iterations:{} expansion:{}",

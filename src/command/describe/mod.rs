@@ -6,14 +6,15 @@ mod number;
 mod usage;
 mod valkey_bloom;
 
-pub(super) use usage::feedback;
+pub(super) use usage::Feedback;
 
-use super::call::{Access, Call, Key};
+use super::call::{Access, BloomKey, Call, Key};
 use super::error::CommandError;
 use super::reply::{Numbers, Reply};
+use crate::command::table::{Command, Entry, KeyUse, Timing, bloom::INFO};
 use crate::filter::foreign::Growth;
 use crate::filter::foreign::redisbloom::FORCE_64;
-use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
+use crate::filter::{Filter, LayerSummary, LiveRef, RebuildSummary, Summary};
 use crate::params::Overflow;
 use number::general;
 use std::ffi::CStr;
@@ -27,19 +28,61 @@ const MOST_LAYERS: usize = 128;
 /// Fields of a map, in order.
 type Fields = Vec<(&'static str, Reply)>;
 
+/// BF.CARD.
+pub(super) struct Card;
+
+impl Command for Card {
+    const ENTRY: Entry = Entry {
+        name: "bf.card",
+        arity: 2,
+        key: KeyUse::Read,
+        categories: "fast",
+        summary: "Returns the number of items added to a Bloom filter",
+        complexity: "O(1)",
+        since: "2.4.4",
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        card(call)
+    }
+}
+
 /// `BF.CARD key`.
-pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Filter>(1, Access::Read);
     Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
+/// BF.INFO.
+pub(super) struct Info;
+
+impl Command for Info {
+    const ENTRY: Entry = Entry {
+        name: "bf.info",
+        arity: -2,
+        key: KeyUse::Read,
+        summary: "Returns information about a Bloom filter",
+        complexity: "O(1)",
+        since: "1.0.0",
+        arguments: INFO,
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        info(call)
+    }
+}
+
 /// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`.
-pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 3 {
         return Err(CommandError::Arity);
     }
     let word = (call.argc() == 3).then(|| call.arg(2));
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let Some(word) = word else {
         return Ok(Reply::Numbers(Numbers::new(&NAMES, VALUES.map(|value| value(live)))));
@@ -51,14 +94,33 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
+/// BF.STATS.
+pub(super) struct Stats;
+
+impl Command for Stats {
+    const ENTRY: Entry = Entry {
+        name: "bf.stats",
+        arity: 2,
+        key: KeyUse::Read,
+        summary: "Returns all that is known about a Bloom filter, with advice",
+        complexity: "O(l), where l is the number of layers",
+        since: "0.1.0",
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        stats(call)
+    }
+}
+
 /// `BF.STATS key`: replies with all fields. By default, BF.INFO replies with only RedisBloom's five, because clients'
 /// parsers fail if there are more.
-pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     // There may be many layers.
     call.may_be_long();
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
-    let filter = key.filter()?.ok_or(CommandError::NotFound)?;
+    let filter = key.value()?.ok_or(CommandError::NotFound)?;
     let summary = filter.summary(call.now_ms());
     Ok(Reply::Map(full(call.arg(1), &summary, live, filter.allocated() as u64, call.now_ms())))
 }
@@ -177,9 +239,28 @@ pub(super) fn identity(identity: Option<u64>) -> Reply {
     identity.map_or(Reply::Null, |identity| Reply::from(format!("{identity:016x}").as_str()))
 }
 
+/// BF.DEBUG.
+pub(super) struct Debug;
+
+impl Command for Debug {
+    const ENTRY: Entry = Entry {
+        name: "bf.debug",
+        arity: 2,
+        key: KeyUse::Read,
+        summary: "Returns a line about each layer of a Bloom filter",
+        complexity: "O(n), where n is the number of layers",
+        since: "1.0.0",
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        debug(call)
+    }
+}
+
 /// `BF.DEBUG key`: lines in RedisBloom's format.
-pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Filter>(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let text = |parts: fmt::Arguments<'_>| {
         // Most lines fit into this capacity, so writing them needs no reallocation.

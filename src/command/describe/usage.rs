@@ -1,19 +1,41 @@
 //! BF.FEEDBACK, and the fields of BF.STATS about how a filter is used.
 
-use crate::command::call::{Access, Call, Key};
+use crate::command::call::{Access, BloomKey, Call};
 use crate::command::error::CommandError;
 use crate::command::options::{bad, unsigned};
 use crate::command::reply::Reply;
-use crate::filter::LiveRef;
+use crate::command::table::{ArgumentKind::Integer, Command, Entry, KeyUse, Timing, required};
 use crate::filter::usage::Span;
+use crate::filter::{Filter, LiveRef};
+
+/// BF.FEEDBACK.
+pub(in crate::command) struct Feedback;
+
+impl Command for Feedback {
+    const ENTRY: Entry = Entry {
+        name: "bf.feedback",
+        arity: 4,
+        key: KeyUse::Read,
+        summary: "Reports how many positive answers the application checked, and how many of them were wrong",
+        complexity: "O(1)",
+        since: "0.1.0",
+        arguments: &[required("checked", Integer), required("false", Integer)],
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        feedback(call)
+    }
+}
 
 /// `BF.FEEDBACK key checked false`: records that of `checked` "yes" answers, `false` were wrong.
-pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let expected = "the number of answers \"yes\" that were checked";
     let checked = unsigned(call.arg(2)).ok_or(bad("checked", expected))?;
     let expected = "the number of those that were false, at most the number checked";
     let wrong = unsigned(call.arg(3)).filter(|wrong| *wrong <= checked).ok_or(bad("false", expected))?;
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     key.bloom()?.ok_or(CommandError::NotFound)?.usage().report(call.now_ms(), checked, wrong);
     Ok(Reply::Ok)
 }

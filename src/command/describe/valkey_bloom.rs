@@ -1,8 +1,8 @@
 //! The fields of BF.INFO that valkey-bloom has and RedisBloom doesn't. As in valkey-bloom, the reply is only the value.
 
+use crate::command::bloom::reach;
 use crate::command::call::Call;
 use crate::command::error::CommandError;
-use crate::command::reach;
 use crate::command::reply::Reply;
 use crate::filter::LiveRef;
 use crate::params::Family;

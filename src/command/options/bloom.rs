@@ -2,12 +2,12 @@
 
 use super::valkey_bloom::Dialect;
 use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
-use crate::command::call::{Access, Call, Key, Words};
+use crate::command::call::{Access, BloomKey, Call, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::foreign::{ChainSpec, Growth, ValkeySpec};
-use crate::filter::{Bloom, Foreign, LiveRef, Window};
+use crate::filter::{Bloom, Filter, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, Layout, Overflow, STATIC_ALONE, Spec, Steps, Tightening, limits};
 use crate::spelling::spelling;
@@ -502,7 +502,7 @@ fn like<'a, C: Call<'a>>(
     error_rate: f64,
     capacity: u64,
 ) -> Result<Reservation, CommandError> {
-    let key = call.open(index, Access::Read);
+    let key = call.open::<Filter>(index, Access::Read);
     let other = key.bloom()?.ok_or(CommandError::LikeNotFound)?.bloom().ok_or(CommandError::NotNative)?;
     let spec = other.spec();
     refuse_static(spec.layout)?;

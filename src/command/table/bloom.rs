@@ -1,12 +1,9 @@
 //! BF.*: commands on Bloom filters.
 
 use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Text};
-use super::{
-    Argument, BLOBS, Command, Entry, ITEM, ITEMS, KeyUse, MoreKeys, Namespace, option, optional, required,
-    word,
-};
+use super::{Argument, BLOBS, option, optional, required, word};
 
-const RESERVE: &[Argument] = &[
+pub(in crate::command) const RESERVE: &[Argument] = &[
     required("error_rate", Double),
     required("capacity", Integer),
     option("expansion", "EXPANSION", Integer),
@@ -83,7 +80,7 @@ const RESERVE: &[Argument] = &[
     },
 ];
 
-const TTL: Argument = Argument {
+pub(in crate::command) const TTL: Argument = Argument {
     name: "ttl",
     token: None,
     kind: Block(&[
@@ -94,9 +91,9 @@ const TTL: Argument = Argument {
     multiple: false,
 };
 
-const AGE: &[Argument] = &[required("item", Text), optional(word("ms", "MS"))];
+pub(in crate::command) const AGE: &[Argument] = &[required("item", Text), optional(word("ms", "MS"))];
 
-const INSERT: &[Argument] = &[
+pub(in crate::command) const INSERT: &[Argument] = &[
     option("capacity", "CAPACITY", Integer),
     option("error", "ERROR", Double),
     option("expansion", "EXPANSION", Integer),
@@ -109,7 +106,7 @@ const INSERT: &[Argument] = &[
     Argument { name: "item", token: Some("ITEMS"), kind: Text, optional: false, multiple: true },
 ];
 
-const INFO: &[Argument] = &[Argument {
+pub(in crate::command) const INFO: &[Argument] = &[Argument {
     name: "single_value",
     token: None,
     kind: OneOf(&[
@@ -126,7 +123,7 @@ const INFO: &[Argument] = &[Argument {
     multiple: false,
 }];
 
-const IMPORT: &[Argument] = &[required(
+pub(in crate::command) const IMPORT: &[Argument] = &[required(
     "format",
     OneOf(&[
         Argument {
@@ -202,7 +199,7 @@ const IMPORT: &[Argument] = &[required(
     ]),
 )];
 
-const REBUILD: &[Argument] = &[
+pub(in crate::command) const REBUILD: &[Argument] = &[
     Argument {
         name: "begin",
         token: None,
@@ -242,7 +239,7 @@ const REBUILD: &[Argument] = &[
 ];
 
 /// Many items in one string.
-const BLOB: Argument = required(
+pub(in crate::command) const BLOB: Argument = required(
     "items",
     OneOf(&[
         Argument {
@@ -260,10 +257,10 @@ const BLOB: Argument = required(
 );
 
 /// The keys of other filters.
-const SOURCES: &[Argument] = &[Argument { multiple: true, ..required("source", Key) }];
+pub(in crate::command) const SOURCES: &[Argument] = &[Argument { multiple: true, ..required("source", Key) }];
 
 /// The keys of other filters, or filters as bytes.
-const MERGE: &[Argument] = &[required(
+pub(in crate::command) const MERGE: &[Argument] = &[required(
     "sources",
     OneOf(&[
         Argument { multiple: true, ..required("source", Key) },
@@ -277,435 +274,7 @@ const MERGE: &[Argument] = &[required(
     ]),
 )];
 
-const O_CELLS: &str = "O(n), where n is the number of bytes of all filters named";
-const O_K: &str = "O(k), where k is the number of probes of an item";
-const O_K_N: &str = "O(k * n), where k is the number of probes of an item and n is the number of items";
-
-/// Commands on Bloom filters.
-pub(super) const TABLE: &[Entry] = &[
-    Entry {
-        command: Command::Reserve,
-        namespace: Namespace::Bloom,
-        verb: "reserve",
-        arity: -4,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write fast bloom",
-        summary: "Creates an empty Bloom filter",
-        complexity: "O(1)",
-        since: "1.0.0",
-        arguments: RESERVE,
-        more_keys: &[MoreKeys::Behind { word: c"LIKE", from: 4, only: false, count: 1 }],
-    },
-    Entry {
-        command: Command::Add,
-        namespace: Namespace::Bloom,
-        verb: "add",
-        arity: 3,
-        key: KeyUse::Insert,
-        flags: "write deny-oom fast",
-        categories: "write bloom",
-        summary: "Adds an item to a Bloom filter, creating it if needed",
-        complexity: O_K,
-        since: "1.0.0",
-        arguments: ITEM,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Madd,
-        namespace: Namespace::Bloom,
-        verb: "madd",
-        arity: -3,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Adds items to a Bloom filter, creating it if needed",
-        complexity: O_K_N,
-        since: "1.0.0",
-        arguments: ITEMS,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Addnx,
-        namespace: Namespace::Bloom,
-        verb: "addnx",
-        arity: 3,
-        key: KeyUse::Insert,
-        flags: "write deny-oom fast",
-        categories: "write bloom",
-        summary: "Adds an item to a Bloom filter only if it is absent",
-        complexity: O_K,
-        since: "0.1.0",
-        arguments: ITEM,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Insert,
-        namespace: Namespace::Bloom,
-        verb: "insert",
-        arity: -4,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Adds items to a Bloom filter, creating it with the given parameters if needed",
-        complexity: O_K_N,
-        since: "1.0.0",
-        arguments: INSERT,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Exists,
-        namespace: Namespace::Bloom,
-        verb: "exists",
-        arity: 3,
-        key: KeyUse::Read,
-        flags: "readonly fast",
-        categories: "read bloom",
-        summary: "Tests whether an item may be in a Bloom filter",
-        complexity: O_K,
-        since: "1.0.0",
-        arguments: ITEM,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Mexists,
-        namespace: Namespace::Bloom,
-        verb: "mexists",
-        arity: -3,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Tests whether items may be in a Bloom filter",
-        complexity: O_K_N,
-        since: "1.0.0",
-        arguments: ITEMS,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Test,
-        namespace: Namespace::Bloom,
-        verb: "test",
-        arity: 3,
-        key: KeyUse::Read,
-        flags: "readonly fast",
-        categories: "read bloom",
-        summary: "Tests whether an item may be in a Bloom filter",
-        complexity: O_K,
-        since: "0.1.0",
-        arguments: ITEM,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Del,
-        namespace: Namespace::Bloom,
-        verb: "del",
-        arity: 3,
-        key: KeyUse::Delete,
-        flags: "write fast",
-        categories: "write bloom",
-        summary: "Deletes one occurrence of an item from a counting filter",
-        complexity: O_K,
-        since: "0.1.0",
-        arguments: ITEM,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Mdel,
-        namespace: Namespace::Bloom,
-        verb: "mdel",
-        arity: -3,
-        key: KeyUse::Delete,
-        flags: "write",
-        categories: "write bloom",
-        summary: "Deletes one occurrence of each item from a counting filter",
-        complexity: O_K_N,
-        since: "0.1.0",
-        arguments: ITEMS,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Count,
-        namespace: Namespace::Bloom,
-        verb: "count",
-        arity: 3,
-        key: KeyUse::Read,
-        flags: "readonly fast",
-        categories: "read bloom",
-        summary: "Estimates how often an item was added to a counting filter",
-        complexity: O_K,
-        since: "0.1.0",
-        arguments: ITEM,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Rotate,
-        namespace: Namespace::Bloom,
-        verb: "rotate",
-        arity: -2,
-        key: KeyUse::Update,
-        flags: "write",
-        categories: "write bloom",
-        summary: "Begins a new generation of a window and drops the oldest",
-        complexity: "O(1)",
-        since: "0.1.0",
-        arguments: &[],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Age,
-        namespace: Namespace::Bloom,
-        verb: "age",
-        arity: -3,
-        key: KeyUse::Read,
-        flags: "readonly fast",
-        categories: "read bloom",
-        summary: "Returns how many generations or milliseconds ago an item was last added to a window",
-        complexity: O_K,
-        since: "0.1.0",
-        arguments: AGE,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Clear,
-        namespace: Namespace::Bloom,
-        verb: "clear",
-        arity: 2,
-        key: KeyUse::Delete,
-        flags: "write",
-        categories: "write bloom",
-        summary: "Empties a filter and keeps its parameters",
-        complexity: "O(1)",
-        since: "0.1.0",
-        arguments: &[],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Card,
-        namespace: Namespace::Bloom,
-        verb: "card",
-        arity: 2,
-        key: KeyUse::Read,
-        flags: "readonly fast",
-        categories: "read fast bloom",
-        summary: "Returns the number of items added to a Bloom filter",
-        complexity: "O(1)",
-        since: "2.4.4",
-        arguments: &[],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Info,
-        namespace: Namespace::Bloom,
-        verb: "info",
-        arity: -2,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Returns information about a Bloom filter",
-        complexity: "O(1)",
-        since: "1.0.0",
-        arguments: INFO,
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Stats,
-        namespace: Namespace::Bloom,
-        verb: "stats",
-        arity: 2,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Returns all that is known about a Bloom filter, with advice",
-        complexity: "O(l), where l is the number of layers",
-        since: "0.1.0",
-        arguments: &[],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Debug,
-        namespace: Namespace::Bloom,
-        verb: "debug",
-        arity: 2,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Returns a line about each layer of a Bloom filter",
-        complexity: "O(n), where n is the number of layers",
-        since: "1.0.0",
-        arguments: &[],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Feedback,
-        namespace: Namespace::Bloom,
-        verb: "feedback",
-        arity: 4,
-        key: KeyUse::Read,
-        flags: "readonly fast",
-        categories: "read bloom",
-        summary: "Reports how many positive answers the application checked, and how many of them were wrong",
-        complexity: "O(1)",
-        since: "0.1.0",
-        arguments: &[required("checked", Integer), required("false", Integer)],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Bulkadd,
-        namespace: Namespace::Bloom,
-        verb: "bulkadd",
-        arity: -4,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Adds the items of one string to a Bloom filter, creating it if needed",
-        complexity: O_K_N,
-        since: "0.1.0",
-        arguments: &[optional(word("nocreate", "NOCREATE")), BLOB],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Bulktest,
-        namespace: Namespace::Bloom,
-        verb: "bulktest",
-        arity: -4,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Tests the items of one string, and returns one bit for each",
-        complexity: O_K_N,
-        since: "0.1.0",
-        arguments: &[BLOB, optional(word("count", "COUNT"))],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Merge,
-        namespace: Namespace::Bloom,
-        verb: "merge",
-        arity: -3,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Adds the items of Bloom filters to a Bloom filter, creating it if needed",
-        complexity: O_CELLS,
-        since: "0.1.0",
-        arguments: MERGE,
-        more_keys: &[MoreKeys::RestUnlessBlobs],
-    },
-    Entry {
-        command: Command::Intersect,
-        namespace: Namespace::Bloom,
-        verb: "intersect",
-        arity: -4,
-        key: KeyUse::Overwrite,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Stores the intersection of Bloom filters",
-        complexity: O_CELLS,
-        since: "0.1.0",
-        arguments: SOURCES,
-        more_keys: &[MoreKeys::Rest],
-    },
-    Entry {
-        command: Command::Equal,
-        namespace: Namespace::Bloom,
-        verb: "equal",
-        arity: 3,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Tests whether two Bloom filters give every item the same answer",
-        complexity: O_CELLS,
-        since: "0.1.0",
-        arguments: &[required("other", Key)],
-        more_keys: &[MoreKeys::Rest],
-    },
-    Entry {
-        command: Command::Scandump,
-        namespace: Namespace::Bloom,
-        verb: "scandump",
-        arity: 3,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Begins or continues to save a Bloom filter in pieces",
-        complexity: "O(n), where n is the length of the piece",
-        since: "1.0.0",
-        arguments: &[required("iterator", Integer)],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Loadchunk,
-        namespace: Namespace::Bloom,
-        verb: "loadchunk",
-        arity: 4,
-        key: KeyUse::Insert,
-        // No deny-oom: the end of a load frees memory. For other pieces, the command checks the limit itself.
-        flags: "write",
-        categories: "write bloom",
-        summary: "Begins or continues to restore a Bloom filter from pieces",
-        complexity: "O(n), where n is the length of the piece",
-        since: "1.0.0",
-        arguments: &[required("iterator", Integer), required("data", Text)],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Import,
-        namespace: Namespace::Bloom,
-        verb: "import",
-        arity: -4,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Creates a filter from another system's data, with the same answers as the original",
-        complexity: "O(n), where n is the length of the data",
-        since: "0.1.0",
-        arguments: IMPORT,
-        more_keys: &[
-            MoreKeys::Behind { word: c"GOZERO", from: 2, only: true, count: 1 },
-            MoreKeys::Behind { word: c"REDISSON", from: 2, only: true, count: 2 },
-        ],
-    },
-    Entry {
-        command: Command::Export,
-        namespace: Namespace::Bloom,
-        verb: "export",
-        arity: -2,
-        key: KeyUse::Read,
-        flags: "readonly",
-        categories: "read bloom",
-        summary: "Returns another system's filter in the format of that system",
-        complexity: "O(n), where n is the length of the reply",
-        since: "0.1.0",
-        arguments: &[option("offset", "OFFSET", Integer), option("count", "COUNT", Integer)],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Load,
-        namespace: Namespace::Bloom,
-        verb: "load",
-        arity: 3,
-        key: KeyUse::Insert,
-        flags: "write deny-oom",
-        categories: "write bloom",
-        summary: "Restores a filter from what valkey-bloom writes into an append-only file",
-        complexity: "O(n), where n is the length of the data",
-        since: "0.1.0",
-        arguments: &[required("data", Text)],
-        more_keys: &[],
-    },
-    Entry {
-        command: Command::Rebuild,
-        namespace: Namespace::Bloom,
-        verb: "rebuild",
-        arity: -3,
-        key: KeyUse::Update,
-        // No deny-oom: COMMIT and ABORT free memory. For BEGIN, ADD and ADDBULK, the command checks the limit itself.
-        flags: "write",
-        categories: "write bloom",
-        summary: "Rebuilds a filter from scratch while the old one serves, and replaces it in one step",
-        complexity: "O(1), ADD O(k * n), where k is the number of probes of an item and n is the number of items",
-        since: "0.1.0",
-        arguments: &[required("action", OneOf(REBUILD))],
-        more_keys: &[],
-    },
-];
+pub(in crate::command) const O_CELLS: &str = "O(n), where n is the number of bytes of all filters named";
+pub(in crate::command) const O_K: &str = "O(k), where k is the number of probes of an item";
+pub(in crate::command) const O_K_N: &str =
+    "O(k * n), where k is the number of probes of an item and n is the number of items";

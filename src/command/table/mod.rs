@@ -1,45 +1,43 @@
 //! The table of commands: what the server is told about each command for COMMAND DOCS, ACLs, cluster routing and arity
 //! checks.
 
-mod all;
-mod bloom;
-mod cuckoo;
+pub(super) mod bloom;
+pub(super) mod cuckoo;
 
-pub use all::TABLE;
-
+use super::call::Call;
+use super::chunked::Chunked;
+use super::error::CommandError;
+use super::reply::Reply;
+use super::stored::DataType;
 use ArgumentKind::{PureToken, Text};
+use std::ffi::CStr;
 
-/// Defines the commands, and `for_each_command!(then)`, which passes all commands to the macro `then`.
-macro_rules! commands {
-    ($($command:ident)*) => {
-        /// The commands.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "they are the commands' names")]
-        pub enum Command { $($command),* }
+/// A command. Each is a type of its own, so that the server's entry function is compiled separately for each.
+pub trait Command: 'static {
+    /// What the server is told about the command.
+    const ENTRY: Entry;
 
-        #[cfg(feature = "module")]
-        macro_rules! for_each_command {
-            ($then:ident) => { $then!($($command)*) };
-        }
-        #[cfg(feature = "module")]
-        pub(crate) use for_each_command;
-    };
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If the command is refused. A refused command leaves its keys unchanged, except for rotations that were due and
+    /// items that were added before the refused one; see [`CommandError::Stopped`].
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>;
 }
 
-commands! {
-    Reserve Insert Add Madd Addnx Exists Mexists Test Del Mdel Count Rotate Age Clear Card
-    Info Stats Debug Feedback Bulkadd Bulktest Merge Intersect Equal Scandump Loadchunk Import Export Load
-    Rebuild CfReserve CfAdd CfAddnx CfInsert CfInsertnx CfExists CfMexists CfDel CfCount CfCompact
-    CfInfo CfStats CfDebug CfScandump CfLoadchunk
-}
+/// Something that is done for each family, or for what it consists of. A family comes before its parts.
+pub trait ForEach {
+    /// Does it for a family with this ACL category.
+    fn family(&mut self, _category: &'static CStr) {}
 
-/// Which filters a command is for. This is the first part of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespace {
-    /// Bloom filters, `bf.`
-    Bloom,
-    /// Cuckoo filters, `cf.`
-    Cuckoo,
+    /// Does it for a data type.
+    fn data_type<D: DataType>(&mut self) {}
+
+    /// Does it for a type of values that SCANDUMP transfers.
+    fn chunked<T: Chunked>(&mut self) {}
+
+    /// Does it for a command.
+    fn command<T: Command>(&mut self) {}
 }
 
 /// What a command does to its key. This decides which key permissions (`%R~`, `%W~`) it needs.
@@ -57,22 +55,29 @@ pub enum KeyUse {
     Delete,
 }
 
+/// When LATENCY is told how long a command took. Reading the clock twice takes about 50 ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// Never: reading the clock would be a large part of the command's time. The server's flag for this is `fast`.
+    Never,
+    /// If it has many arguments, or once it says that it [may be long](Call::may_be_long).
+    IfLong,
+    /// Always.
+    Always,
+}
+
 /// Everything the server is told about one command.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The command.
-    pub command: Command,
-    /// The first part of the command's name.
-    pub namespace: Namespace,
-    /// The rest of the command's name, in lower case as in RedisBloom's arity errors.
-    pub verb: &'static str,
+    /// Its name in lower case, under the prefix `bf`.
+    pub name: &'static str,
     /// Number of arguments, including the name; negative for a minimum.
     pub arity: i32,
     /// What the command does to its key.
     pub key: KeyUse,
-    /// Flags in the server's command table.
+    /// Flags in the server's command table, besides those that follow from `key` and `timing`.
     pub flags: &'static str,
-    /// ACL categories.
+    /// ACL categories, besides those of the family and of `key`.
     pub categories: &'static str,
     /// One line for COMMAND DOCS.
     pub summary: &'static str,
@@ -84,6 +89,10 @@ pub struct Entry {
     pub arguments: &'static [Argument],
     /// Keys after the first.
     pub more_keys: &'static [MoreKeys],
+    /// When it is timed.
+    pub timing: Timing,
+    /// Whether the command runs in pieces if it has many items.
+    pub in_pieces: bool,
 }
 
 /// Keys after the first. The command only reads them.
@@ -144,33 +153,67 @@ pub enum ArgumentKind {
 }
 
 impl Entry {
+    /// What most commands have in common.
+    pub(super) const PLAIN: Entry = Entry {
+        name: "",
+        arity: 2,
+        key: KeyUse::Read,
+        flags: "",
+        categories: "",
+        summary: "",
+        complexity: "O(1)",
+        since: "0.1.0",
+        arguments: &[],
+        more_keys: &[],
+        timing: Timing::Always,
+        in_pieces: false,
+    };
+
     /// The full name of the command in a module with this prefix. With the prefix `bf`, commands have RedisBloom's
     /// names: `bf.add` and `cf.add`. Any other prefix gives `prefix.add` and `prefix.cf.add`.
     pub fn name(&self, prefix: &str) -> String {
-        match self.namespace {
-            Namespace::Bloom => format!("{prefix}.{}", self.verb),
-            Namespace::Cuckoo if prefix == "bf" => format!("cf.{}", self.verb),
-            Namespace::Cuckoo => format!("{prefix}.cf.{}", self.verb),
+        match self.name.strip_prefix("bf.") {
+            _ if prefix == "bf" => self.name.to_owned(),
+            Some(verb) => format!("{prefix}.{verb}"),
+            None => format!("{prefix}.{}", self.name),
         }
+    }
+
+    /// Whether the command writes the key at argument 1. No command writes any other key.
+    pub const fn writes(&self) -> bool {
+        !matches!(self.key, KeyUse::Read)
+    }
+
+    /// All flags in the server's command table.
+    pub fn all_flags(&self) -> String {
+        let access = if self.writes() { "write" } else { "readonly" };
+        let fast = if self.timing == Timing::Never { "fast" } else { "" };
+        [access, self.flags, fast].join(" ")
+    }
+
+    /// All ACL categories of the command, which belongs to a family with this category.
+    pub fn all_categories(&self, family: &str) -> String {
+        let access = if self.writes() { "write" } else { "read" };
+        [access, self.categories, family].join(" ")
     }
 }
 
-const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
+pub(super) const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
     Argument { name, token: None, kind, optional: false, multiple: false }
 }
 
-const fn option(name: &'static str, token: &'static str, kind: ArgumentKind) -> Argument {
+pub(super) const fn option(name: &'static str, token: &'static str, kind: ArgumentKind) -> Argument {
     Argument { name, token: Some(token), kind, optional: true, multiple: false }
 }
 
-const fn word(name: &'static str, token: &'static str) -> Argument {
+pub(super) const fn word(name: &'static str, token: &'static str) -> Argument {
     Argument { name, token: Some(token), kind: PureToken, optional: false, multiple: false }
 }
 
-const fn optional(argument: Argument) -> Argument {
+pub(super) const fn optional(argument: Argument) -> Argument {
     Argument { optional: true, ..argument }
 }
 
-const ITEM: &[Argument] = &[required("item", Text)];
-const ITEMS: &[Argument] =
+pub(super) const ITEM: &[Argument] = &[required("item", Text)];
+pub(super) const ITEMS: &[Argument] =
     &[Argument { name: "item", token: None, kind: Text, optional: false, multiple: true }];

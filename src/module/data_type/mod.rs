@@ -1,28 +1,22 @@
-//! The data types, with the functions that the server calls to save, load, copy, measure and free a filter.
-//!
-//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be
-//! moved back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a
-//! `Box<Filter>`. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). The only
-//! lock that they take is the one for the uploads. Only the main thread takes that lock, so a forked child finds it
-//! free.
+//! The functions that the server calls to save, load, copy, measure and free a value, for each [`DataType`]. A value is
+//! a `Box` of the type's [`Stored`]. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread
+//! (free). The only lock that they take is the one for the loads. Only the main thread takes that lock, so a forked
+//! child finds it free.
 
 pub(super) mod stream;
 
+use super::api::OwnText;
 use super::names::name_of;
 use super::server::server;
 use super::workers::fork;
 use super::{guard, log, reclaim};
-use crate::command::{Namespace, each_piece, upload_command};
-use crate::filter::foreign::Scheme;
-use crate::filter::{Contents, Filter, LiveRef, Origin};
-use crate::metrics::{ACROSS, FILTERS, PAYLOADS_REFUSED, Sum};
-use crate::params::{Family, Spec};
-use crate::wire::{Encoder, VERSION, import, redisbloom, value};
+use crate::command::{DataType, ForEach, Handle, Stored, for_each};
+use crate::filter::Contents;
+use crate::metrics::{ACROSS, PAYLOADS_REFUSED, Sum};
 use redis_module::raw;
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use stream::Stream;
+use stream::{Digest, Stream};
 
 /// Number of bytes that count as one unit of effort to free. For UNLINK, the server frees a value of more than 64 units
 /// on another thread.
@@ -32,171 +26,115 @@ const BYTES_PER_EFFORT: usize = 4096;
 #[allow(clippy::cast_possible_truncation, reason = "it is 2")]
 const AUX_AFTER_RDB: c_int = raw::REDISMODULE_AUX_AFTER_RDB as c_int;
 
-/// The data types. RDB files identify each by a name of nine characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DataType {
-    Native,
-    RedisBloom,
-    RedisBloomCuckoo,
-    ValkeyBloom,
-}
-
-impl DataType {
-    const ALL: [DataType; 4] =
-        [DataType::Native, DataType::RedisBloom, DataType::RedisBloomCuckoo, DataType::ValkeyBloom];
-
-    fn name(self) -> &'static CStr {
-        match self {
-            DataType::Native => c"bloomery1",
-            DataType::RedisBloom => c"MBbloom--",
-            DataType::RedisBloomCuckoo => c"MBbloomCF",
-            DataType::ValkeyBloom => c"bloomfltr",
-        }
-    }
-
-    /// The version of the encoding that is written, and the newest that is read.
-    fn encoding(self) -> c_int {
-        match self {
-            DataType::Native => VERSION.into(),
-            #[allow(clippy::cast_possible_wrap, reason = "it is 4")]
-            DataType::RedisBloom | DataType::RedisBloomCuckoo => redisbloom::ENCODING as c_int,
-            DataType::ValkeyBloom => 1,
-        }
-    }
-
-    fn load(self) -> Load {
-        match self {
-            DataType::Native => load_native,
-            DataType::RedisBloom => load_redisbloom,
-            DataType::RedisBloomCuckoo => load_redisbloom_cuckoo,
-            DataType::ValkeyBloom => load_valkey_bloom,
-        }
-    }
-
-    fn save(self) -> Save {
-        match self {
-            DataType::Native => save_native,
-            DataType::RedisBloom | DataType::RedisBloomCuckoo | DataType::ValkeyBloom => save_foreign,
-        }
-    }
-
-    fn of(value: &Filter) -> DataType {
-        // A filter that is being rebuilt is ours, wherever it came from: no other system's encoding can contain a
-        // shadow.
-        match value {
-            Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => DataType::RedisBloomCuckoo,
-            Filter::Foreign(filter) => match filter.scheme() {
-                Scheme::RedisBloom(_) => DataType::RedisBloom,
-                Scheme::ValkeyBloom { .. } => DataType::ValkeyBloom,
-                _ => DataType::Native,
-            },
-            _ => DataType::Native,
-        }
-    }
-}
-
 /// The callbacks that save and load data that isn't in a key.
 pub(super) struct BesideKeys {
     pub(super) save: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int),
     pub(super) load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int,
 }
 
-type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
-type Save = unsafe extern "C" fn(*mut raw::RedisModuleIO, *mut c_void);
-
-/// The server's handles for the types, in the order of [`DataType::ALL`]. Null for a type that another module has
-/// registered. `Relaxed` is enough, because they are written once, before any command can run.
-static HANDLES: [AtomicPtr<raw::RedisModuleType>; DataType::ALL.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; DataType::ALL.len()];
-
-/// Whether a type is one of ours.
+/// Whether a type of the server is one for values of the type `T`.
 #[inline(always)]
-pub(super) fn is_ours(other: *mut raw::RedisModuleType) -> bool {
+pub(super) fn is_of<T: Stored>(other: *mut raw::RedisModuleType) -> bool {
     // The first is by far the most common.
-    !other.is_null() && HANDLES.iter().any(|handle| handle.load(Relaxed) == other)
+    !other.is_null() && T::handles().iter().any(|handle| handle.get() == other.cast())
 }
 
-/// The type for a key with this value. If another module has registered that type, `bloomery1` is used instead.
-pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
-    let [native, ..] = &HANDLES;
-    let own =
-        HANDLES.get(DataType::of(value) as usize).map_or(ptr::null_mut(), |handle| handle.load(Relaxed));
-    if own.is_null() { native.load(Relaxed) } else { own }
+/// The type for a key with this value. If another module has registered that type, the family's own is used instead.
+pub(super) fn handle_for<T: Stored>(value: &T) -> *mut raw::RedisModuleType {
+    let handle = |index| T::handles().get(index).map_or(ptr::null_mut(), Handle::get);
+    let other = handle(value.data_type());
+    if other.is_null() { handle(0).cast() } else { other.cast() }
 }
 
-/// Registers the types. It is an error if the server refuses our own type. If another module has one of the other
+/// Registers the types. It is an error if the server refuses a family's own type. If another module has one of the other
 /// types, that module keeps loading the type's data, and the log says so.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
-pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys) -> Result<(), String> {
-    for (data_type, handle) in DataType::ALL.into_iter().zip(&HANDLES) {
+pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: BesideKeys) -> Result<(), String> {
+    let mut registration = Registration { ctx, beside: Some(beside), index: 0, outcome: Ok(()) };
+    for_each(&mut registration);
+    registration.outcome
+}
+
+/// The registration of the types, up to the first that the server must not refuse.
+struct Registration {
+    /// The context of a running `RedisModule_OnLoad`.
+    ctx: *mut raw::RedisModuleCtx,
+    /// What the first type saves besides the keys.
+    beside: Option<BesideKeys>,
+    /// The index of the next type in its family.
+    index: usize,
+    outcome: Result<(), String>,
+}
+
+impl ForEach for Registration {
+    fn family(&mut self, _: &'static CStr) {
+        self.index = 0;
+    }
+
+    fn data_type<D: DataType>(&mut self) {
+        if self.outcome.is_ok() {
+            self.outcome = self.register::<D>();
+            self.index = self.index.saturating_add(1);
+        }
+    }
+}
+
+impl Registration {
+    fn register<D: DataType>(&mut self) -> Result<(), String> {
+        let beside = self.beside.take();
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
-            rdb_load: Some(data_type.load()),
-            rdb_save: Some(data_type.save()),
-            aof_rewrite: Some(aof_rewrite),
-            mem_usage: Some(mem_usage),
-            digest: Some(digest),
-            free: Some(free),
+            rdb_load: Some(load::<D>),
+            rdb_save: Some(save::<D>),
+            aof_rewrite: Some(aof_rewrite::<D>),
+            mem_usage: Some(mem_usage::<D>),
+            digest: Some(digest::<D>),
+            free: Some(free::<D>),
             // A server that doesn't know `aux_save2` saves nothing besides the keys.
-            aux_load: (data_type == DataType::Native).then_some(beside.load),
+            aux_load: beside.as_ref().map(|beside| beside.load),
             aux_save: None,
-            aux_save2: (data_type == DataType::Native).then_some(beside.save),
+            aux_save2: beside.as_ref().map(|beside| beside.save),
             aux_save_triggers: AUX_AFTER_RDB,
-            free_effort: Some(free_effort),
+            free_effort: Some(free_effort::<D>),
             // Nothing outside the key refers to its value, so nothing else has to be done when the key is unlinked.
             unlink: None,
-            copy: Some(copy),
+            copy: Some(copy::<D>),
             // No server that the tests can run has the allocator that defragmentation needs; see
             // docs/decisions/server.md.
             defrag: None,
-            // These also get the key's name and database, which no filter needs.
+            // These also get the key's name and database, which no value needs.
             mem_usage2: None,
             free_effort2: None,
             unlink2: None,
             copy2: None,
         };
-        let name = data_type.name();
-        // SAFETY: the server copies the methods.
+        // SAFETY: the context is that of a running `RedisModule_OnLoad`, and the server copies the methods.
         let registered = unsafe {
-            server!(RedisModule_CreateDataType(ctx, name.as_ptr(), data_type.encoding(), &mut methods))
+            server!(RedisModule_CreateDataType(self.ctx, D::NAME.as_ptr(), D::ENCODING, &mut methods))
         };
-        handle.store(registered, Relaxed);
-        let name = name.to_string_lossy();
-        match (registered.is_null(), data_type) {
+        let name = D::NAME.to_string_lossy();
+        if let Some(handle) = D::Value::handles().get(self.index) {
+            handle.set(registered.cast());
+        }
+        match (registered.is_null(), self.index) {
             (false, _) => {}
-            (true, DataType::Native) => {
-                return Err(format!("the data type {name} is taken: is Bloomery loaded twice?"));
-            }
+            (true, 0) => return Err(format!("the data type {name} is taken: is Bloomery loaded twice?")),
             (true, _) => log::notice(&format!(
                 "another module has the data type {name}: keys of that type are its own, and RDB files with them are not \
                  read here"
             )),
         }
-    }
-    Ok(())
-}
-
-/// The metric that counts filters of this kind. A filter that is being rebuilt counts as its live filter.
-fn gauge_of(filter: &Filter) -> &'static Sum {
-    match filter.live() {
-        None => &FILTERS.cuckoo,
-        Some(LiveRef::Foreign(_)) => &FILTERS.foreign,
-        Some(LiveRef::Bloom(filter)) => match filter.spec() {
-            Spec { cell, .. } if cell.counts() => &FILTERS.counting,
-            Spec { family: Family::Fixed(_), .. } => &FILTERS.fixed,
-            Spec { family: Family::Scaling { .. }, .. } => &FILTERS.scaling,
-            Spec { family: Family::Window { .. }, .. } => &FILTERS.window,
-        },
+        Ok(())
     }
 }
 
-/// A filter's share of the totals that INFO shows; all 0 for a cuckoo filter. A filter that is being rebuilt counts as
-/// its live filter.
-#[inline]
-pub(super) fn contents(filter: &Filter) -> Contents {
-    filter.live().map_or_else(Contents::default, LiveRef::contents)
+/// Changes by 1 the metric that counts values of this kind.
+fn count(gauge: Option<&'static Sum>, before: u64, now: u64) {
+    if let Some(gauge) = gauge {
+        gauge.change(before, now);
+    }
 }
 
 /// Updates the totals in INFO after a change to a filter in a key. Only the main thread changes filters in keys.
@@ -211,9 +149,9 @@ pub(super) fn has_changed(before: Contents, now: Contents) {
 
 /// Gives a value to the server, which calls [`free`] for it once. The value is counted in INFO until then. Returns the
 /// value's pointer, and its share of the totals in INFO.
-pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
-    gauge_of(&value).change(0, 1);
-    let contents = contents(&value);
+pub(super) fn give<T: Stored>(value: T) -> (*mut c_void, Contents) {
+    count(value.gauge(), 0, 1);
+    let contents = value.contents();
     has_changed(Contents::default(), contents);
     (Box::into_raw(Box::new(value)).cast(), contents)
 }
@@ -222,31 +160,36 @@ pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
 ///
 /// # Safety
 /// `value` came from [`give`], and is taken back once.
-pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
+pub(super) unsafe fn take<T: Stored>(value: *mut c_void) -> Box<T> {
     // SAFETY: the caller's contract.
-    let value = unsafe { Box::from_raw(value.cast::<Filter>()) };
-    gauge_of(&value).sub(1);
-    let Contents { arrays, items, capacity } = contents(&value);
+    let value = unsafe { Box::from_raw(value.cast::<T>()) };
+    if let Some(gauge) = value.gauge() {
+        gauge.sub(1);
+    }
+    let Contents { arrays, items, capacity } = value.contents();
     ACROSS.arrays.sub(arrays);
     ACROSS.items.sub(items);
     ACROSS.capacity.sub(capacity);
     value
 }
 
-/// Changes a value that the server owns. If this turns the filter into one of another kind, it is counted as that kind
+/// Changes a value that the server owns. If this turns the value into one of another kind, it is counted as that kind
 /// from then on.
-pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> R) -> R {
-    let before = gauge_of(value);
+pub(super) fn change<T: Stored, R>(value: &mut T, change: impl FnOnce(&mut T) -> R) -> R {
+    let before = value.gauge();
     let result = change(value);
-    before.change(1, 0);
-    gauge_of(value).change(0, 1);
+    count(before, 1, 0);
+    count(value.gauge(), 0, 1);
     result
 }
 
-/// Loads a filter with `work`, and gives it to the server. If that fails, keeps nothing in memory and returns null, so
-/// that the server refuses the file or payload.
-fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
-    match guard::call("load", work, || Err("internal error".to_owned())) {
+/// Loads a value, and gives it to the server. If that fails, keeps nothing in memory and returns null, so that the
+/// server refuses the file or payload.
+unsafe extern "C" fn load<D: DataType>(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    // SAFETY: `io` is the stream that the server passed in.
+    let mut stream = unsafe { Stream::new(io) };
+    let load = || D::load(&mut stream, encoding.unsigned_abs());
+    match guard::call("load", load, || Err("internal error".to_owned())) {
         Ok(value) => give(value).0,
         Err(why) => {
             PAYLOADS_REFUSED.add(1);
@@ -256,41 +199,13 @@ fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     }
 }
 
-/// Reads what [`save_native`] wrote.
-unsafe extern "C" fn load_native(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    // SAFETY: `io` is the stream that the server passed in.
-    let mut stream = unsafe { Stream::new(io) };
-    load(|| value::decode(&mut stream, encoding.unsigned_abs()).map_err(|why| why.to_string()))
-}
-
-unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    // SAFETY: `io` is the stream that the server passed in.
-    let mut stream = unsafe { Stream::new(io) };
-    load(|| redisbloom::load_bloom(&mut stream, encoding.unsigned_abs()).map_err(|why| why.to_string()))
-}
-
-unsafe extern "C" fn load_redisbloom_cuckoo(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    // SAFETY: as above.
-    let mut stream = unsafe { Stream::new(io) };
-    load(|| redisbloom::load_cuckoo(&mut stream, encoding.unsigned_abs()).map_err(|why| why.to_string()))
-}
-
-unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    // SAFETY: as above.
-    let mut stream = unsafe { Stream::new(io) };
-    load(|| {
-        let filter = import::load_valkey_bloom(&mut stream, encoding.unsigned_abs());
-        filter.map(|filter| Filter::Foreign(Box::new(filter))).map_err(|why| why.to_string())
-    })
-}
-
-/// The filter that a pointer from the server points to.
+/// The value that a pointer from the server points to.
 ///
 /// # Safety
-/// `value` is one of ours and alive for `'a`.
-unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
+/// `value` is one of the type and alive for `'a`.
+unsafe fn read<'a, D: DataType>(value: *const c_void) -> &'a D::Value {
     // SAFETY: the caller's contract.
-    unsafe { &*value.cast::<Filter>() }
+    unsafe { &*value.cast::<D::Value>() }
 }
 
 /// Ends this process if it is a forked child. Called when saving has panicked, because a value that was written only in
@@ -307,42 +222,21 @@ pub(super) fn give_up_saving() {
     }
 }
 
-/// Writes a filter in our own wire format.
-unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+/// Writes a value.
+unsafe extern "C" fn save<D: DataType>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
         "save",
         || {
-            // SAFETY: the server passes its stream and a value of ours.
-            let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
-            value::save(&mut stream, value);
+            // SAFETY: the server passes its stream and a value of the type.
+            let (mut stream, value) = unsafe { (Stream::new(io), read::<D>(value)) };
+            D::save(value, &mut stream);
         },
         give_up_saving,
     );
 }
 
-/// Writes a filter in the format of the system that it comes from.
-unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_void) {
-    guard::call(
-        "save",
-        || {
-            // SAFETY: as above.
-            let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
-            match value {
-                Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
-                    import::save_valkey_bloom(&mut stream, filter);
-                }
-                Filter::Foreign(filter) => redisbloom::save_bloom(&mut stream, filter),
-                Filter::Cuckoo(filter) => redisbloom::save_cuckoo(&mut stream, filter),
-                // `DataType::of` gives these our own type.
-                Filter::Bloom(_) | Filter::Rebuild(_) => {}
-            }
-        },
-        give_up_saving,
-    );
-}
-
-/// Writes the filter as LOADCHUNK commands.
-unsafe extern "C" fn aof_rewrite(
+/// Writes the commands that create a value.
+unsafe extern "C" fn aof_rewrite<D: DataType>(
     io: *mut raw::RedisModuleIO,
     key: *mut raw::RedisModuleString,
     value: *mut c_void,
@@ -350,22 +244,20 @@ unsafe extern "C" fn aof_rewrite(
     guard::call(
         "rewrite",
         || {
-            // SAFETY: the server passes a value of ours.
-            let value = unsafe { read(value) };
-            let command = name_of(upload_command(Namespace::of(value)));
-            each_piece(&Encoder::new(value), |iterator, piece| {
-                let iterator = iterator as c_longlong;
-                // SAFETY: format "slb" takes a string, a long long, and bytes with their length.
+            // SAFETY: the server passes a value of the type.
+            let value = unsafe { read::<D>(value) };
+            value.rewrite(&mut |command, arguments| {
+                let own: Vec<OwnText> = arguments.iter().map(|argument| OwnText::new(argument)).collect();
+                let mut words: Vec<_> = own.iter().map(|word| word.as_text().as_ptr()).collect();
+                // SAFETY: format "sv" takes a string, and an array of strings with its length.
                 unsafe {
-                    let bytes: *const c_char = piece.as_ptr().cast();
                     server!(RedisModule_EmitAOF(
                         io,
-                        command.as_ptr(),
-                        c"slb".as_ptr(),
+                        name_of(command).as_ptr(),
+                        c"sv".as_ptr(),
                         key,
-                        iterator,
-                        bytes,
-                        piece.len()
+                        words.as_mut_ptr(),
+                        words.len()
                     ));
                 }
             });
@@ -374,24 +266,18 @@ unsafe extern "C" fn aof_rewrite(
     );
 }
 
-unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
-    // SAFETY: the server passes a value of ours.
-    guard::call("mem-usage", || unsafe { read(value) }.allocated(), || 0)
+unsafe extern "C" fn mem_usage<D: DataType>(value: *const c_void) -> usize {
+    // SAFETY: the server passes a value of the type.
+    guard::call("mem-usage", || unsafe { read::<D>(value) }.allocated(), || 0)
 }
 
-/// Computes the digest of a filter's bytes in the wire format, so equal digests mean equal bytes.
-unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+/// Computes the digest of what is saved of a value.
+unsafe extern "C" fn digest<D: DataType>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard::call(
         "digest",
         || {
-            // SAFETY: the server passes a value of ours.
-            let value = unsafe { read(value) };
-            Encoder::new(value).pieces(|piece| {
-                // SAFETY: the digest is valid, and the bytes are only read.
-                unsafe {
-                    server!(RedisModule_DigestAddStringBuffer(digest, piece.as_ptr().cast(), piece.len()))
-                };
-            });
+            // SAFETY: the server passes its digest and a value of the type.
+            D::save(unsafe { read::<D>(value) }, &mut Digest(digest));
             // SAFETY: the digest is valid.
             unsafe { server!(RedisModule_DigestEndSequence(digest)) };
         },
@@ -400,29 +286,29 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 }
 
 /// Frees a value. The server may call this on any thread.
-unsafe extern "C" fn free(value: *mut c_void) {
+unsafe extern "C" fn free<D: DataType>(value: *mut c_void) {
     let free = || {
         // SAFETY: the server gives the value back, once.
-        let value = unsafe { take(value) };
+        let value = unsafe { take::<D::Value>(value) };
         let bytes = value.bytes();
         reclaim::free(value, bytes);
     };
     guard::call("free", free, || ());
 }
 
-unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
-    // SAFETY: the server passes a value of ours. 0 would mean "always on another thread".
-    guard::call("free-effort", || (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
+unsafe extern "C" fn free_effort<D: DataType>(_: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    // SAFETY: the server passes a value of the type. 0 would mean "always on another thread".
+    guard::call("free-effort", || (unsafe { read::<D>(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
 }
 
-/// Copies a filter. Returns null if there is no memory for a second one. In that case, COPY fails, and the server keeps
+/// Copies a value. Returns null if there is no memory for a second one. In that case, COPY fails, and the server keeps
 /// running.
-unsafe extern "C" fn copy(
+unsafe extern "C" fn copy<D: DataType>(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
-    // SAFETY: the server passes a value of ours.
-    let copy = || unsafe { read(value) }.copy(&fork).ok();
+    // SAFETY: the server passes a value of the type.
+    let copy = || unsafe { read::<D>(value) }.copy(&fork).ok();
     guard::call("copy", copy, || None).map_or(ptr::null_mut(), |copy| give(copy).0)
 }

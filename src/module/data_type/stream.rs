@@ -101,3 +101,21 @@ impl Drop for Loaded {
         }
     }
 }
+
+/// The digest that DEBUG DIGEST-VALUE computes of what is saved.
+pub(super) struct Digest(pub(super) *mut raw::RedisModuleDigest);
+
+impl Sink for Digest {
+    fn unsigned(&mut self, value: u64) {
+        self.string(&value.to_le_bytes());
+    }
+
+    fn double(&mut self, value: f64) {
+        self.string(&value.to_le_bytes());
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        // SAFETY: the digest is that of the running callback, and the bytes are only read.
+        unsafe { server!(RedisModule_DigestAddStringBuffer(self.0, bytes.as_ptr().cast(), bytes.len())) };
+    }
+}

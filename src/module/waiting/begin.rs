@@ -7,7 +7,7 @@ use super::reading::Reading;
 use super::registry::{self, block};
 use super::state::State;
 use super::work::{PoolWork, Prepare};
-use crate::command::{Background, Command, CommandError, Data, Reply};
+use crate::command::{Background, CommandError, Data, Entry, Reply};
 use crate::filter::Live;
 use crate::parallel::{ParallelFor, Stop};
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(in crate::module) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 2
 /// primary or an AOF, and if there are no workers. `inputs` are the filters that `work` reads.
 pub(in crate::module) fn offload<W>(
     ctx: Context<'_>,
-    command: Command,
+    command: &'static Entry,
     text: Text<'_>,
     inputs: Arc<[Live]>,
     work: W,
@@ -44,7 +44,7 @@ where
 pub(in crate::module) fn prepare(
     ctx: Context<'_>,
     request: Request,
-    command: Command,
+    command: &'static Entry,
     job: Background,
     prepare: Prepare,
 ) {
@@ -70,13 +70,13 @@ pub(in crate::module) fn prepare(
 pub(in crate::module) fn wait_for_keys(
     ctx: Context<'_>,
     request: Request,
-    command: Command,
+    command: &'static Entry,
     keys: Range<usize>,
 ) {
     registry::insert(request, command, ctx.database(), keys, State::Key);
 }
 
 /// Makes a command wait until its filter has been sent.
-pub(in crate::module) fn send(ctx: Context<'_>, request: Request, command: Command) {
+pub(in crate::module) fn send(ctx: Context<'_>, request: Request, command: &'static Entry) {
     registry::insert(request, command, ctx.database(), 1..2, State::Sending { is_over: false });
 }

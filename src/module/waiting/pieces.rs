@@ -12,7 +12,7 @@ use super::super::names::name_of;
 use super::super::server::server;
 use super::super::{guard, reply};
 use super::client::Blocked;
-use crate::command::{Command, CommandError, Continuation, Pieces, Progress, Reply};
+use crate::command::{CommandError, Continuation, Entry, Pieces, Progress, Reply};
 use crate::metrics::{CLIENTS_IN_PIECES, Hold};
 use redis_module::raw;
 use std::ptr::{self, NonNull};
@@ -45,9 +45,9 @@ pub(in crate::module) fn hand_over(of: Result<Reply, CommandError>, rest: Option
 }
 
 /// Makes the server run a piece: a call of the command with these arguments. Returns the piece's outcome.
-fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> HandedOver {
+fn call(ctx: Context<'_>, command: &'static Entry, words: &[Text<'_>]) -> HandedOver {
     IS_NEXT.store(true, Relaxed);
-    let called = ctx.call(name_of(command), words);
+    let called = ctx.call(name_of(command.name), words);
     IS_NEXT.store(false, Relaxed);
     // The server might have refused to call the command at all.
     handed_over().take().unwrap_or_else(|| match called {
@@ -58,7 +58,7 @@ fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> HandedOver {
 
 /// A command that runs in pieces, and the state of its reply.
 pub(super) struct Divided {
-    command: Command,
+    command: &'static Entry,
     /// `None` before the first piece.
     pieces: Option<Pieces>,
     /// Number of elements in the reply so far, if it is a list.
@@ -67,7 +67,7 @@ pub(super) struct Divided {
 
 impl Divided {
     /// A command that hasn't done anything yet.
-    pub(super) fn new(command: Command) -> Divided {
+    pub(super) fn new(command: &'static Entry) -> Divided {
         Divided { command, pieces: None, answers: None }
     }
 
@@ -144,7 +144,6 @@ impl InPieces {
         mut command: Divided,
         client: Blocked,
         arguments: &[Text<'_>],
-        writes: bool,
         first: Option<Progress>,
     ) -> InPieces {
         let out = client.context();
@@ -154,6 +153,7 @@ impl InPieces {
         }
         // SAFETY: this is a pointer to the same slice. It is used only while the client is blocked and connected.
         let argv = unsafe { NonNull::new_unchecked(ptr::from_ref(arguments) as *mut [Text<'static>]) };
+        let writes = command.command.writes();
         InPieces { command, out, argv, writes, _counted: CLIENTS_IN_PIECES.hold(1) }
     }
 

@@ -6,6 +6,7 @@ use super::super::key::OpenKey;
 use super::client::Request;
 use super::work::{PoolWork, Prepare};
 use crate::command::{Access, CommandError};
+use crate::filter::Filter;
 
 /// Number of bytes of a string that are read in one step. A step takes 0.15 ms.
 const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
@@ -40,7 +41,7 @@ impl Reading {
     ) -> Result<bool, CommandError> {
         let (name, detached) = (request.arguments().get(self.key), Detached::new(ctx, database));
         let (Some(name), Some(detached)) = (name, detached) else { return Err(CommandError::Internal) };
-        let key = OpenKey::open(detached.context(), name.text(), Access::Read);
+        let key = OpenKey::<Filter>::open(detached.context(), name.text(), Access::Read);
         key.string(|now| self.next(now)).unwrap_or(Err(CommandError::Changed))
     }
 

@@ -19,8 +19,8 @@ use super::key_locks::KeyLocks;
 use super::state::{Next, State, Waiting};
 use super::timer::{self, NextTurn};
 use super::work::{CommandResult, PoolWork};
-use crate::command::{Access, Command, CommandError, Key, Reply};
-use crate::filter::LiveRef;
+use crate::command::{Access, CommandError, Entry, Key, Reply};
+use crate::filter::{Filter, LiveRef};
 use crate::metrics::{KEPT_BYTES, OFFLOADS_DROPPED};
 use crate::pool::Ticket;
 use redis_module::raw;
@@ -86,7 +86,13 @@ pub(super) fn block_in_pieces(ctx: Context<'_>) -> Option<Request> {
 const CALLBACKS: Callbacks = Callbacks { answer, gone, free };
 
 /// Makes a client wait. `keys` are the indexes of the arguments that name the keys that it holds.
-pub(super) fn insert(request: Request, command: Command, database: i32, keys: Range<usize>, state: State) {
+pub(super) fn insert(
+    request: Request,
+    command: &'static Entry,
+    database: i32,
+    keys: Range<usize>,
+    state: State,
+) {
     let number = request.number;
     let waiting = Waiting { request, command, database, keys, state, is_gone: false };
     let mut registry = registry();
@@ -116,7 +122,7 @@ pub(super) fn remove(number: u64) -> Option<Waiting> {
 }
 
 /// Replies to a client that isn't in the table.
-pub(super) fn unblock(request: Request, command: Command, database: i32, reply: CommandResult) {
+pub(super) fn unblock(request: Request, command: &'static Entry, database: i32, reply: CommandResult) {
     let (client, number) = (request.client, request.number);
     insert(request, command, database, 0..0, State::Reply);
     client.unblock(Done { reply, number });
@@ -135,8 +141,8 @@ pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<u64> {
 /// The first client that satisfies `is_meant` and holds the key of this name or the filter in that key. Clients that
 /// have disconnected are skipped.
 fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Waiting) -> bool) -> Option<u64> {
-    let key = OpenKey::open(ctx, name, Access::Read);
-    let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
+    let key = OpenKey::<Filter>::open(ctx, name, Access::Read);
+    let filter = key.value().ok().flatten().and_then(|filter| filter.live());
     let Registry { clients, locks } = &*registry();
     let is_meant =
         |number: &u64| clients.get(number).filter(|waiting| !waiting.is_gone).is_some_and(&is_meant);

@@ -8,8 +8,8 @@ use super::pieces::InPieces;
 use super::reading::Reading;
 use super::timer::NextTurn;
 use super::work::{Commit, PoolWork};
-use crate::command::{Access, Command, CommandError, Key};
-use crate::filter::LiveRef;
+use crate::command::{Access, CommandError, Entry, Key};
+use crate::filter::{Filter, LiveRef};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const PAUSED_MS: i64 = 10;
 /// A waiting client.
 pub(super) struct Waiting {
     pub(super) request: Request,
-    pub(super) command: Command,
+    pub(super) command: &'static Entry,
     pub(super) database: i32,
     /// The indexes of the arguments that name the keys that the client holds.
     pub(super) keys: Range<usize>,
@@ -145,7 +145,7 @@ impl Waiting {
         *is_over = match (name, &detached) {
             (Some(name), Some(detached)) => {
                 let (ctx, name) = (detached.context(), name.text());
-                let is_empty = matches!(OpenKey::open(ctx, name, Access::Read).filter(), Ok(None));
+                let is_empty = matches!(OpenKey::<Filter>::open(ctx, name, Access::Read).value(), Ok(None));
                 !is_empty || uploads::send_more(ctx, name, turn)
             }
             _ => true,

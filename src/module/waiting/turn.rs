@@ -14,7 +14,7 @@ use super::registry::{self, block, block_in_pieces};
 use super::state::{Next, State, Waiting};
 use super::timer::NextTurn;
 use super::work::Resumed;
-use crate::command::{Command, CommandError, Continuation, Reply, put_sent, run};
+use crate::command::{CommandError, Continuation, Entry, Reply, put_sent, run};
 use crate::metrics::{CLIENTS_IN_PIECES, PAYLOADS_REFUSED};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(in crate::module) fn count_refusal(why: &CommandError) {
 #[cold]
 pub(in crate::module) fn begin_pieces(
     ctx: Context<'_>,
-    (command, writes): (Command, bool),
+    command: &'static Entry,
     arguments: &[Text<'_>],
     rest: Continuation,
     first: Reply,
@@ -57,7 +57,7 @@ pub(in crate::module) fn begin_pieces(
     if is_for_anyone(ctx, arguments)
         && let Some(request) = block_in_pieces(ctx)
     {
-        let pieces = InPieces::new(divided, request.client, arguments, writes, Some(progress));
+        let pieces = InPieces::new(divided, request.client, arguments, Some(progress));
         return registry::insert(request, command, ctx.database(), 0..0, State::InPieces(pieces));
     }
     while !divided.reply(ctx, progress) {
@@ -77,13 +77,9 @@ fn is_for_anyone(ctx: Context<'_>, arguments: &[Text<'_>]) -> bool {
 /// command now waits or was refused. If the command can't wait, finishes the work that holds the key, and returns
 /// false.
 #[cold]
-pub(in crate::module) fn waits(
-    ctx: Context<'_>,
-    (command, divides): (Command, bool),
-    arguments: &[Text<'_>],
-) -> bool {
+pub(in crate::module) fn waits(ctx: Context<'_>, command: &'static Entry, arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };
-    let is_held = if divides {
+    let is_held = if command.in_pieces {
         registry::worker_on(ctx, *name).is_some()
     } else {
         registry::is_held(ctx, *name, u64::MAX)
@@ -92,7 +88,7 @@ pub(in crate::module) fn waits(
         return false;
     }
     if workers::may_wait(ctx) {
-        match wait(ctx, command, divides, arguments) {
+        match wait(ctx, command, arguments) {
             Ok(true) => return true,
             Ok(false) => {}
             Err(why) => {
@@ -111,18 +107,13 @@ pub(in crate::module) fn waits(
 }
 
 /// Makes a command wait for the key in argument 1. Returns false if its client can't wait.
-fn wait(
-    ctx: Context<'_>,
-    command: Command,
-    divides: bool,
-    arguments: &[Text<'_>],
-) -> Result<bool, CommandError> {
-    let (request, keys, state) = if divides {
+fn wait(ctx: Context<'_>, command: &'static Entry, arguments: &[Text<'_>]) -> Result<bool, CommandError> {
+    let (request, keys, state) = if command.in_pieces {
         if !is_for_anyone(ctx, arguments) {
             return Ok(false);
         }
         let Some(request) = block_in_pieces(ctx) else { return Ok(false) };
-        let pieces = InPieces::new(Divided::new(command), request.client, arguments, true, None);
+        let pieces = InPieces::new(Divided::new(command), request.client, arguments, None);
         (request, 0..0, State::InPieces(pieces))
     } else {
         let Some(request) = block(ctx, arguments)? else { return Ok(false) };
@@ -162,7 +153,7 @@ fn run_next_step(ctx: Context<'_>, mut waiting: Waiting) {
                 Some(commit) => commit(ctx, &words, &resumed),
                 None => ServerCall::resumed(ctx, command, &words, &resumed).run(|call| match is_sending {
                     true => put_sent(call),
-                    false => run(command, call),
+                    false => run(command.name, call),
                 }),
             };
             client.ended();

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kit.commands import COMMANDS
 from kit.model.bloom import BloomCommands
-from kit.model.cuckoo import CuckooCommands, another
+from kit.model.cuckoo import Cuckoo, CuckooCommands, another
 from kit.model.replies import OK, WRONGTYPE, Error, Refused, Simple, through_lua
 
 # The number of words in each command, which the servers themselves check; negative for a minimum.
@@ -143,9 +143,15 @@ class Model(BloomCommands, CuckooCommands):
         return value if value is None or isinstance(value, bytes) else WRONGTYPE
 
     def type(self, key):
-        if key not in self.keys:
-            return Simple("none")
-        return Simple("string" if isinstance(self.keys[key], bytes) else "bloomery1")
+        match self.keys.get(key):
+            case None:
+                return Simple("none")
+            case bytes():
+                return Simple("string")
+            case Cuckoo():
+                return Simple("bloomeryC")
+            case _:
+                return Simple("bloomery1")
 
     def delete(self, *keys):
         return sum(self.keys.pop(key, None) is not None for key in keys)

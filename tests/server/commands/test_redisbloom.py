@@ -67,7 +67,7 @@ def test_every_reply_is_redisblooms(server, protocol):
     try:
         for scenario in scenarios():
             for exchange in scenario:
-                recorded = exchange[f"resp{protocol}"].replace("+MBbloom--", "+bloomery1").replace("+MBbloomCF", "+bloomery1")
+                recorded = exchange[f"resp{protocol}"].replace("+MBbloom--", "+bloomery1").replace("+MBbloomCF", "+bloomeryC")
                 pattern = re.escape(recorded.encode("latin-1")).replace(re.escape(b"<n>"), rb"\d+")
                 reply = connection.ask(exchange["argv"])
                 assert re.fullmatch(pattern, reply, re.DOTALL), f"{exchange['argv']}: {reply!r} instead of {recorded!r}"

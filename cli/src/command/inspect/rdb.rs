@@ -484,7 +484,7 @@ fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Fi
         KeyType::ValkeyBloom => {
             import::load_valkey_bloom(fields, encoding).map(|filter| Filter::Foreign(Box::new(filter)))
         }
-        KeyType::Bloomery => value::decode(fields, encoding),
+        KeyType::Bloomery | KeyType::BloomeryCuckoo => value::decode(fields, encoding),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::failed::Failed;
 use super::payload;
-use super::side::{Key, Side};
+use super::side::{Family, Key, Side};
 use crate::interrupt::Interrupted;
 use crate::output;
 use crate::server::key::{KeyType, neighbour, temporary_key};
@@ -159,11 +159,7 @@ impl Migration {
     pub(super) fn difference(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let held: String = self.target.of_key("TYPE", &key.name)?;
         let key_type = KeyType::ALL.into_iter().find(|known| known.name() == held);
-        let family = match key_type {
-            Some(key_type) => self.target.family(&key.name, key_type)?,
-            None => None,
-        };
-        if family != Some(key.family) {
+        if key_type.map(Family::of) != Some(key.family) {
             return Ok(Some(format!("it is a {held} there")));
         }
         let (here, there) = (self.source.expiry(&key.name)?, self.target.expiry(&key.name)?);

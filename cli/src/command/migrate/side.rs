@@ -19,6 +19,14 @@ pub(super) enum Family {
 }
 
 impl Family {
+    /// The family of the filters in keys of this type.
+    pub(super) fn of(key_type: KeyType) -> Family {
+        match key_type {
+            KeyType::Bloomery | KeyType::RedisBloom | KeyType::ValkeyBloom => Family::Bloom,
+            KeyType::BloomeryCuckoo | KeyType::RedisBloomCuckoo => Family::Cuckoo,
+        }
+    }
+
     /// The name of the command with this verb, such as `BF.INFO` for `INFO`.
     pub(super) fn command(self, verb: &str) -> String {
         match self {
@@ -95,8 +103,8 @@ impl Side {
     pub(super) fn filters(&mut self, pattern: &str, family: Option<Family>) -> RedisResult<Vec<Key>> {
         let mut filters = Vec::new();
         for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
-            // Skips a key that has expired in the meantime.
-            let Some(its) = self.family(&name, key_type)? else { continue };
+            let its = Family::of(key_type);
+            // `None` for a key that has expired in the meantime.
             let size: Option<u64> =
                 self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&name).arg("SAMPLES").arg(0))?;
             if let Some(bytes) = size.filter(|_| family.is_none_or(|family| family == its)) {
@@ -104,20 +112,6 @@ impl Side {
             }
         }
         Ok(filters)
-    }
-
-    /// The family of a filter; `None` if the key is gone. Keys of Bloomery's type may hold filters of either family.
-    pub(super) fn family(&mut self, name: &[u8], key_type: KeyType) -> RedisResult<Option<Family>> {
-        match key_type {
-            KeyType::RedisBloom | KeyType::ValkeyBloom => Ok(Some(Family::Bloom)),
-            KeyType::RedisBloomCuckoo => Ok(Some(Family::Cuckoo)),
-            KeyType::Bloomery => match self.of_key::<Value>("BF.INFO", name) {
-                Ok(_) => Ok(Some(Family::Bloom)),
-                Err(error) if error.code() == Some("WRONGTYPE") => Ok(Some(Family::Cuckoo)),
-                Err(error) if error.to_string().contains("not found") => Ok(None),
-                Err(error) => Err(error),
-            },
-        }
     }
 
     pub(super) fn has(&mut self, name: &[u8]) -> RedisResult<bool> {

@@ -1,16 +1,38 @@
 //! BF.EXPORT: returns another system's filter as exactly the bytes that the system itself would write.
 
-use super::call::{Access, Call, Key};
-use super::error::CommandError;
-use super::options::{Arguments, printable, unsigned, upper};
-use super::reply::Reply;
-use crate::wire::Export;
+use crate::command::call::{Access, BloomKey, Call};
+use crate::command::error::CommandError;
+use crate::command::options::{Arguments, printable, unsigned, upper};
+use crate::command::reply::Reply;
+use crate::command::table::{ArgumentKind::Integer, Command, Entry, KeyUse, option};
+use crate::filter::Filter;
+use crate::wire;
 
 /// Maximum number of bytes in a reply.
 pub(super) const MOST: u64 = 1 << 20;
 
+/// BF.EXPORT.
+pub(super) struct Export;
+
+impl Command for Export {
+    const ENTRY: Entry = Entry {
+        name: "bf.export",
+        arity: -2,
+        key: KeyUse::Read,
+        summary: "Returns another system's filter in the format of that system",
+        complexity: "O(n), where n is the length of the reply",
+        since: "0.1.0",
+        arguments: &[option("offset", "OFFSET", Integer), option("count", "COUNT", Integer)],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        export(call)
+    }
+}
+
 /// `BF.EXPORT key [OFFSET offset] [COUNT count]`.
-pub(super) fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (mut offset, mut count) = (0, None);
     let mut words = Arguments { call, next: 2 };
     while let Some(word) = words.next() {
@@ -23,10 +45,10 @@ pub(super) fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             _ => return Err(CommandError::UnknownOption(printable(word))),
         }
     }
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     let filter = key.bloom()?.ok_or(CommandError::NotFound)?;
     let filter = filter.foreign().ok_or(CommandError::NotForeign)?;
-    let export = Export::new(filter).ok_or(CommandError::ExportedInPieces)?;
+    let export = wire::Export::new(filter).ok_or(CommandError::ExportedInPieces)?;
     let rest = export.len().saturating_sub(offset);
     // Without a COUNT, only a complete reply is allowed, because a part could be mistaken for the whole.
     if count.is_none() && rest > MOST {

@@ -1,13 +1,18 @@
 //! Commands that test items: BF.EXISTS, MEXISTS, TEST, BULKTEST, COUNT.
 
-use super::blob::{Blob, Unread};
-use super::call::{Access, Call, Key};
-use super::error::CommandError;
-use super::reply::{Answer, Answers, Reply};
-use super::write::{BLOOM_STEP, items, limit_items, time_probes};
 use crate::bits::Hits;
+use crate::command::blob::{Blob, Unread};
+use crate::command::call::{Access, BloomKey, Call};
+use crate::command::error::CommandError;
+use crate::command::items::{BLOOM_STEP, items, limit_items, time_probes};
+use crate::command::reply::{Answer, Answers, Reply};
+use crate::command::table::{
+    Command, Entry, ITEM, ITEMS, KeyUse, Timing,
+    bloom::{BLOB, O_K, O_K_N},
+    optional, word,
+};
 use crate::filter::bloom::batch::{GROUP, Probed, Work, for_each_group};
-use crate::filter::{Bloom, Foreign, Live, LiveRef};
+use crate::filter::{Bloom, Filter, Foreign, Live, LiveRef};
 use crate::metrics::OFFLOADED_ITEMS;
 use crate::parallel::{ParallelFor, Stop};
 use crate::params::limits;
@@ -31,11 +36,53 @@ pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u
     }
 }
 
+/// BF.EXISTS.
+pub(super) struct Exists;
+
+impl Command for Exists {
+    const ENTRY: Entry = Entry {
+        name: "bf.exists",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Tests whether an item may be in a Bloom filter",
+        complexity: O_K,
+        since: "1.0.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        test(call)
+    }
+}
+
+/// BF.TEST.
+pub(super) struct Test;
+
+impl Command for Test {
+    const ENTRY: Entry = Entry {
+        name: "bf.test",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Tests whether an item may be in a Bloom filter",
+        complexity: O_K,
+        since: "0.1.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        test(call)
+    }
+}
+
 /// `BF.EXISTS key item`, `BF.TEST key item`. As in RedisBloom, a missing key or a key of another type contains no
 /// items.
 #[inline(always)]
-pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Filter>(1, Access::Read);
     let filter = match key.bloom() {
         Ok(Some(LiveRef::Bloom(filter))) => filter,
         Ok(Some(LiveRef::Foreign(filter))) => return Ok(test_foreign(call, filter)),
@@ -104,12 +151,34 @@ impl Tester for Foreign {
     }
 }
 
+/// BF.MEXISTS.
+pub(super) struct Mexists;
+
+impl Command for Mexists {
+    const ENTRY: Entry = Entry {
+        name: "bf.mexists",
+        arity: -3,
+        key: KeyUse::Read,
+        summary: "Tests whether items may be in a Bloom filter",
+        complexity: O_K_N,
+        since: "1.0.0",
+        arguments: ITEMS,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        test_many(call)
+    }
+}
+
 /// `BF.MEXISTS key item…`.
 #[inline(always)]
-pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let count = call.argc().saturating_sub(FIRST_ITEM);
     limit_items(call, count)?;
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     let mut answers = Answers::default();
     let Ok(Some(filter)) = key.bloom() else {
         answers.answers.extend(items(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
@@ -229,8 +298,28 @@ fn answers(
     }
 }
 
+/// BF.BULKTEST.
+pub(super) struct Bulktest;
+
+impl Command for Bulktest {
+    const ENTRY: Entry = Entry {
+        name: "bf.bulktest",
+        arity: -4,
+        key: KeyUse::Read,
+        summary: "Tests the items of one string, and returns one bit for each",
+        complexity: O_K_N,
+        since: "0.1.0",
+        arguments: &[BLOB, optional(word("count", "COUNT"))],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        test_bulk(call)
+    }
+}
+
 /// `BF.BULKTEST key FIXED width blob [COUNT]`, `BF.BULKTEST key PREFIXED blob [COUNT]`.
-pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (unread, bytes) = Unread::parse(call, FIRST_ITEM)?;
     let argument = unread.argument();
     let counted = match call.argc().saturating_sub(argument) {
@@ -240,7 +329,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         _ => return Err(CommandError::Arity),
     };
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     let filter = key.bloom()?;
     // An item might be tested in every layer. A single test in an imported filter can need as many probes as one in
     // hundreds of layers.
@@ -280,9 +369,30 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     }))
 }
 
+/// BF.COUNT.
+pub(super) struct Count;
+
+impl Command for Count {
+    const ENTRY: Entry = Entry {
+        name: "bf.count",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Estimates how often an item was added to a counting filter",
+        complexity: O_K,
+        since: "0.1.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        count(call)
+    }
+}
+
 /// `BF.COUNT key item`.
-pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Filter>(1, Access::Read);
     let Some(filter) = key.bloom()? else { return Ok(Reply::Integer(0)) };
     let filter = filter.bloom().ok_or(CommandError::NotNative)?;
     Ok(filter.count(filter.item_hash(call.arg(FIRST_ITEM)))?.into())
@@ -293,7 +403,6 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 mod tests {
     use super::*;
     use crate::parallel::alone;
-    use crate::params::{Family, Spec, Tightening};
 
     /// A filter that sets `stop` while group number `at`, counted from 1, is tested.
     struct Leaves {
@@ -316,24 +425,6 @@ mod tests {
                     return;
                 }
             }
-        }
-    }
-
-    /// With the usual number of items, a task in a filter of thousands of layers would take more than a second.
-    #[test]
-    fn a_task_has_fewer_items_if_each_has_more_probes() {
-        let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
-        let mut filter = Bloom::new(Spec { family, ..Spec::scaling(1, 1e-12) }).unwrap();
-        for layers in [1, 100, 2000] {
-            while filter.layers().len() < layers {
-                filter.grow().unwrap();
-            }
-            let live = LiveRef::Bloom(&filter);
-            let items = Blob::PART / tasks(live);
-            assert!(
-                items == GROUP || items as u64 * live.probes() <= 1 << 18,
-                "{layers} layers: {items} items"
-            );
         }
     }
 

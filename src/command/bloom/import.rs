@@ -1,19 +1,44 @@
 //! BF.IMPORT and BF.LOAD: create filters from other systems' data.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
-use super::error::CommandError;
-use super::options::foreign::{CODEC, FUNNEL, TYPE, items};
-use super::options::{Arguments, bad, printable, unsigned, upper};
-use super::reply::Reply;
-use super::table::Command;
-use super::transfer::put;
+use crate::command::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
+use crate::command::error::CommandError;
+use crate::command::options::foreign::{CODEC, FUNNEL, TYPE, items};
+use crate::command::options::{Arguments, bad, printable, unsigned, upper};
+use crate::command::reply::Reply;
+use crate::command::table::{ArgumentKind::Text, Command, Entry, KeyUse, MoreKeys, bloom::IMPORT, required};
+use crate::command::transfer::put;
 use crate::filter::foreign::Encoding;
-use crate::filter::{Foreign, Live};
+use crate::filter::{Filter, Foreign, Live};
 use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::wire::DecodeError;
 use crate::wire::import::{self, bitmap};
 use std::sync::Arc;
+
+/// BF.IMPORT.
+pub(super) struct Import;
+
+impl Command for Import {
+    const ENTRY: Entry = Entry {
+        name: "bf.import",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Creates a filter from another system's data, with the same answers as the original",
+        complexity: "O(n), where n is the length of the data",
+        since: "0.1.0",
+        arguments: IMPORT,
+        more_keys: &[
+            MoreKeys::Behind { word: c"GOZERO", from: 2, only: true, count: 1 },
+            MoreKeys::Behind { word: c"REDISSON", from: 2, only: true, count: 2 },
+        ],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        import(call)
+    }
+}
 
 /// `BF.IMPORT dest format …`:
 ///
@@ -24,7 +49,7 @@ use std::sync::Arc;
 /// GUAVA blob [FUNNEL BYTES|UTF16|LONG|INT]
 /// SBBF blob [TYPE BYTES|LONG|INT]
 /// ```
-pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (format, source) = match upper(call.arg(2)).as_slice() {
         b"GOZERO" => go_zero(call)?,
         b"REDISSON" => redisson(call)?,
@@ -37,8 +62,29 @@ pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, format, source)
 }
 
+/// BF.LOAD.
+pub(super) struct Load;
+
+impl Command for Load {
+    const ENTRY: Entry = Entry {
+        name: "bf.load",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Restores a filter from what valkey-bloom writes into an append-only file",
+        complexity: "O(n), where n is the length of the data",
+        since: "0.1.0",
+        arguments: &[required("data", Text)],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        load(call)
+    }
+}
+
 /// `BF.LOAD key data`: the command that valkey-bloom writes into an AOF.
-pub(super) fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, Format::ValkeyBloom, Source::Argument(2))
 }
 
@@ -144,7 +190,7 @@ impl Creation {
             Source::Argument(_) => Effect::Verbatim,
             Source::Key(words) => {
                 let words = std::mem::take(words);
-                Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat())
+                Effect::Arguments("bf.import", [words, vec![data.to_vec()]].concat())
             }
         };
         Ok((filter, (!self.is_long).then(effect)))
@@ -171,15 +217,15 @@ impl TwoStep for Creation {
 }
 
 /// Opens the key, which must be empty.
-fn vacant<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
-    let key = call.open(1, Access::Write);
-    if key.filter()?.is_some() { Err(CommandError::Exists) } else { Ok(key) }
+fn vacant<'a, C: Call<'a>>(call: &C) -> Result<C::Key<Filter>, CommandError> {
+    let key = call.open::<Filter>(1, Access::Write);
+    if key.value()?.is_some() { Err(CommandError::Exists) } else { Ok(key) }
 }
 
 /// Puts a filter into its key, unless it exceeds the size limit for a filter, or there is no room for `more` bytes.
 fn put_imported<'a, C: Call<'a>>(
     call: &C,
-    mut key: C::Key,
+    mut key: C::Key<Filter>,
     filter: Foreign,
     effect: Option<Effect<'static>>,
     more: u64,

@@ -5,22 +5,27 @@
 //! filter refused it. The client gets the live filter's reply. If the shadow refuses an item, the rebuild ends. The
 //! client isn't told, because its own add succeeded.
 
-use super::blob::{Blob, Items, Parts};
-use super::call::{Access, Call, Effect, Key};
-use super::error::CommandError;
-use super::options::bloom::{Insertion, insertion, new_filter};
-use super::options::redisbloom;
+use super::create::create_new;
+use super::generations::{catch_up, catch_up_to, due};
 use super::reach;
-use super::reply::{Answer, Answers, Reply};
-use super::table::Command;
-use super::write::{
-    Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, items,
-    limit_items, should_pause, step_for, time_probes,
+use super::shadow::give_up;
+use crate::command::blob::{Blob, Items, Parts};
+use crate::command::call::{Access, BloomKey, Call, Effect, Key};
+use crate::command::error::CommandError;
+use crate::command::grow::{Growing, add_one, grow_and_add};
+use crate::command::items::{Mode, items, limit_items, should_pause, step_for, time_probes};
+use crate::command::options::bloom::{Insertion, insertion, new_filter};
+use crate::command::options::redisbloom;
+use crate::command::reply::{Answer, Answers, Reply};
+use crate::command::table::{
+    Command, Entry, ITEM, ITEMS, KeyUse, Timing,
+    bloom::{BLOB, INSERT, O_K, O_K_N},
+    optional, word,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, Work, for_each_group, for_each_hashed_group, group_for};
 use crate::filter::foreign::Encoding;
-use crate::filter::{Added, Bloom, Foreign, Live, LiveMut, LiveRef, Rebuild, Target};
+use crate::filter::{Added, Bloom, Filter, Foreign, Live, LiveMut, LiveRef, Rebuild, Target};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,10 +42,54 @@ type Outcome = Result<Added, CommandError>;
 
 // ---- one item ------------------------------------------------------------------------------------------------------
 
+/// BF.ADD.
+pub(super) struct Add;
+
+impl Command for Add {
+    const ENTRY: Entry = Entry {
+        name: "bf.add",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds an item to a Bloom filter, creating it if needed",
+        complexity: O_K,
+        since: "1.0.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        add(call, Mode::Add)
+    }
+}
+
+/// BF.ADDNX.
+pub(super) struct Addnx;
+
+impl Command for Addnx {
+    const ENTRY: Entry = Entry {
+        name: "bf.addnx",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds an item to a Bloom filter only if it is absent",
+        complexity: O_K,
+        since: "0.1.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        add(call, Mode::AddIfAbsent)
+    }
+}
+
 /// `BF.ADD key item`, `BF.ADDNX key item`.
 #[inline(always)]
-pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Add);
+fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Filter>(1, Access::Add);
     let Target::One(LiveMut::Bloom(mut filter)) = target_or_new(call, &mut key)? else {
         return add_slowly(call, &mut key, mode);
     };
@@ -61,7 +110,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         match mode {
             Mode::Add => call.replicate(Effect::Verbatim),
             // If an ADDNX added something, it had the same effect as an ADD.
-            Mode::AddIfAbsent => call.replicate(Effect::Items(Command::Add, &[FIRST_ITEM])),
+            Mode::AddIfAbsent => call.replicate(Effect::Items("bf.add", &[FIRST_ITEM])),
         }
         call.changed(c"bf.add");
     }
@@ -71,7 +120,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
 
 /// The native filter in a key that has one.
 #[cold]
-fn native(key: &mut impl Key) -> Result<&mut Bloom, CommandError> {
+fn native(key: &mut impl Key<Filter>) -> Result<&mut Bloom, CommandError> {
     match key.target()? {
         Some(Target::One(LiveMut::Bloom(filter))) => Ok(filter),
         _ => Err(CommandError::Internal),
@@ -80,7 +129,11 @@ fn native(key: &mut impl Key) -> Result<&mut Bloom, CommandError> {
 
 /// Adds an item to another system's filter, or to a filter that is being rebuilt.
 #[cold]
-fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result<Reply, CommandError> {
+fn add_slowly<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key<Filter>,
+    mode: Mode,
+) -> Result<Reply, CommandError> {
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut outcome = Ok(Added::default());
     let item = std::iter::once(call.arg(FIRST_ITEM));
@@ -98,7 +151,7 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
         call.replicate(match mode {
             // During a rebuild, an ADDNX is replicated unchanged: if only the shadow lacks the item, an ADD would also
             // change a replica's live filter.
-            Mode::AddIfAbsent if !is_rebuilt => Effect::Items(Command::Add, &[FIRST_ITEM]),
+            Mode::AddIfAbsent if !is_rebuilt => Effect::Items("bf.add", &[FIRST_ITEM]),
             _ => Effect::Verbatim,
         });
         call.changed(c"bf.add");
@@ -109,8 +162,11 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
 /// Returns the filter to add to, after carrying out any rotations that are due. If the key is empty, creates a filter
 /// with the configured defaults.
 #[inline(always)]
-fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<Target<'k>, CommandError> {
-    match key.filter()?.map(|filter| due(call, filter)) {
+fn target_or_new<'k, 'a, C: Call<'a>>(
+    call: &C,
+    key: &'k mut C::Key<Filter>,
+) -> Result<Target<'k>, CommandError> {
+    match key.value()?.map(|filter| due(call, filter)) {
         None => create_new(call, key, new_filter(call))?,
         Some(None) => {}
         Some(Some(due)) => catch_up_to(call, key, due)?,
@@ -120,21 +176,67 @@ fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<T
 
 // ---- many items ----------------------------------------------------------------------------------------------------
 
+/// BF.MADD.
+pub(super) struct Madd;
+
+impl Command for Madd {
+    const ENTRY: Entry = Entry {
+        name: "bf.madd",
+        arity: -3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds items to a Bloom filter, creating it if needed",
+        complexity: O_K_N,
+        since: "1.0.0",
+        arguments: ITEMS,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        add_many(call)
+    }
+}
+
 /// `BF.MADD key item…`.
 #[inline(always)]
-pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
-    let mut key = call.open(1, Access::Write);
+    let mut key = call.open::<Filter>(1, Access::Write);
     target_or_new(call, &mut key)?;
     add_arguments(call, &mut key, FIRST_ITEM)
 }
 
+/// BF.INSERT.
+pub(super) struct Insert;
+
+impl Command for Insert {
+    const ENTRY: Entry = Entry {
+        name: "bf.insert",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds items to a Bloom filter, creating it with the given parameters if needed",
+        complexity: O_K_N,
+        since: "1.0.0",
+        arguments: INSERT,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        insert(call)
+    }
+}
+
 /// `BF.INSERT key [option…] ITEMS item…`.
-pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Insertion { new, create: may_create, scale_to, first_item } =
         if call.is_from_primary() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
-    let mut key = call.open(1, Access::Write);
+    let mut key = call.open::<Filter>(1, Access::Write);
     if key.bloom()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
@@ -149,7 +251,11 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 /// Adds the arguments starting at index `first`, in order.
-fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> Result<Reply, CommandError> {
+fn add_arguments<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key<Filter>,
+    first: usize,
+) -> Result<Reply, CommandError> {
     if let Some(filter) = key.bloom()? {
         time_probes(call, filter);
     }
@@ -223,7 +329,7 @@ impl Adds {
         let all = self.changed.len() == call.argc().saturating_sub(self.first);
         call.replicate(match all && self.first <= INSERTED {
             true => Effect::Verbatim,
-            false => Effect::Items(Command::Madd, &self.changed),
+            false => Effect::Items("bf.madd", &self.changed),
         });
         call.changed(c"bf.add");
     }
@@ -231,14 +337,36 @@ impl Adds {
 
 // ---- many items in one string --------------------------------------------------------------------------------------
 
+/// BF.BULKADD.
+pub(super) struct Bulkadd;
+
+impl Command for Bulkadd {
+    const ENTRY: Entry = Entry {
+        name: "bf.bulkadd",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds the items of one string to a Bloom filter, creating it if needed",
+        complexity: O_K_N,
+        since: "0.1.0",
+        arguments: &[optional(word("nocreate", "NOCREATE")), BLOB],
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        add_bulk(call)
+    }
+}
+
 /// `BF.BULKADD key [NOCREATE] FIXED width blob`, `BF.BULKADD key [NOCREATE] PREFIXED blob`: adds the items in order.
-pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let may_create = !call.arg(FIRST_ITEM).eq_ignore_ascii_case(b"NOCREATE");
     let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
     let mut blobs = Parts::parse(call, form)?;
     // The first part, which may be the whole blob, is checked before anything changes.
     let part = blobs.next()?;
-    let mut key = call.open(1, Access::Write);
+    let mut key = call.open::<Filter>(1, Access::Write);
     if !may_create && key.bloom()?.is_none() {
         return Err(CommandError::NotFound);
     }
@@ -271,8 +399,8 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
         call.replicate(match blobs.are_done() {
             true if may_create => Effect::Verbatim,
-            true => Effect::Items(Command::Bulkadd, &words),
-            false => Effect::Arguments(Command::Bulkadd, blobs.done()),
+            true => Effect::Items("bf.bulkadd", &words),
+            false => Effect::Arguments("bf.bulkadd", blobs.done()),
         });
         call.changed(c"bf.add");
     }

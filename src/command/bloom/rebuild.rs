@@ -2,15 +2,20 @@
 //! old one in one step.
 
 use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
-use super::blob::Parts;
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, still_in_keys};
-use super::describe::rebuild_fields;
-use super::error::CommandError;
-use super::options::bloom::{Reservation, creation, shadow};
-use super::options::{bad, upper};
-use super::reply::Reply;
-use super::table::Command;
-use super::write::{admit_new, catch_up, limit_items, rebuild_in};
+use super::generations::catch_up;
+use super::shadow::rebuild_in;
+use crate::command::blob::Parts;
+use crate::command::call::{
+    Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys,
+};
+use crate::command::describe::rebuild_fields;
+use crate::command::error::CommandError;
+use crate::command::grow::admit_new;
+use crate::command::items::limit_items;
+use crate::command::options::bloom::{Reservation, creation, shadow};
+use crate::command::options::{bad, upper};
+use crate::command::reply::Reply;
+use crate::command::table::{ArgumentKind::OneOf, Command, Entry, KeyUse, bloom::REBUILD, required};
 use crate::error::Error;
 use crate::filter::{Bloom, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::ParallelFor;
@@ -27,9 +32,31 @@ const COMMITTED: &CStr = c"bf.rebuild.commit";
 /// Building a static filter takes as long per item as merging this many bytes of cells.
 const BUILD_COST: u64 = 128;
 
+/// BF.REBUILD.
+pub(super) struct Rebuild;
+
+impl Command for Rebuild {
+    const ENTRY: Entry = Entry {
+        name: "bf.rebuild",
+        arity: -3,
+        key: KeyUse::Update,
+        // No deny-oom: COMMIT and ABORT free memory. For BEGIN, ADD and ADDBULK, the command checks the limit itself.
+        summary: "Rebuilds a filter from scratch while the old one serves, and replaces it in one step",
+        complexity: "O(1), ADD O(k * n), where k is the number of probes of an item and n is the number of items",
+        since: "0.1.0",
+        arguments: &[required("action", OneOf(REBUILD))],
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        rebuild(call)
+    }
+}
+
 /// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT |
 /// STATUS`.
-pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let alone = || if call.argc() == FIRST_ITEM { Ok(()) } else { Err(CommandError::Arity) };
     match upper(call.arg(2)).as_slice() {
         b"BEGIN" => begin(call),
@@ -51,7 +78,7 @@ fn refuse_without_memory<'a, C: Call<'a>>(call: &C) -> Result<(), CommandError> 
 
 fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     refuse_without_memory(call)?;
-    let mut key = call.open(1, Access::Write);
+    let mut key = call.open::<Filter>(1, Access::Write);
     let live = key.bloom()?;
     if rebuild_in(&key).is_some() {
         return Err(CommandError::Rebuilding);
@@ -76,11 +103,11 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let made = made.in_step_with(key.bloom()?.and_then(|live| live.window()));
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
     let words = creation(&made.spec(), since_ms, false);
-    key.convert(|filter| filter.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
+    key.convert(|filter| filter.begin_rebuild(made), Filter::take).ok_or(CommandError::NotFound)??;
     if let Some(live) = key.bloom()? {
         live.usage_so_far().rebuild_begins();
     }
-    call.replicate(Effect::Arguments(Command::Rebuild, in_words(words)));
+    call.replicate(Effect::Arguments("bf.rebuild", in_words(words)));
     call.changed(c"bf.rebuild.begin");
     Ok(Reply::Ok)
 }
@@ -97,9 +124,9 @@ fn in_words(creation: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 /// Opens a key in which a rebuild is running, and carries out the rotations that are due.
-fn open_rebuild<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
+fn open_rebuild<'a, C: Call<'a>>(call: &C) -> Result<C::Key<Filter>, CommandError> {
     refuse_without_memory(call)?;
-    let mut key = call.open(1, Access::Write);
+    let mut key = call.open::<Filter>(1, Access::Write);
     key.bloom()?.ok_or(CommandError::NotFound)?;
     if rebuild_in(&key).is_none() {
         return Err(not_rebuilding(&key));
@@ -120,7 +147,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         // Includes the index of the word ADD, which comes before the items.
         let words: Vec<usize> = std::iter::once(FIRST_ITEM.saturating_sub(1)).chain(changed).collect();
         let verbatim = words.len() > count;
-        call.replicate(if verbatim { Effect::Verbatim } else { Effect::Items(Command::Rebuild, &words) });
+        call.replicate(if verbatim { Effect::Verbatim } else { Effect::Items("bf.rebuild", &words) });
         call.changed(c"bf.rebuild.add");
     }
     match refused {
@@ -140,7 +167,7 @@ fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if changed {
         call.replicate(match blobs.are_done() {
             true => Effect::Verbatim,
-            false => Effect::Arguments(Command::Rebuild, [vec![b"ADDBULK".to_vec()], blobs.done()].concat()),
+            false => Effect::Arguments("bf.rebuild", [vec![b"ADDBULK".to_vec()], blobs.done()].concat()),
         });
         call.changed(c"bf.rebuild.add");
     }
@@ -154,7 +181,7 @@ fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Write);
+    let key = call.open::<Filter>(1, Access::Write);
     key.bloom()?.ok_or(CommandError::NotFound)?;
     match rebuild_in(&key) {
         Some(rebuild) if rebuild.shadow().spec().is_list() => build(call, key),
@@ -164,7 +191,7 @@ fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// Builds a static filter from the shadow, which is a list, and commits it. The result depends only on the list, so
 /// replicas build the same filter.
-fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
+fn build<'a, C: Call<'a>>(call: &C, key: C::Key<Filter>) -> Result<Reply, CommandError> {
     let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();
     let items = list.items();
     let bytes = Bloom::bytes_for(&list.spec().built(items))?;
@@ -203,7 +230,7 @@ impl TwoStep for Build {
         call: &C,
         built: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let key = call.open(1, Access::Write);
+        let key = call.open::<Filter>(1, Access::Write);
         key.bloom()?.ok_or(CommandError::NotFound)?;
         let list = rebuild_in(&key).ok_or_else(|| not_rebuilding(&key))?.shadow();
         still_in_keys(&self.inputs, &[LiveRef::Bloom(list)])?;
@@ -218,7 +245,7 @@ impl TwoStep for Build {
 }
 
 /// Ends the rebuild with a filter that was built from its list.
-fn commit_built<'a, C: Call<'a>>(call: &C, key: C::Key, built: Bloom) -> Result<Reply, CommandError> {
+fn commit_built<'a, C: Call<'a>>(call: &C, key: C::Key<Filter>, built: Bloom) -> Result<Reply, CommandError> {
     end(call, key, COMMITTED, |filter| {
         let (live, list) = filter.commit_built(built)?;
         Some(vec![live.into(), list.into()])
@@ -226,18 +253,18 @@ fn commit_built<'a, C: Call<'a>>(call: &C, key: C::Key, built: Bloom) -> Result<
 }
 
 fn abort<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Write);
+    let key = call.open::<Filter>(1, Access::Write);
     key.bloom()?.ok_or(CommandError::NotFound)?;
     end(call, key, c"bf.rebuild.abort", |filter| Some(vec![filter.abort_rebuild()?.into()]))
 }
 
 fn end<'a, C: Call<'a>>(
     call: &C,
-    mut key: C::Key,
+    mut key: C::Key<Filter>,
     event: &'static CStr,
     end: impl FnOnce(&mut Filter) -> Option<Vec<Garbage>>,
 ) -> Result<Reply, CommandError> {
-    let dropped = key.convert(end).flatten().ok_or_else(|| not_rebuilding(&key))?;
+    let dropped = key.convert(end, Filter::take).flatten().ok_or_else(|| not_rebuilding(&key))?;
     dropped.into_iter().for_each(|garbage| call.discard(garbage));
     call.replicate(Effect::Verbatim);
     call.changed(event);
@@ -245,7 +272,7 @@ fn end<'a, C: Call<'a>>(
 }
 
 fn status<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     key.bloom()?.ok_or(CommandError::NotFound)?;
     if let Some(rebuild) = rebuild_in(&key) {
         return Ok(Reply::Map(rebuild_fields(&rebuild.summary())));
@@ -257,11 +284,11 @@ fn status<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 /// The error if there is no rebuild to add to, commit or abort.
-fn not_rebuilding(key: &impl Key) -> CommandError {
+fn not_rebuilding(key: &impl Key<Filter>) -> CommandError {
     CommandError::NotRebuilding(why_ended(key))
 }
 
 /// Why the last rebuild of the filter in a key ended, if it ended by itself.
-fn why_ended(key: &impl Key) -> Option<String> {
+fn why_ended(key: &impl Key<Filter>) -> Option<String> {
     key.bloom().ok()??.usage_so_far().why_rebuild_ended()
 }

@@ -1,14 +1,37 @@
 //! BF.ROTATE and BF.AGE: commands on the generations of a window.
 
-use super::call::{Access, Call, Effect, Key};
-use super::error::CommandError;
-use super::options::{bad, unsigned};
-use super::reply::Reply;
-use super::table::Command;
+use super::generations::{catch_up_to, due, open_generation, set_schedule};
+use super::shadow::rebuild_in;
 use super::test::current_generation;
-use super::write::{catch_up_to, due, open_generation, rebuild_in, set_schedule};
-use crate::filter::{Due, Schedule, Standing};
+use crate::command::call::{Access, BloomKey, Call, Effect, Key};
+use crate::command::error::CommandError;
+use crate::command::options::{bad, unsigned};
+use crate::command::reply::Reply;
+use crate::command::table::{
+    Command, Entry, KeyUse, Timing,
+    bloom::{AGE, O_K},
+};
+use crate::filter::{Due, Filter, Schedule, Standing};
 use crate::params::limits;
+
+/// BF.ROTATE.
+pub(super) struct Rotate;
+
+impl Command for Rotate {
+    const ENTRY: Entry = Entry {
+        name: "bf.rotate",
+        arity: -2,
+        key: KeyUse::Update,
+        summary: "Begins a new generation of a window and drops the oldest",
+        complexity: "O(1)",
+        since: "0.1.0",
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        rotate(call)
+    }
+}
 
 /// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]` or
 /// `BF.ROTATE key SCHEDULE since rotations`.
@@ -17,8 +40,8 @@ use crate::params::limits;
 /// period, the clock determines which generation is current. With AT, it opens exactly the generation with the given
 /// number; MANUAL says that the rotation was manual. With SCHEDULE, it sets the schedule, because the primary's clock
 /// was set back.
-pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
+fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Filter>(1, Access::Write);
     let standing = standing(call, &key)?;
     if call.argc() > 2 {
         return obey(call, key, standing);
@@ -26,18 +49,18 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let number = if call.is_from_primary() { standing.newest } else { standing.number_at(call.now_ms()) };
     let number = number.saturating_add(1);
     // A rotation that is due needn't be carried out separately: it is part of this one.
-    if let Some(due @ Due::Schedule(_)) = key.filter()?.and_then(|filter| due(call, filter)) {
+    if let Some(due @ Due::Schedule(_)) = key.value()?.and_then(|filter| due(call, filter)) {
         catch_up_to(call, &mut key, due)?;
     }
     open_generation(call, &mut key, number, true)?;
     let words = [&b"AT"[..], number.to_string().as_bytes(), b"MANUAL"].map(<[u8]>::to_vec);
-    call.replicate(Effect::Arguments(Command::Rotate, words.to_vec()));
+    call.replicate(Effect::Arguments("bf.rotate", words.to_vec()));
     call.changed(c"bf.rotate");
     Ok(Reply::Ok)
 }
 
 /// The state of the window that is about to rotate.
-fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key) -> Result<Standing, CommandError> {
+fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key<Filter>) -> Result<Standing, CommandError> {
     let window = match rebuild_in(key) {
         // If the live filter isn't a window but the shadow is, the shadow follows the primary's clock.
         Some(rebuild) if call.is_from_primary() => rebuild.window(),
@@ -47,7 +70,11 @@ fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key) -> Result<Standing, Command
 }
 
 /// Repeats what a primary did.
-fn obey<'a, C: Call<'a>>(call: &C, mut key: C::Key, standing: Standing) -> Result<Reply, CommandError> {
+fn obey<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key<Filter>,
+    standing: Standing,
+) -> Result<Reply, CommandError> {
     let event = match replicated(call)? {
         Replicated::At { number, by_hand } if number > standing.newest => {
             open_generation(call, &mut key, number, by_hand)?;
@@ -101,8 +128,29 @@ fn replicated<'a, C: Call<'a>>(call: &C) -> Result<Replicated, CommandError> {
     Ok(Replicated::At { number, by_hand: call.argc() == 5 })
 }
 
+/// BF.AGE.
+pub(super) struct Age;
+
+impl Command for Age {
+    const ENTRY: Entry = Entry {
+        name: "bf.age",
+        arity: -3,
+        key: KeyUse::Read,
+        summary: "Returns how many generations or milliseconds ago an item was last added to a window",
+        complexity: O_K,
+        since: "0.1.0",
+        arguments: AGE,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        age(call)
+    }
+}
+
 /// `BF.AGE key item [MS]`.
-pub(super) fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let in_ms = call.argc() > 3;
     if call.argc() > 4 {
         return Err(CommandError::Arity);
@@ -110,7 +158,7 @@ pub(super) fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if in_ms && !call.arg(3).eq_ignore_ascii_case(b"MS") {
         return Err(bad("BF.AGE", "an item, and MS or nothing"));
     }
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Filter>(1, Access::Read);
     let Some(filter) = key.bloom()? else { return Ok(Reply::Integer(-1)) };
     let filter = filter.bloom().ok_or(CommandError::NotNative)?;
     let age = filter.age(call.arg(2), current_generation(call, filter))?;

@@ -1,12 +1,20 @@
 //! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check every filter before changing any.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, still_in_keys};
-use super::error::CommandError;
-use super::options::printable;
-use super::reply::Reply;
-use super::table::has_blobs;
+use super::generations::catch_up;
+use super::shadow::rebuild_in;
 use super::test::current_generation;
-use super::write::{catch_up, limit_items, rebuild_in};
+use crate::command::call::{
+    Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys,
+};
+use crate::command::error::CommandError;
+use crate::command::items::limit_items;
+use crate::command::options::printable;
+use crate::command::reply::Reply;
+use crate::command::table::{
+    ArgumentKind, Command, Entry, KeyUse, MoreKeys,
+    bloom::{MERGE, O_CELLS, SOURCES},
+    has_blobs, required,
+};
 use crate::error::Error;
 use crate::filter::{Bloom, Filter, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
@@ -32,9 +40,9 @@ struct Sources<K> {
     repeated: bool,
 }
 
-impl<K: Key> Sources<K> {
+impl<K: Key<Filter>> Sources<K> {
     /// Opens the keys of the sources, all of which must exist. The key names count towards the limit on items.
-    fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Result<Sources<K>, CommandError> {
+    fn open<'a, C: Call<'a, Key<Filter> = K>>(call: &C) -> Result<Sources<K>, CommandError> {
         limit_items(call, call.argc().saturating_sub(FIRST_SOURCE))?;
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
         let mut names = HashSet::new();
@@ -45,7 +53,7 @@ impl<K: Key> Sources<K> {
             sources.has_destination |= is_destination;
             sources.repeated |= !is_new;
             if is_new {
-                let key = call.open(index, Access::Read);
+                let key = call.open::<Filter>(index, Access::Read);
                 key.bloom()?.ok_or(CommandError::NotFound)?;
                 sources.keys.push((index, key));
             }
@@ -65,7 +73,7 @@ impl<K: Key> Sources<K> {
 }
 
 /// Refuses a destination that is being rebuilt, because its shadow would miss the items.
-fn refuse_rebuild(key: &impl Key) -> Result<(), CommandError> {
+fn refuse_rebuild(key: &impl Key<Filter>) -> Result<(), CommandError> {
     rebuild_in(key).map_or(Ok(()), |_| Err(CommandError::Rebuilding))
 }
 
@@ -90,11 +98,33 @@ fn counts(filter: LiveRef<'_>) -> bool {
     filter.bloom().is_some_and(|filter| filter.spec().cell.counts())
 }
 
+/// BF.MERGE.
+pub(super) struct Merge;
+
+impl Command for Merge {
+    const ENTRY: Entry = Entry {
+        name: "bf.merge",
+        arity: -3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds the items of Bloom filters to a Bloom filter, creating it if needed",
+        complexity: O_CELLS,
+        since: "0.1.0",
+        arguments: MERGE,
+        more_keys: &[MoreKeys::RestUnlessBlobs],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        merge(call)
+    }
+}
+
 /// `BF.MERGE destination source [source…]`: the destination becomes the union.
 ///
 /// The result depends only on the filters, so the command itself is replicated.
-pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
+fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Filter>(1, Access::Write);
     refuse_rebuild(&key)?;
     if has_blobs(call.argc(), call.arg(FIRST_SOURCE)) {
         return merge_blobs(call, key);
@@ -125,20 +155,20 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
         let keys = 1..call.argc();
         let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-        return call.in_background(job, Merge { inputs, is_new, now_ms });
+        return call.in_background(job, Merging { inputs, is_new, now_ms });
     }
     unite(call, key, &filters, union, refusal)
 }
 
 /// A BF.MERGE of keys in the background.
-struct Merge {
+struct Merging {
     /// The destination, unless it `is_new`, and the sources.
     inputs: Arc<[Live]>,
     is_new: bool,
     now_ms: Option<u64>,
 }
 
-impl TwoStep for Merge {
+impl TwoStep for Merging {
     type Prepared = Result<Merged, Refused>;
 
     fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
@@ -151,7 +181,7 @@ impl TwoStep for Merge {
         call: &C,
         merged: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let key = call.open(1, Access::Write);
+        let key = call.open::<Filter>(1, Access::Write);
         refuse_rebuild(&key)?;
         let sources = Sources::open(call)?;
         let (existing, filters) = (key.bloom()?, sources.filters()?);
@@ -172,7 +202,7 @@ const LEAST_READ: u64 = 2048;
 
 /// `BF.MERGE destination BLOB data [data…]`: merges filters that are given as files or DUMP payloads, perhaps from
 /// another server, instead of in keys.
-fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key) -> Result<Reply, CommandError> {
+fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) -> Result<Reply, CommandError> {
     let (existing, now_ms) = (key.bloom()?, clock(call));
     let arguments = FIRST_BLOB..call.argc();
     limit_items(call, arguments.len())?;
@@ -244,7 +274,7 @@ impl TwoStep for MergeBlobs {
         call: &C,
         merged: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let key = call.open(1, Access::Write);
+        let key = call.open::<Filter>(1, Access::Write);
         refuse_rebuild(&key)?;
         still_in_keys(&self.inputs, key.bloom()?.as_slice())?;
         put_merged(call, key, merged().map_err(blob_refusal)?)
@@ -285,7 +315,7 @@ fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
 /// Carries out the planned union with these filters immediately.
 fn unite<'a, 'f, C: Call<'a>>(
     call: &C,
-    mut key: C::Key,
+    mut key: C::Key<Filter>,
     filters: &[LiveRef<'f>],
     mut union: Union<'f>,
     refusal: impl Fn(Refused) -> CommandError,
@@ -390,7 +420,11 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
 }
 
 /// Stores in its key a union that was computed in the background.
-fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Result<Reply, CommandError> {
+fn put_merged<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key<Filter>,
+    merged: Merged,
+) -> Result<Reply, CommandError> {
     let Merged { filter, total, changed } = merged;
     // The memory is already allocated, but the union may exceed the size limit for a filter.
     let admitted = call.admit(total, 0);
@@ -408,8 +442,30 @@ fn put_merged<'a, C: Call<'a>>(call: &C, mut key: C::Key, merged: Merged) -> Res
     Ok(Reply::Ok)
 }
 
+/// BF.INTERSECT.
+pub(super) struct Intersect;
+
+impl Command for Intersect {
+    const ENTRY: Entry = Entry {
+        name: "bf.intersect",
+        arity: -4,
+        key: KeyUse::Overwrite,
+        flags: "deny-oom",
+        summary: "Stores the intersection of Bloom filters",
+        complexity: O_CELLS,
+        since: "0.1.0",
+        arguments: SOURCES,
+        more_keys: &[MoreKeys::Rest],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        intersect(call)
+    }
+}
+
 /// `BF.INTERSECT destination source source…`: replaces the destination with the intersection, as SINTERSTORE does.
-pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (key, sources) = open_to_intersect(call)?;
     let filters = to_intersect(call, &key, &sources)?;
     let Some(((first_index, first), others)) = filters.split_first() else {
@@ -423,7 +479,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let goes_to_background = call.goes_to_background(inputs.clone().map(LiveRef::bytes).sum());
     let bytes = first.bytes();
     // The destination keeps its content until the intersection is complete.
-    let memory = match goes_to_background && key.filter()?.is_some() {
+    let memory = match goes_to_background && key.value()?.is_some() {
         true => Admitted::for_background_work(call, bytes, bytes)?,
         false => Admitted::in_new_key(call, bytes, bytes)?,
     };
@@ -431,18 +487,18 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         let inputs: Arc<[Live]> = inputs.map(LiveRef::share).collect();
         let keys = 1..call.argc();
         let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
-        return call.in_background(job, Intersect { inputs });
+        return call.in_background(job, Intersecting { inputs });
     }
     let result = intersection(inputs, &|tasks, task| call.parallel(tasks, task))?;
     put_intersection(call, key, result)
 }
 
 /// A BF.INTERSECT in the background.
-struct Intersect {
+struct Intersecting {
     inputs: Arc<[Live]>,
 }
 
-impl TwoStep for Intersect {
+impl TwoStep for Intersecting {
     type Prepared = Result<Bloom, Error>;
 
     fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
@@ -463,8 +519,10 @@ impl TwoStep for Intersect {
 }
 
 /// Opens the destination and the sources of an intersection.
-fn open_to_intersect<'a, C: Call<'a>>(call: &C) -> Result<(C::Key, Sources<C::Key>), CommandError> {
-    let key = call.open(1, Access::Write);
+fn open_to_intersect<'a, C: Call<'a>>(
+    call: &C,
+) -> Result<(C::Key<Filter>, Sources<C::Key<Filter>>), CommandError> {
+    let key = call.open::<Filter>(1, Access::Write);
     key.bloom()?;
     refuse_rebuild(&key)?;
     let sources = Sources::open(call)?;
@@ -475,8 +533,8 @@ fn open_to_intersect<'a, C: Call<'a>>(call: &C) -> Result<(C::Key, Sources<C::Ke
 /// first one, which is the source that is named first.
 fn to_intersect<'k, 'a, C: Call<'a>>(
     call: &C,
-    key: &'k C::Key,
-    sources: &'k Sources<C::Key>,
+    key: &'k C::Key<Filter>,
+    sources: &'k Sources<C::Key<Filter>>,
 ) -> Result<Vec<(usize, &'k Bloom)>, CommandError> {
     let mut filters = Vec::new();
     for (index, source) in &sources.keys {
@@ -494,7 +552,7 @@ fn to_intersect<'k, 'a, C: Call<'a>>(
 /// Puts an intersection into the destination.
 fn put_intersection<'a, C: Call<'a>>(
     call: &C,
-    mut key: C::Key,
+    mut key: C::Key<Filter>,
     result: Bloom,
 ) -> Result<Reply, CommandError> {
     key.create(result.into());
@@ -514,7 +572,7 @@ fn intersection<'f>(
 }
 
 /// The native filter in a key.
-fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
+fn native(key: &impl Key<Filter>) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }
 
@@ -529,9 +587,31 @@ fn work(filter: LiveRef<'_>) -> u64 {
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })
 }
 
+/// BF.EQUAL.
+pub(super) struct Equal;
+
+impl Command for Equal {
+    const ENTRY: Entry = Entry {
+        name: "bf.equal",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Tests whether two Bloom filters give every item the same answer",
+        complexity: O_CELLS,
+        since: "0.1.0",
+        arguments: &[required("other", ArgumentKind::Key)],
+        more_keys: &[MoreKeys::Rest],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        equal(call)
+    }
+}
+
 /// `BF.EQUAL key other`.
-pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (key, other) = (call.open(1, Access::Read), call.open(FIRST_SOURCE, Access::Read));
+fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let (key, other) =
+        (call.open::<Filter>(1, Access::Read), call.open::<Filter>(FIRST_SOURCE, Access::Read));
     let (Some(a), Some(b)) = (key.bloom()?, other.bloom()?) else { return Err(CommandError::NotFound) };
     let generation = |filter: LiveRef<'_>| match filter.bloom() {
         Some(filter) => current_generation(call, filter),

@@ -1,9 +1,9 @@
 //! Computes how far a filter can grow within its memory limits, for valkey-bloom's VALIDATESCALETO and
 //! MAXSCALEDCAPACITY.
 
-use super::call::Call;
-use super::error::CommandError;
-use super::options::bloom::New;
+use crate::command::call::Call;
+use crate::command::error::CommandError;
+use crate::command::options::bloom::New;
 use crate::filter::foreign::Growth;
 use crate::filter::{LiveRef, Step, layers_after};
 
@@ -41,12 +41,16 @@ fn reach<'a, C: Call<'a>>(
 }
 
 /// MAXSCALEDCAPACITY: the capacity that the filter can grow to.
-pub(super) fn most<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) -> u64 {
+pub(in crate::command) fn most<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) -> u64 {
     reach(call, (filter.capacity(), filter.bytes()), u64::MAX, filter.outlook()).0
 }
 
 /// VALIDATESCALETO: refuses to create a filter that can't grow to this capacity.
-pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Result<(), CommandError> {
+pub(in crate::command) fn validate<'a, C: Call<'a>>(
+    call: &C,
+    new: &New,
+    wanted: u64,
+) -> Result<(), CommandError> {
     const MEMORY: CommandError =
         CommandError::ValkeyBloom("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
     const ERROR_RATE: CommandError =

@@ -1,13 +1,17 @@
 //! BF.DEL and MDEL. During a rebuild, deletes change only the live filter, and the rebuild counts the deletes that its
 //! shadow misses.
 
-use super::call::{Access, Call, Effect, Key};
-use super::error::CommandError;
-use super::reply::{Answer, Answers, Reply};
-use super::table::Command;
-use super::write::{BLOOM_STEP, catch_up, items, limit_items, step_for};
+use super::generations::catch_up;
+use crate::command::call::{Access, BloomKey, Call, Effect, Key};
+use crate::command::error::CommandError;
+use crate::command::items::{BLOOM_STEP, items, limit_items, step_for};
+use crate::command::reply::{Answer, Answers, Reply};
+use crate::command::table::{
+    Command, Entry, ITEM, ITEMS, KeyUse, Timing,
+    bloom::{O_K, O_K_N},
+};
 use crate::filter::bloom::batch::{Work, for_each_group};
-use crate::filter::{Bloom, Live, LiveMut, Target};
+use crate::filter::{Bloom, Filter, Live, LiveMut, Target};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 
@@ -27,7 +31,7 @@ fn live(target: Target<'_>) -> Result<&mut Bloom, CommandError> {
 }
 
 /// If the filter is being rebuilt, counts deletes that changed the live filter and so are missing from the shadow.
-fn count_missed(key: &mut impl Key, deletes: usize) {
+fn count_missed(key: &mut impl Key<Filter>, deletes: usize) {
     if let Ok(Some(Target::Both(rebuild))) = key.target() {
         rebuild.count_deletes(deletes as u64);
     }
@@ -35,14 +39,35 @@ fn count_missed(key: &mut impl Key, deletes: usize) {
 
 /// Carries out what is due in a window before a delete. If the filter will refuse the delete, nothing may change, so
 /// this does nothing.
-fn catch_up_to_delete<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
+fn catch_up_to_delete<'a, C: Call<'a>>(call: &C, key: &mut C::Key<Filter>) -> Result<(), CommandError> {
     let filter = key.bloom()?.and_then(|live| live.bloom());
     if filter.is_some_and(Bloom::can_delete) { catch_up(call, key) } else { Ok(()) }
 }
 
+/// BF.DEL.
+pub(super) struct Del;
+
+impl Command for Del {
+    const ENTRY: Entry = Entry {
+        name: "bf.del",
+        arity: 3,
+        key: KeyUse::Delete,
+        summary: "Deletes one occurrence of an item from a counting filter",
+        complexity: O_K,
+        since: "0.1.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        delete(call)
+    }
+}
+
 /// `BF.DEL key item`.
-pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
+fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Filter>(1, Access::Write);
     catch_up_to_delete(call, &mut key)?;
     let Some(target) = key.target()? else { return Ok(Reply::Bool(false)) };
     let filter = live(target)?;
@@ -56,11 +81,32 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Bool(removed.present))
 }
 
+/// BF.MDEL.
+pub(super) struct Mdel;
+
+impl Command for Mdel {
+    const ENTRY: Entry = Entry {
+        name: "bf.mdel",
+        arity: -3,
+        key: KeyUse::Delete,
+        summary: "Deletes one occurrence of each item from a counting filter",
+        complexity: O_K_N,
+        since: "0.1.0",
+        arguments: ITEMS,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        delete_many(call)
+    }
+}
+
 /// `BF.MDEL key item…`.
-pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let count = call.argc().saturating_sub(FIRST_ITEM);
     limit_items(call, count)?;
-    let mut key = call.open(1, Access::Write);
+    let mut key = call.open::<Filter>(1, Access::Write);
     let mut answers = Answers::default();
     catch_up_to_delete(call, &mut key)?;
     let Some(target) = key.target()? else {
@@ -87,7 +133,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     if !changed.is_empty() {
         count_missed(&mut key, changed.len());
         let all = changed.len() == count;
-        call.replicate(if all { Effect::Verbatim } else { Effect::Items(Command::Mdel, &changed) });
+        call.replicate(if all { Effect::Verbatim } else { Effect::Items("bf.mdel", &changed) });
         call.changed(c"bf.del");
     }
     Ok(Reply::Answers(answers))

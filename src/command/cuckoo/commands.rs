@@ -3,13 +3,17 @@
 //! What a filter does depends only on its own state, the items, and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
-use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
-use super::error::CommandError;
-use super::options::cuckoo::{creation, insertion, new_filter, reservation, seeded};
-use super::options::redisbloom;
-use super::reply::{Answer, Answers, Reply};
-use super::table::Command;
-use super::write::{Growing, Mode, STEP_BYTES, add_one, admit_new, items, limit_items, pauses};
+use crate::command::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
+use crate::command::error::CommandError;
+use crate::command::grow::{Growing, add_one, admit_new};
+use crate::command::items::{Mode, STEP_BYTES, items, limit_items, pauses};
+use crate::command::options::cuckoo::{creation, insertion, new_filter, reservation, seeded};
+use crate::command::options::redisbloom;
+use crate::command::reply::{Answer, Answers, Reply};
+use crate::command::table::{
+    self, Command, Entry, ITEMS, KeyUse, Timing,
+    cuckoo::{INSERT, O_N, O_N_M, RESERVE},
+};
 use crate::error::Error;
 use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
@@ -48,11 +52,34 @@ const COMPACTED_BY_DELETE: u64 = 1 << 14;
 /// the server for one to two milliseconds.
 const BYTES_OF_A_STEP: u64 = 64;
 
+/// CF.RESERVE.
+pub(super) struct Reserve;
+
+impl Command for Reserve {
+    const ENTRY: Entry = Entry {
+        name: "cf.reserve",
+        arity: -3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        categories: "fast",
+        summary: "Creates an empty cuckoo filter",
+        complexity: "O(1)",
+        since: "1.0.0",
+        arguments: RESERVE,
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        reserve(call)
+    }
+}
+
 /// `CF.RESERVE key capacity [option…]`.
-pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let spec = if redisbloom::reserves(call) { redisbloom::cuckoo(call)? } else { reservation(call)? };
-    let mut key = call.open(1, Access::Write);
-    if key.cuckoo()?.is_some() {
+    let mut key = call.open::<Cuckoo>(1, Access::Write);
+    if key.value()?.is_some() {
         return Err(CommandError::Exists);
     }
     create(call, &mut key, spec)?;
@@ -61,23 +88,67 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
 #[inline(never)]
-fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
+fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key<Cuckoo>, spec: CuckooSpec) -> Result<(), CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
     admit_new(call, bytes, bytes)?;
     key.create(Cuckoo::new(spec)?.into());
-    call.replicate(Effect::Creation(Command::CfReserve, &|| creation(&spec)));
+    call.replicate(Effect::Creation("cf.reserve", &|| creation(&spec)));
     call.changed(c"cf.reserve");
     Ok(())
 }
 
+/// CF.ADD.
+pub(super) struct Add;
+
+impl Command for Add {
+    const ENTRY: Entry = Entry {
+        name: "cf.add",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds an item to a cuckoo filter, creating it if needed",
+        complexity: O_N,
+        since: "1.0.0",
+        arguments: table::ITEM,
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        add(call, Mode::Add)
+    }
+}
+
+/// CF.ADDNX.
+pub(super) struct Addnx;
+
+impl Command for Addnx {
+    const ENTRY: Entry = Entry {
+        name: "cf.addnx",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds an item to a cuckoo filter only if it is absent",
+        complexity: O_N,
+        since: "1.0.0",
+        arguments: table::ITEM,
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        add(call, Mode::AddIfAbsent)
+    }
+}
+
 /// `CF.ADD key item`, `CF.ADDNX key item`.
 #[inline(always)]
-pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    if key.cuckoo()?.is_none() {
+fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Cuckoo>(1, Access::Write);
+    if key.value()?.is_none() {
         create(call, &mut key, seeded(new_filter(call))?)?;
     }
-    let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
+    let filter = key.value_mut()?.ok_or(CommandError::NotFound)?;
     let item = filter.hash(call.arg(ITEM));
     let added = add_item(call, filter, item, mode, &mut Growing::default())?;
     if added {
@@ -88,20 +159,66 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     Ok(Reply::Bool(added))
 }
 
+/// CF.INSERT.
+pub(super) struct Insert;
+
+impl Command for Insert {
+    const ENTRY: Entry = Entry {
+        name: "cf.insert",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds items to a cuckoo filter, creating it with the given capacity if needed",
+        complexity: O_N_M,
+        since: "1.0.0",
+        arguments: INSERT,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        insert(call, Mode::Add)
+    }
+}
+
+/// CF.INSERTNX.
+pub(super) struct Insertnx;
+
+impl Command for Insertnx {
+    const ENTRY: Entry = Entry {
+        name: "cf.insertnx",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds items to a cuckoo filter only if they are absent, creating it if needed",
+        complexity: O_N_M,
+        since: "1.0.0",
+        arguments: INSERT,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        insert(call, Mode::AddIfAbsent)
+    }
+}
+
 /// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
-pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let insertion =
         if call.is_from_primary() { redisbloom::cuckoo_insertion(call)? } else { insertion(call)? };
     let first = insertion.first_item;
     limit_items(call, call.argc().saturating_sub(first))?;
-    let mut key = call.open(1, Access::Write);
-    if key.cuckoo()?.is_none() {
+    let mut key = call.open::<Cuckoo>(1, Access::Write);
+    if key.value()?.is_none() {
         if !insertion.create {
             return Err(CommandError::NotFound);
         }
         create(call, &mut key, insertion.spec(call)?)?;
     }
-    let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
+    let filter = key.value_mut()?.ok_or(CommandError::NotFound)?;
     let answers = add_arguments(call, filter, first, mode);
     replicate_added(call, first, &answers);
     Ok(match mode {
@@ -185,7 +302,7 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer]) 
         // The word ITEMS comes before the items.
         words.push(first.saturating_sub(1));
         words.extend(items);
-        call.replicate(Effect::Items(Command::CfInsert, &words));
+        call.replicate(Effect::Items("cf.insert", &words));
     }
     call.changed(c"cf.add");
 }
@@ -218,22 +335,65 @@ fn add_item<'a, C: Call<'a>>(
 
 /// The filter to test. As in RedisBloom, a missing key or a key of another type contains nothing.
 #[inline(always)]
-fn asked<K: Key>(key: &K) -> Option<&Cuckoo> {
-    key.cuckoo().ok().flatten()
+fn asked<K: Key<Cuckoo>>(key: &K) -> Option<&Cuckoo> {
+    key.value().ok().flatten()
+}
+
+/// CF.EXISTS.
+pub(super) struct Exists;
+
+impl Command for Exists {
+    const ENTRY: Entry = Entry {
+        name: "cf.exists",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Tests whether an item may be in a cuckoo filter",
+        complexity: O_N,
+        since: "1.0.0",
+        arguments: table::ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        test(call)
+    }
 }
 
 /// `CF.EXISTS key item`.
 #[inline(always)]
-pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Cuckoo>(1, Access::Read);
     let present = asked(&key).is_some_and(|filter| filter.contains(filter.hash(call.arg(ITEM))));
     Ok(Reply::Bool(present))
 }
 
+/// CF.MEXISTS.
+pub(super) struct Mexists;
+
+impl Command for Mexists {
+    const ENTRY: Entry = Entry {
+        name: "cf.mexists",
+        arity: -3,
+        key: KeyUse::Read,
+        summary: "Tests whether items may be in a cuckoo filter",
+        complexity: O_N_M,
+        since: "1.0.0",
+        arguments: ITEMS,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        test_many(call)
+    }
+}
+
 /// `CF.MEXISTS key item…`.
-pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, call.argc().saturating_sub(ITEM))?;
-    let key = call.open(1, Access::Read);
+    let key = call.open::<Cuckoo>(1, Access::Read);
     let mut answers = Answers::default();
     answers.answers.reserve(call.argc().saturating_sub(ITEM));
     match asked(&key) {
@@ -250,16 +410,58 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Answers(answers))
 }
 
+/// CF.COUNT.
+pub(super) struct Count;
+
+impl Command for Count {
+    const ENTRY: Entry = Entry {
+        name: "cf.count",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Estimates how often an item was added to a cuckoo filter",
+        complexity: O_N,
+        since: "1.0.0",
+        arguments: table::ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        count(call)
+    }
+}
+
 /// `CF.COUNT key item`.
-pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
+fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open::<Cuckoo>(1, Access::Read);
     Ok(asked(&key).map_or(0, |filter| filter.count(filter.hash(call.arg(ITEM)))).into())
 }
 
+/// CF.DEL.
+pub(super) struct Del;
+
+impl Command for Del {
+    const ENTRY: Entry = Entry {
+        name: "cf.del",
+        arity: 3,
+        key: KeyUse::Delete,
+        summary: "Deletes one occurrence of an item from a cuckoo filter",
+        complexity: O_N,
+        since: "1.0.0",
+        arguments: table::ITEM,
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        delete(call)
+    }
+}
+
 /// `CF.DEL key item`. If the filter is [sparse](Cuckoo::is_sparse) afterwards, compacts it.
-pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
+fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Cuckoo>(1, Access::Write);
+    let filter = key.value_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
     let item = filter.hash(call.arg(ITEM));
     if compacts_whole(filter) && filter.is_sparse_after(1) && filter.contains(item) {
         return compact_whole(call, filter, Compaction::AfterDelete(item));
@@ -278,10 +480,29 @@ fn deleted<'a, C: Call<'a>>(call: &C, filter: &mut Cuckoo) -> Reply {
     Reply::Bool(true)
 }
 
+/// CF.COMPACT.
+pub(super) struct Compact;
+
+impl Command for Compact {
+    const ENTRY: Entry = Entry {
+        name: "cf.compact",
+        arity: 2,
+        key: KeyUse::Update,
+        summary: "Moves the items of newer sub-filters into older ones and frees those that are empty",
+        complexity: "O(n), where n is the number of slots",
+        since: "1.0.0",
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        compact(call)
+    }
+}
+
 /// `CF.COMPACT key`.
-pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    let filter = key.cuckoo_mut().ok().flatten();
+fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Cuckoo>(1, Access::Write);
+    let filter = key.value_mut().ok().flatten();
     let filter = filter.ok_or(Compaction::Requested.not_found())?;
     if compacts_whole(filter) {
         return compact_whole(call, filter, Compaction::Requested);
@@ -386,8 +607,8 @@ impl TwoStep for CompactCopy {
         call: &C,
         copy: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let (CompactCopy { compaction, of }, mut key) = (self, call.open(1, Access::Write));
-        let filter = key.cuckoo_mut().ok().flatten().ok_or(compaction.not_found())?;
+        let (CompactCopy { compaction, of }, mut key) = (self, call.open::<Cuckoo>(1, Access::Write));
+        let filter = key.value_mut().ok().flatten().ok_or(compaction.not_found())?;
         if !filter.is_shared_with(&of) {
             call.discard(of.into());
             return Err(CommandError::Changed);

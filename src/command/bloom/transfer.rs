@@ -1,0 +1,51 @@
+//! BF.SCANDUMP and LOADCHUNK; see [`crate::command::transfer`].
+
+use crate::command::call::Call;
+use crate::command::error::CommandError;
+use crate::command::reply::Reply;
+use crate::command::table::ArgumentKind::{Integer, Text};
+use crate::command::table::{Command, Entry, KeyUse, Timing, required};
+use crate::command::transfer::{load_chunk, scan_dump};
+use crate::filter::Filter;
+
+/// BF.SCANDUMP.
+pub(super) struct Scandump;
+
+impl Command for Scandump {
+    const ENTRY: Entry = Entry {
+        name: "bf.scandump",
+        arity: 3,
+        key: KeyUse::Read,
+        summary: "Begins or continues to save a Bloom filter in pieces",
+        complexity: "O(n), where n is the length of the piece",
+        since: "1.0.0",
+        arguments: &[required("iterator", Integer)],
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        scan_dump::<Filter, C>(call)
+    }
+}
+
+/// BF.LOADCHUNK.
+pub(super) struct Loadchunk;
+
+impl Command for Loadchunk {
+    const ENTRY: Entry = Entry {
+        name: "bf.loadchunk",
+        arity: 4,
+        key: KeyUse::Insert,
+        // No deny-oom: the end of a load frees memory. For other pieces, the command checks the limit itself.
+        summary: "Begins or continues to restore a Bloom filter from pieces",
+        complexity: "O(n), where n is the length of the piece",
+        since: "1.0.0",
+        arguments: &[required("iterator", Integer), required("data", Text)],
+        ..Entry::PLAIN
+    };
+
+    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+        load_chunk::<Filter, C>(call)
+    }
+}
