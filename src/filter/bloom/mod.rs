@@ -1,9 +1,11 @@
 //! A Bloom filter of any family, made of [`Layer`]s: a single layer of fixed size, a [`Chain`] that grows, or a
 //! [`Window`] of generations.
 
+mod add;
 pub(crate) mod algebra;
 pub mod batch;
 mod chain;
+mod create;
 mod from_list;
 mod generations;
 mod layers;
@@ -23,15 +25,13 @@ pub use reader::Reader;
 pub use schedule::{Due, Schedule, Standing};
 pub use window::Window;
 
-use super::change::{Added, Removed};
-use super::dump_number;
-use super::layout::{Layer, Shape};
+use super::layout::Layer;
 use super::usage::{self, Usage};
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::parallel::{ParallelFor, alone};
-use crate::params::{Family, Layout, Spec, limits};
+use crate::params::Spec;
 use layers::contains_many;
 use parameters::Parameters;
 use std::convert::Infallible;
@@ -97,120 +97,6 @@ pub struct Bloom {
 const _: () = assert!(size_of::<Bloom>() == 56);
 
 impl Bloom {
-    /// An empty filter for `capacity` items, with a random seed. When it is full, it refuses new items.
-    ///
-    /// # Errors
-    /// [`Error::ErrorRate`], [`Error::Capacity`], [`Error::Unreachable`], [`Error::OutOfMemory`],
-    /// [`Error::NoRandomness`].
-    pub fn fixed(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
-        Bloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
-    }
-
-    /// An empty filter that grows when it is full, with a random seed. The error rate holds for the whole filter,
-    /// however large it grows.
-    ///
-    /// # Errors
-    /// Same as [`fixed`](Bloom::fixed).
-    pub fn scaling(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
-        Bloom::new(Spec::scaling(capacity, error_rate).with_random_seed()?)
-    }
-
-    /// An empty filter with 4-bit counters and a random seed. Items can be deleted from it.
-    ///
-    /// # Errors
-    /// Same as [`fixed`](Bloom::fixed).
-    pub fn counting(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
-        Bloom::new(Spec::counting(capacity, error_rate).with_random_seed()?)
-    }
-
-    /// An empty window of `generations` generations for `capacity` items each, with a random seed. Each
-    /// [`rotate`](Bloom::rotate) drops the oldest generation.
-    ///
-    /// # Errors
-    /// Same as [`fixed`](Bloom::fixed), and [`Error::Generations`].
-    pub fn windowed(capacity: u64, error_rate: f64, generations: u16) -> Result<Bloom, Error> {
-        Bloom::new(Spec::window(capacity, error_rate, generations).with_random_seed()?)
-    }
-
-    /// An empty filter with this spec. A window's first generation begins at Unix time 0. A static filter created this
-    /// way stays empty; use [`StaticBuilder`](crate::StaticBuilder) to build one.
-    ///
-    /// # Errors
-    /// The errors of [`Spec::validate`]; [`Error::Exclusive`] for a static filter that grows; [`Error::Unreachable`],
-    /// [`Error::OutOfMemory`].
-    pub fn new(spec: Spec) -> Result<Bloom, Error> {
-        Bloom::new_since(spec, 0)
-    }
-
-    /// An empty filter. If it is a window, its generation 0 begins at Unix time `since_ms` in milliseconds, or at
-    /// [`limits::MAX_TIME_MS`] if that is earlier.
-    ///
-    /// # Errors
-    /// Same as [`new`](Bloom::new).
-    pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
-        if spec.is_list() {
-            return Err(Error::Exclusive("a static filter does not grow; StaticBuilder builds it"));
-        }
-        Bloom::new_admitted(spec, since_ms, |_| Ok(()))
-    }
-
-    /// Like [`new_since`](Bloom::new_since), but also creates lists. First calls `admit` with the number of bytes that
-    /// the cells need. If `admit` refuses, returns its error.
-    pub(crate) fn new_admitted<E: From<Error>>(
-        spec: Spec,
-        since_ms: u64,
-        admit: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Bloom, E> {
-        let (shape, layers) = match Bloom::plan(&spec) {
-            Ok(plan) => plan,
-            // No filter can have this size. `admit` is asked all the same, because its error names the caller's limit.
-            Err(Error::OutOfMemory { bytes }) => {
-                admit(bytes)?;
-                return Err(Error::OutOfMemory { bytes }.into());
-            }
-            Err(error) => return Err(error.into()),
-        };
-        admit(shape.bytes().saturating_mul(layers))?;
-        let since_ms = since_ms.min(limits::MAX_TIME_MS);
-        let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
-        let body = match spec.family {
-            Family::Fixed(_) => Body::Fixed(Layer::new(shape)?),
-            Family::Scaling { .. } => Body::Chain(Chain::new(shape)?),
-            Family::Window { every_ms, .. } => {
-                let schedule = Schedule { every_ms, since_ms, rotations: 0 };
-                Body::Window(Box::new(Window::new(shape, layers, schedule)?))
-            }
-        };
-        Ok(Bloom::from_parts(spec, body))
-    }
-
-    /// The shape and the number of layers of a new filter with this spec.
-    fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
-        spec.validate()?;
-        let layers = match spec.family {
-            Family::Window { generations, .. } if spec.layout != Some(Layout::Fingerprint) => {
-                generations.into()
-            }
-            _ => 1,
-        };
-        Ok((spec.next_shape(&[])?, layers))
-    }
-
-    /// Number of bytes that the cells of a new filter with this spec need.
-    ///
-    /// # Errors
-    /// The errors of [`Spec::validate`]; [`Error::Unreachable`]; [`Error::OutOfMemory`] above [`limits::MAX_BYTES`].
-    pub fn bytes_for(spec: &Spec) -> Result<u64, Error> {
-        let (shape, layers) = Bloom::plan(spec)?;
-        Ok(shape.bytes().saturating_mul(layers))
-    }
-
-    /// A filter made of these parts, which must be valid: [`wire`](crate::wire) validates what it reads.
-    pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
-        let parameters = Parameters::new(&spec, first_capacity(&body));
-        Bloom { parameters, body, dump_number: dump_number::next(), adds: 0 }
-    }
-
     /// The parameters.
     pub fn spec(&self) -> Spec {
         let every_ms = self.window().map_or(0, |window| window.schedule().every_ms);
@@ -329,246 +215,6 @@ impl Bloom {
             Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
             Body::Window(window) => window.generations().contains_many(items, current),
         }
-    }
-
-    /// Adds the item, and returns whether it was absent before. [`add`](Bloom::add) returns more details.
-    ///
-    /// # Errors
-    /// Same as [`add`](Bloom::add).
-    #[inline]
-    pub fn insert(&mut self, item: impl Item) -> Result<bool, Error> {
-        self.add(item).map(|done| done.added)
-    }
-
-    /// Adds the item. A full filter [grows](Bloom::grow) first, if it can. There must be no other writer; readers may
-    /// run at the same time.
-    ///
-    /// A window records the item in its newest generation even if an older one has it. Counters count every add.
-    ///
-    /// # Errors
-    /// [`Error::Full`] for a new item if the filter may neither grow nor exceed its error rate; [`Error::Static`] for a
-    /// new item in a static filter; the errors of [`grow`](Bloom::grow). An item that is present is never refused, with
-    /// one exception: if each generation of a window has its own layer, a full newest generation refuses items that
-    /// only older ones contain.
-    #[inline]
-    pub fn add(&mut self, item: impl Item) -> Result<Added, Error> {
-        let item = item.hash_by(self.hasher());
-        loop {
-            match self.try_add(item) {
-                Err(Error::Full) if self.grow()? => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// Like [`add`](Bloom::add), but never [grows](Bloom::grow): a scaling filter whose newest layer is full refuses
-    /// new items.
-    ///
-    /// # Errors
-    /// [`Error::Full`], [`Error::Static`].
-    #[inline]
-    pub fn try_add(&mut self, item: impl Item) -> Result<Added, Error> {
-        let item = item.hash_by(self.hasher());
-        match &self.body {
-            Body::Chain(chain) if !self.parameters.counts() && chain.older_contain(item) => {
-                Ok(Added::default())
-            }
-            _ => self.add_to_newest(item, Layer::insert_single_writer),
-        }
-    }
-
-    /// Which of up to 64 items needn't be added, because the filter (in a window, the newest generation) may already
-    /// contain them. Empty if the filter counts, or if generations share the cells.
-    #[inline]
-    pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
-        match &self.body {
-            _ if self.can_delete() => Hits::default(),
-            Body::Fixed(layer) => layer.contains_many(items, Hits::first(items.len())),
-            Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
-            Body::Window(window) => window.current().contains_many(items, Hits::first(items.len())),
-        }
-    }
-
-    /// Like [`try_add`](Bloom::try_add), for an item that wasn't [known](Bloom::known) a moment ago, in a filter that
-    /// hasn't grown since then.
-    ///
-    /// # Errors
-    /// [`Error::Full`], [`Error::Static`].
-    #[inline(always)]
-    pub(crate) fn add_unknown(&mut self, item: ItemHash) -> Result<Added, Error> {
-        self.add_to_newest(item, Layer::insert_absent_single_writer)
-    }
-
-    /// Adds the item to a window's newest generation if there is room, no matter how much of a shared table this
-    /// generation already occupies. Never makes room. Used for the shadow of a rebuild, which gets all items of its
-    /// live filter in one generation.
-    ///
-    /// # Errors
-    /// [`Error::Full`] if there is no room, or if the filter isn't a window.
-    pub fn add_to_any_share(&mut self, item: ItemHash) -> Result<Added, Error> {
-        match &self.body {
-            Body::Window(window) if window.has_room_for(item, false) => {
-                window.add(item, Layer::insert_single_writer)
-            }
-            _ => Err(Error::Full),
-        }
-    }
-
-    /// Like [`try_add`](Bloom::try_add), but adds the item to its layer with `insert`. In a chain that doesn't count,
-    /// the item must not be in an older layer.
-    #[inline(always)]
-    fn add_to_newest(
-        &mut self,
-        item: ItemHash,
-        insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
-    ) -> Result<Added, Error> {
-        match &self.body {
-            Body::Chain(chain) if self.parameters.counts() => {
-                let layer = chain.counting_layer(item);
-                self.refuse_if_full(layer, item)?;
-                insert(layer, item)
-            }
-            Body::Chain(chain) => {
-                let newest = chain.newest();
-                if newest.is_full_for_single_writer() {
-                    return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
-                }
-                insert(newest, item)
-            }
-            Body::Fixed(layer) => {
-                // Adding an item that is present doesn't change bits, but increments counters.
-                self.refuse_if_full(layer, item)?;
-                insert(layer, item)
-            }
-            Body::Window(window) => {
-                let rotates = self.parameters.rotate_when_full();
-                if self.parameters.refuse_when_full() && !window.has_room_for(item, rotates) {
-                    return Err(Error::Full);
-                }
-                window.add(item, insert)
-            }
-        }
-    }
-
-    /// Number of shards that can receive `items` new items in parallel: all shards of the newest layer if it has room
-    /// for all items, else 1.
-    pub(crate) fn shards_for(&self, items: u64) -> u32 {
-        let layer = self.newest_layer();
-        if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
-    }
-
-    /// Adds an item for which [`shards_for`](Bloom::shards_for) found room. Only the calling thread may write to the
-    /// item's shard; other threads may write to other shards.
-    #[inline]
-    pub(crate) fn add_in_own_shard(&self, item: ItemHash) -> Added {
-        match &self.body {
-            Body::Fixed(layer) => layer.insert_in_own_shard(item),
-            Body::Chain(chain) if chain.older_contain(item) => Added::default(),
-            Body::Chain(chain) => chain.newest().insert_in_own_shard(item),
-            Body::Window(window) => {
-                let Ok(added) = window
-                    .add_to_ring(item, |layer, item| Ok::<_, Infallible>(layer.insert_in_own_shard(item)));
-                added
-            }
-        }
-    }
-
-    #[inline]
-    fn refuse_if_full(&self, layer: &Layer, item: ItemHash) -> Result<(), Error> {
-        if self.parameters.refuse_when_full() && layer.is_full_for_single_writer() && !layer.contains(item) {
-            Err(if layer.is_static() { Error::Static } else { Error::Full })
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Shape of the layer that a scaling filter adds next; `None` for the other families, which don't grow.
-    ///
-    /// # Errors
-    /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
-    pub fn next_shape(&self) -> Result<Option<Shape>, Error> {
-        match &self.body {
-            Body::Chain(chain) => chain.next_shape(&self.spec()).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Makes room for items: adds the next layer to a scaling filter, or begins or drops a generation in a window that
-    /// rotates when it is full. For other filters, does nothing and returns false.
-    ///
-    /// # Errors
-    /// [`Error::TooManyLayers`], [`Error::LastGeneration`], [`Error::Unreachable`], [`Error::OutOfMemory`].
-    pub fn grow(&mut self) -> Result<bool, Error> {
-        let spec = self.spec();
-        match &mut self.body {
-            Body::Chain(chain) => chain.grow(&spec).map(|()| true),
-            Body::Window(window) if self.parameters.rotate_when_full() => {
-                window.make_room()?;
-                self.usage().rotated_early();
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Adds the item only if it is absent.
-    ///
-    /// # Errors
-    /// Same as [`add`](Bloom::add).
-    #[inline]
-    pub fn add_if_absent(&mut self, item: impl Item) -> Result<Added, Error> {
-        let item = item.hash_by(self.hasher());
-        if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
-    }
-
-    /// Deletes one occurrence of the item. In a window, deletes the item from all generations.
-    ///
-    /// # Errors
-    /// [`Error::NotCounting`].
-    pub fn remove(&mut self, item: impl Item) -> Result<Removed, Error> {
-        let item = item.hash_by(self.hasher());
-        match &self.body {
-            Body::Window(window) => window.remove(item),
-            _ => self.counters(item)?.remove_single_writer(item),
-        }
-    }
-
-    /// Whether items can be deleted.
-    pub(crate) fn can_delete(&self) -> bool {
-        self.parameters.counts() || self.newest_layer().generations() > 0
-    }
-
-    /// The item's count: the number of its adds minus its deletes, or more if other items share its cells. A saturated
-    /// counter no longer counts.
-    ///
-    /// # Errors
-    /// [`Error::NotCounting`].
-    pub fn count(&self, item: impl Item) -> Result<u64, Error> {
-        let item = item.hash_by(self.hasher());
-        Ok(self.counters(item)?.count(item))
-    }
-
-    /// The layer in which the item is counted.
-    fn counters(&self, item: ItemHash) -> Result<&Layer, Error> {
-        match &self.body {
-            Body::Fixed(layer) if self.parameters.counts() => Ok(layer),
-            Body::Chain(chain) if self.parameters.counts() => Ok(chain.counting_layer(item)),
-            _ => Err(Error::NotCounting),
-        }
-    }
-
-    /// Empties the filter, but keeps its parameters, seed and schedule. Returns the dropped layers.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`]; then nothing has changed.
-    pub fn clear(&mut self) -> Result<Vec<Layer>, Error> {
-        let body = match &self.body {
-            Body::Chain(_) => Body::Chain(Chain::new(self.spec().next_shape(&[])?)?),
-            body => body.map(|layer| Layer::new(layer.shape()))?,
-        };
-        self.dump_number = dump_number::next();
-        let dropped = self.change_body(|old| std::mem::replace(old, body));
-        Ok(dropped.layers().iter().map(Layer::share).collect())
     }
 
     /// See [`FilterRef::dump_number`](super::FilterRef::dump_number).
