@@ -62,6 +62,8 @@ mod error;
 mod failpoint;
 pub mod filter;
 mod hash;
+#[doc(hidden)]
+pub mod info;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod math;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]

@@ -1,6 +1,7 @@
 //! What a command replies, in a form that doesn't depend on the protocol.
 
 use super::error::CommandError;
+use crate::filter::record::Value;
 use smallvec::SmallVec;
 use std::ffi::CStr;
 
@@ -134,5 +135,20 @@ impl From<u64> for Reply {
 impl From<Option<u64>> for Reply {
     fn from(value: Option<u64>) -> Reply {
         value.map_or(Reply::Null, Reply::from)
+    }
+}
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Reply {
+        match value {
+            Value::Null => Reply::Null,
+            Value::Word(word) => Reply::from(&*word),
+            Value::Count(count) => count.into(),
+            Value::Ratio(ratio) => Reply::Double(ratio),
+            Value::List(list) => Reply::Array(list.into_iter().map(Reply::from).collect()),
+            Value::Map(fields) => {
+                Reply::Map(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ pub mod layout;
 mod live;
 mod outlook;
 mod rebuild;
+pub mod record;
 mod static_builder;
 mod summary;
 pub(crate) mod usage;
@@ -45,7 +46,7 @@ pub use live::{Live, LiveMut, LiveRef};
 pub use outlook::{Step, layers_after};
 pub use rebuild::Rebuild;
 pub use static_builder::StaticBuilder;
-pub use summary::{LayerSummary, RebuildSummary, Summary, WindowSummary};
+pub use summary::{Feedback, LayerSummary, Observed, RebuildSummary, Summary};
 
 use crate::error::Error;
 use crate::mem::{Cells, Words};

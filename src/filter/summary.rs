@@ -1,143 +1,385 @@
-//! Everything that is known about a filter, as plain data. It is used by BF.STATS, by CF.STATS, and by the command-line
-//! program's `inspect`.
+//! The statistics of a filter: the table of them, and how they are computed. BF.STATS, CF.STATS, the program, the
+//! exporter, the Python client and the documents follow the table.
 
 use super::bloom::{Bloom, Generation};
 use super::cuckoo::{Cuckoo, Origin};
-use super::foreign::{Encoding, Foreign, Link};
+use super::foreign::{Foreign, Link};
 use super::layout::Layer;
 use super::rebuild::Rebuild;
-use super::{Filter, FilterRef};
-use crate::hash::HashKind;
-use crate::params::{Family, Layout};
+use super::record::{Field, Record, Replies, Row, Unit, Value, Word, counter, gauge, record};
+use super::usage::{self, Span, Usage};
+use super::{Filter, FilterRef, LiveRef};
+use crate::hash::Seed;
+use crate::params::{Family, Overflow};
 
+record!(
 /// Everything that is known about a filter. Computing it is cheap: large layers keep their counts up to date as cells
 /// change, and only the cells of small layers (8 KiB or less) are counted.
 ///
-/// `None` means that filters of this kind don't have the property.
-#[derive(Clone, Debug, PartialEq)]
+/// `None` means that filters of this kind don't have the property, or that only a server knows it.
 pub struct Summary {
-    /// `fixed`, `counting`, `scaling`, `window`, `static` or `cuckoo`.
-    pub kind: &'static str,
-    /// The system that created the filter: `bloomery`, `redisbloom`, `go-zero`, …
-    pub origin: &'static str,
-    /// The requested layout: `AUTO`, `BLOCKED`, ….
-    pub layout: Option<&'static str>,
-    /// Hash function.
-    pub hash: Option<HashKind>,
-    /// How another system turns an item into the bytes that it hashes.
-    pub encoding: Option<Encoding>,
-    /// Number of shards (independent arrays of cells) per layer.
-    pub shards: Option<u32>,
-    /// Bits per cell: 1 in a filter of bits, more with counters or fingerprints.
-    pub bits_per_cell: Option<u32>,
-    /// `ERROR`, `SATURATE`, `ROTATE` or `SCALE`.
-    pub on_full: Option<&'static str>,
-    /// The promised error rate. For a cuckoo filter, the rate when every slot is in use.
-    pub error_rate: Option<f64>,
-    /// The error rate at the current fill.
-    pub error_rate_now: f64,
-    /// Number of items that the filter is sized for. For a cuckoo filter, its number of slots.
-    pub capacity: u64,
-    /// Number of items added that were absent at the time, minus those deleted. For a cuckoo filter, its number of
-    /// fingerprints.
-    pub items: u64,
-    /// Number of distinct items, estimated from the fill.
-    pub estimate: Option<u64>,
-    /// Number of cells: bits, counters or slots.
-    pub cells: u64,
-    /// Number of cells that are not 0. For a static filter, its number of items.
-    pub cells_set: u64,
-    /// `cells_set` as a fraction of `cells`.
-    pub fill: f64,
-    /// Bytes of the cells.
-    pub bytes: u64,
-    /// Bytes of memory, including all overhead, but not a shadow or usage counters.
-    /// So equal filters have equal sizes.
-    pub allocated: u64,
-    /// Factor by which the capacity grows from one layer, link or sub-filter to the next.
-    pub expansion: Option<u32>,
-    /// Ratio of the error rates of consecutive layers. Also `None` if the error rates fall with the square of the
-    /// layer's number.
-    pub tightening: Option<f64>,
-    /// The generations of a window.
-    pub window: Option<WindowSummary>,
-    /// Number of counters that have reached their maximum and no longer count.
-    pub saturated: Option<u64>,
-    /// Number of layers, links or sub-filters.
-    pub arrays: u64,
-    /// The layers or links, from oldest to newest. For a window, the generations that are alive, from newest to oldest.
-    /// Empty for a cuckoo filter.
-    pub layers: Vec<LayerSummary>,
-    /// An identity that distinguishes the filter from others, even after it is renamed, copied or loaded. It is derived
-    /// from the seed, so filters with the same seed have the same identity. `None` for filters from other systems.
-    pub identity: Option<u64>,
-    /// The rebuild, if one is running.
-    pub rebuild: Option<RebuildSummary>,
-}
+    /// `fixed`, `counting`, `scaling`, `window`, `static`
+    kind: Word = "Kind" { replies: Replies::Bloom, line: Some("kind") },
+    /// The system that created the filter: `bloomery`, `redisbloom`, `valkey-bloom`, `go-zero`, `redisson`,
+    /// `bits-and-blooms`, `guava`, `parquet`
+    origin: Word = "Origin",
+    /// Other systems' filters only: the encoding in which the original hashes an item: `BYTES`, `UTF16`, `LONG`, `INT`,
+    /// `JSON`, `KRYO5`; see [BF.IMPORT](bf.import.md)
+    items_are: Option<Word> = "Items are" { replies: Replies::Bloom },
+    /// The layout that was requested; the field Layers has the actual layout of each layer
+    layout: Option<Word> = "Layout" { replies: Replies::Bloom, line: Some("layout") },
+    /// `XXH3`, `SIPHASH`; missing for other systems' filters
+    hash: Option<Word> = "Hash" { line: Some("hash") },
+    /// Number of independent arrays per layer
+    shards: Option<u64> = "Shards" { replies: Replies::Bloom, line: Some("shards") },
+    /// 1, or the width of the counters; with LAYOUT FINGERPRINT, of a cell of the newest layer
+    bits_per_cell: Option<u64> = "Bits per cell" { replies: Replies::Bloom, line: Some("bits per cell") },
+    /// `ERROR`, `SATURATE`, `SCALE`, `ROTATE`
+    on_full: Option<Word> = "On full" { replies: Replies::Bloom, line: Some("when full") },
+    /// The promised error rate: of a cuckoo filter, when all slots are in use; of another system's filter, of all
+    /// layers together, or null if the system promises none
+    error_rate: Option<f64> = "Error rate" {
+        null: |_| true,
+        line: Some("error rate, promised"),
+        metrics: &[gauge(
+            "bloomery_promised_error_ratio",
+            "False-positive rate at capacity, as requested. For cuckoo filters: when full.",
+        )],
+    },
+    /// The error rate at the current fill
+    error_rate_now: f64 = "Error rate now" {
+        line: Some("error rate, now"),
+        metrics: &[gauge("bloomery_error_ratio", "False-positive rate at the present fill, computed.")],
+    },
+    /// Number of items that all layers together are sized for; of a cuckoo filter, number of slots; of a filter from
+    /// [BF.IMPORT](bf.import.md), which has no capacity, the number at which half of the bits are set
+    capacity: u64 = "Capacity" {
+        line: Some("capacity"),
+        metrics: &[gauge(
+            "bloomery_capacity_items",
+            "Items that all layers of the filter are sized for. For cuckoo filters: number of slots.",
+        )],
+    },
+    /// Items added that were absent at the time, minus those deleted; of another system's filter, the original's count,
+    /// or an estimate at the import if there is none
+    items: u64 = "Number of items inserted" {
+        line: Some("items"),
+        metrics: &[gauge("bloomery_items", "Items added that were absent before, minus items deleted.")],
+    },
+    /// Number of distinct items, estimated from the fill, including items that `Number of items inserted` missed
+    approximate_items: Option<u64> = "Approximate number of items" {
+        replies: Replies::Bloom,
+        line: Some("estimated"),
+        metrics: &[gauge("bloomery_estimated_items", "Distinct items in the filter, estimated from its fill.")],
+    },
+    /// Number of layers, generations or sub-filters
+    filters: u64 = "Number of filters" {
+        metrics: &[gauge(
+            "bloomery_layers",
+            "Layers, generations or sub-filters: the number of parts that one test queries.",
+        )],
+    },
+    /// Number of buckets in the first sub-filter
+    buckets: Option<u64> = "Number of buckets" { replies: Replies::Cuckoo },
+    /// Number of items deleted since the last compaction
+    items_deleted: Option<u64> = "Number of items deleted" { replies: Replies::Cuckoo },
+    /// Number of slots in a bucket
+    bucket_size: Option<u64> = "Bucket size" { replies: Replies::Cuckoo },
+    /// Number of fingerprints that an add may move to make room
+    max_iterations: Option<u64> = "Max iterations" { replies: Replies::Cuckoo },
+    /// Number of cells: bits, counters, slots
+    cells: u64 = "Cells" {
+        replies: Replies::Bloom,
+        metrics: &[gauge("bloomery_cell_bytes", "Bytes of all cells of the filter.")
+            .of(|summary| vec![(None, Some(summary.cell_bytes()))])],
+    },
+    /// Number of cells that are not 0. For a static filter, its number of items
+    cells_set: u64 = "Cells set" { replies: Replies::Bloom },
+    /// Share of the cells that are not 0; of a cuckoo filter, share of the slots that are in use
+    fill: f64 = "Fill" {
+        line: Some("fill"),
+        metrics: &[gauge(
+            "bloomery_fill_ratio",
+            "Fraction of cells that are set, about 0.5 at capacity. For cuckoo filters: of slots in use.",
+        )],
+    },
+    /// Share of slots in use at which the filter begins to refuse adds, or grows: 0.39 with one slot per bucket, 0.88
+    /// with two, 0.945 with three, 0.97 with more
+    fill_when_full: Option<f64> = "Fill when full" {
+        replies: Replies::Cuckoo,
+        metrics: &[gauge("bloomery_full_fill_ratio", "Fill at which a cuckoo filter grows or refuses adds.")],
+    },
+    /// Bytes of memory, including all overhead, but not the usage counters or a rebuild
+    size: u64 = "Size" { unit: Unit::Bytes },
+    /// What MEMORY USAGE returns, without the key: Size, the usage counters, and the shadow of a rebuild
+    memory: Option<u64> = "Memory" {
+        replies: Replies::Bloom,
+        unit: Unit::Bytes,
+        line: Some("memory"),
+        metrics: &[gauge("bloomery_memory_bytes", "Memory of the filter, without its key.")
+            .of(|summary| vec![(None, Some(summary.bytes() as f64))])],
+    },
+    /// Filters that grow: size of each layer relative to the previous one. Null for another system's filter that
+    /// doesn't grow, and 0 for such a cuckoo filter
+    expansion_rate: Option<u64> = "Expansion rate" {
+        null: |summary| !summary.is_native(),
+        metrics: &[gauge(
+            "bloomery_expansion_ratio",
+            "Size of each layer relative to the previous one. Absent if the filter does not grow.",
+        )
+        .of(|summary| vec![(None, summary.expansion_rate.filter(|rate| *rate > 0).map(|rate| rate as f64))])],
+    },
+    /// Scaling filters only: error rate of each layer relative to the previous one; null if the filter was created
+    /// without TIGHTENING
+    tightening_ratio: Option<f64> = "Tightening ratio" {
+        replies: Replies::Bloom,
+        null: |summary| summary.is_native() && summary.expansion_rate.is_some(),
+    },
+    /// Windows only: number of generations that are alive at once
+    generations: Option<u64> = "Generations" {
+        replies: Replies::Bloom,
+        metrics: &[gauge("bloomery_generations", "Generations that a window keeps.")],
+    },
+    /// Windows only: number of the current generation, which a merge can raise
+    generation: Option<u64> = "Generation" {
+        replies: Replies::Bloom,
+        line: Some("generation"),
+        metrics: &[counter(
+            "bloomery_rotations",
+            "Number of the current generation of a window: rotations since its creation.",
+        )],
+    },
+    /// Windows only: the period of the schedule; null without a schedule
+    rotates_every_ms: Option<u64> = "Rotates every ms" {
+        replies: Replies::Bloom,
+        unit: Unit::Milliseconds,
+        null: |summary| summary.generations.is_some(),
+    },
+    /// Windows only: the time until the next scheduled rotation; null without a schedule
+    next_rotation_ms: Option<u64> = "Next rotation in ms" {
+        replies: Replies::Bloom,
+        unit: Unit::Milliseconds,
+        null: |summary| summary.generations.is_some(),
+        line: Some("next rotation"),
+        metrics: &[gauge("bloomery_next_rotation_seconds", "Time until a window with a schedule rotates.")],
+    },
+    /// Windows with ONFULL ROTATE only: how often this server made room by dropping the oldest generation, or by
+    /// beginning the next one
+    early_rotations: Option<u64> = "Early rotations" {
+        replies: Replies::Bloom,
+        metrics: &[counter(
+            "bloomery_early_rotations",
+            "Number of times that a full window dropped its oldest items early, to make room.",
+        )],
+    },
+    /// Counting filters only: counters that have reached their maximum, and stay there
+    saturated_counters: Option<u64> = "Saturated counters" {
+        replies: Replies::Bloom,
+        line: Some("saturated counters"),
+        metrics: &[gauge(
+            "bloomery_saturated_counters",
+            "Counters stuck at their maximum: items that use them can no longer be deleted.",
+        )],
+    },
+    /// Answers that this server has given since it loaded the filter, in commands that test items
+    tests_yes: Option<u64> = "Tests answered yes" {
+        replies: Replies::Bloom,
+        line: Some("tests: yes"),
+        metrics: &[counter("bloomery_tests", "Items tested, by answer.").of(|summary| {
+            let count = |tests: Option<u64>| tests.map(|tests| tests as f64);
+            vec![
+                (Some(("result", "yes")), count(summary.tests_yes)),
+                (Some(("result", "no")), count(summary.tests_no)),
+            ]
+        })],
+    },
+    /// Answers that this server has given since it loaded the filter, in commands that test items
+    tests_no: Option<u64> = "Tests answered no" { replies: Replies::Bloom, line: Some("tests: no") },
+    /// Items that this server added, including those already present
+    adds: Option<u64> = "Adds" {
+        replies: Replies::Bloom,
+        line: Some("adds"),
+        metrics: &[counter("bloomery_adds", "Items added, including those already present.")],
+    },
+    /// Items that this server deleted
+    deletes: Option<u64> = "Deletes" {
+        replies: Replies::Bloom,
+        line: Some("deletes"),
+        metrics: &[counter("bloomery_deletes", "Items deleted.")],
+    },
+    /// Sums of the reports by [BF.FEEDBACK](bf.feedback.md) in the last minute, in the last hour, and in total
+    feedback: Option<Feedback> = "Feedback" {
+        replies: Replies::Bloom,
+        line: Some("error rate"),
+        metrics: &[
+            gauge(
+                "bloomery_observed_error_ratio",
+                "False-positive rate according to what the application reported (BF.FEEDBACK).",
+            )
+            .of(|summary| {
+                let spans = summary.feedback.iter().flat_map(Feedback::spans);
+                spans.map(|(name, span)| (Some(("window", name)), span.observed_error_rate)).collect()
+            }),
+            counter(
+                "bloomery_feedback_checked",
+                "Positive answers that the application has checked (BF.FEEDBACK).",
+            )
+            .of(|summary| vec![(None, summary.feedback.as_ref().map(|feedback| feedback.life.checked as f64))]),
+            counter(
+                "bloomery_feedback_false",
+                "Positive answers that the application found to be false (BF.FEEDBACK).",
+            )
+            .of(|summary| vec![(None, summary.feedback.as_ref().map(|feedback| feedback.life.r#false as f64))]),
+        ],
+    },
+    /// Messages that say what is wrong and what to do about it; empty if nothing is wrong
+    advice: Vec<String> = "Advice" {
+        metrics: &[gauge("bloomery_advice_lines", "Number of entries under Advice in BF.STATS key: 0 if all is well.")],
+    },
+    /// One map for each of the newest 128 layers, oldest first; for a window, for each of the newest 128 living
+    /// generations, with its Age, newest first. With LAYOUT FINGERPRINT, Probes is the number of bits of a fingerprint
+    layers: Vec<LayerSummary> = "Layers" { replies: Replies::Bloom },
+    /// During a rebuild, the reply of [BF.REBUILD](bf.rebuild.md) STATUS; otherwise null
+    rebuild: Option<RebuildSummary> = "Rebuild" {
+        replies: Replies::Bloom,
+        null: |_| true,
+        line: Some("rebuild"),
+        metrics: &[
+            gauge("bloomery_rebuild_running", "1 while a BF.REBUILD of the filter is in progress.").of(|summary| {
+                let can_be_rebuilt = summary.feedback.is_some();
+                vec![(None, can_be_rebuilt.then_some(f64::from(u8::from(summary.rebuild.is_some()))))]
+            }),
+            gauge("bloomery_rebuild_items", "Items in the new filter of a rebuild in progress.")
+                .of(|summary| vec![(None, summary.rebuild.as_ref().map(|rebuild| rebuild.items as f64))]),
+        ],
+    },
+    /// 16 hexadecimal digits, derived from the seed, that a filter keeps when it is renamed, copied, dumped or loaded.
+    /// Filters with the same SEED, or created LIKE each other, have the same. Null for another system's filter
+    identity: Option<Word> = "Identity" { null: |_| true },
+});
 
-/// The generations of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowSummary {
-    /// Number of generations that are alive at once.
-    pub generations: u32,
-    /// Number of the current generation.
-    pub current: u64,
-    /// Milliseconds between rotations by the clock; 0 if the window is only rotated manually.
-    pub every_ms: u64,
-    /// Milliseconds until the next rotation by the clock.
-    pub next_rotation_ms: Option<u64>,
+record!(
+    /// What clients reported with BF.FEEDBACK, over three spans of time.
+    pub struct Feedback {
+    /// The last 60 seconds
+    minute: Observed = "Minute",
+    /// The last 60 minutes
+    hour: Observed = "Hour",
+    /// Since the server loaded the filter
+    life: Observed = "Life",
 }
+);
 
-/// A layer of a chain, a generation of a window, or a link of another system's filter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerSummary {
-    /// Age of a window's generation: 0 for the current one. `None` for a layer of a chain and for a link.
-    pub age: Option<u64>,
-    /// How an item's probes are placed; `None` for a link.
-    pub layout: Option<Layout>,
-    /// Number of items that the layer is sized for.
-    pub capacity: u64,
-    /// Number of items in the layer.
-    pub items: u64,
-    /// The error rate that the layer is sized for.
-    pub error_rate: f64,
-    /// The error rate at the current fill.
-    pub error_rate_now: f64,
-    /// Number of cells.
-    pub cells: u64,
-    /// Probes per item.
-    pub probes: u32,
-    /// Fraction of the cells that the layer's items have set.
-    pub fill: f64,
+record!(
+/// How many of the positive answers that a client checked were false.
+pub struct Observed {
+    /// Answers that were checked
+    checked: u64 = "Checked",
+    /// Answers that were false
+    r#false: u64 = "False",
+    /// False answers divided by checked answers
+    share_false: Option<f64> = "Share false" { null: |_| true },
+    /// False answers divided by tests of absent items: the observed false-positive rate
+    observed_error_rate: Option<f64> = "Observed error rate" { null: |_| true },
+});
+
+record!(
+    /// A layer of a chain, a generation of a window, or a link of another system's filter.
+    pub struct LayerSummary {
+    /// Age of a window's generation: 0 for the current one
+    age: Option<u64> = "Age",
+    /// How an item's probes are placed; missing for other systems' filters
+    layout: Option<Word> = "Layout",
+    /// Number of items that the layer is sized for
+    capacity: u64 = "Capacity",
+    /// Number of items in the layer
+    items: u64 = "Number of items inserted",
+    /// The error rate that the layer is sized for
+    error_rate: f64 = "Error rate",
+    /// The error rate at the current fill
+    error_rate_now: f64 = "Error rate now",
+    /// Number of cells
+    cells: u64 = "Cells",
+    /// Probes per item
+    probes: u64 = "Probes",
+    /// Fraction of the cells that the layer's items have set
+    fill: f64 = "Fill",
 }
+);
 
-/// A running rebuild.
-#[derive(Clone, Copy, Debug, PartialEq)]
+record!(
+/// A running rebuild. All fields but `status` describe the shadow.
 pub struct RebuildSummary {
-    /// Kind of the shadow.
-    pub kind: &'static str,
-    /// Number of items that the shadow is sized for.
-    pub capacity: u64,
-    /// The shadow's promised error rate.
-    pub error_rate: f64,
-    /// The shadow's error rate at its current fill.
-    pub error_rate_now: f64,
-    /// Number of items in the shadow.
-    pub items: u64,
-    /// Number of distinct items in the shadow, estimated from its fill.
-    pub estimate: u64,
-    /// Number of layers in the shadow.
-    pub layers: u64,
-    /// Fraction of the shadow's cells that are not 0.
-    pub fill: f64,
-    /// Bytes of the shadow's cells.
-    pub bytes: u64,
-    /// Bytes of the shadow's memory, including all overhead.
-    pub allocated: u64,
-    /// Number of deletes that the shadow missed.
-    pub deletes_missed: u64,
-    /// The shadow's identity, like [`Summary::identity`].
-    pub identity: u64,
+    /// `running`
+    status: Word = "Status",
+    /// Kind of the shadow
+    kind: Word = "Kind",
+    /// Number of items that the shadow is sized for
+    capacity: u64 = "Capacity",
+    /// The shadow's promised error rate
+    error_rate: f64 = "Error rate",
+    /// The shadow's error rate at its current fill
+    error_rate_now: f64 = "Error rate now",
+    /// Number of items in the shadow
+    items: u64 = "Number of items inserted",
+    /// Number of distinct items in the shadow, estimated from its fill
+    approximate_items: u64 = "Approximate number of items",
+    /// Number of layers in the shadow
+    filters: u64 = "Number of filters",
+    /// Fraction of the shadow's cells that are not 0
+    fill: f64 = "Fill",
+    /// Bytes of the shadow's memory, including all overhead
+    size: u64 = "Size" { unit: Unit::Bytes },
+    /// Number of deletes that the shadow missed
+    deletes_missed: u64 = "Deletes missed",
+    /// The shadow's identity
+    identity: Word = "Identity",
+});
+
+impl Summary {
+    /// Items divided by capacity.
+    pub fn full(&self) -> f64 {
+        self.items as f64 / self.capacity.max(1) as f64
+    }
+
+    /// Total number of tests.
+    pub fn tests(&self) -> Option<u64> {
+        Some(self.tests_yes?.saturating_add(self.tests_no?))
+    }
+
+    /// Bytes of memory: [`memory`](Summary::memory) if known, else [`size`](Summary::size).
+    pub fn bytes(&self) -> u64 {
+        self.memory.unwrap_or(self.size)
+    }
+
+    /// Bytes of all cells. A cuckoo filter's cells are its slots, of one byte each. Other systems' Bloom filters have
+    /// cells of one bit.
+    fn cell_bytes(&self) -> f64 {
+        match self.buckets {
+            Some(_) => self.capacity as f64,
+            None => self.cells.saturating_mul(self.bits_per_cell.unwrap_or(1)) as f64 / 8.0,
+        }
+    }
+
+    fn is_native(&self) -> bool {
+        self.origin == NATIVE
+    }
+}
+
+impl Feedback {
+    /// The spans and their names, from the shortest to the longest.
+    pub fn spans(&self) -> [(&'static str, &Observed); 3] {
+        [("minute", &self.minute), ("hour", &self.hour), ("life", &self.life)]
+    }
+}
+
+/// The origin of native filters.
+const NATIVE: &str = "bloomery";
+
+/// An identity that distinguishes a filter from others, even after it is renamed, copied or loaded. It is derived from
+/// the seed, so filters with the same seed have the same identity.
+fn identity(seed: Seed) -> Word {
+    format!("{:016x}", seed.identity()).into()
 }
 
 impl Filter {
@@ -149,7 +391,7 @@ impl Filter {
 }
 
 impl FilterRef<'_> {
-    /// The filter's summary at Unix time `now_ms` in milliseconds.
+    /// The filter's summary at Unix time `now_ms` in milliseconds, without what only a server knows.
     pub fn summary(self, now_ms: u64) -> Summary {
         match self {
             FilterRef::Bloom(filter) => bloom(filter, now_ms),
@@ -163,61 +405,86 @@ impl FilterRef<'_> {
     }
 }
 
+impl LiveRef<'_> {
+    /// Adds to the filter's summary how this server has used it.
+    pub(crate) fn add_usage(self, summary: &mut Summary, now_ms: u64) {
+        let usage = self.usage_so_far();
+        let tests = usage.tests();
+        summary.tests_yes = Some(tests.yes);
+        summary.tests_no = Some(tests.no);
+        summary.adds = Some(self.adds());
+        summary.deletes = Some(usage.deletes());
+        summary.feedback = Some(feedback(usage, now_ms));
+        let rotates =
+            summary.generations.is_some() && summary.on_full.as_deref() == Some(Overflow::Rotate.as_str());
+        summary.early_rotations = rotates.then(|| usage.early_rotations());
+    }
+}
+
+fn feedback(usage: &Usage, now_ms: u64) -> Feedback {
+    let over = |span| {
+        let observed: usage::Observed = usage.observed(now_ms, span);
+        Observed {
+            checked: observed.checked,
+            r#false: observed.wrong,
+            share_false: observed.share_wrong(),
+            observed_error_rate: observed.error_rate(),
+        }
+    };
+    Feedback { minute: over(Span::Minute), hour: over(Span::Hour), life: over(Span::Life) }
+}
+
 fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
     let spec = filter.spec();
-    let window = filter.window().map(|window| WindowSummary {
-        generations: window.span() as u32,
-        current: window.number_at(now_ms),
-        every_ms: window.schedule().every_ms,
-        next_rotation_ms: window.standing().next_in(now_ms),
-    });
-    let layers = match filter.window() {
+    let window = filter.window();
+    let layers = match window {
         None => filter.layers().iter().map(layer).collect(),
         Some(window) => window.alive(window.number_at(now_ms)).map(generation).collect(),
     };
     Summary {
-        kind: spec.kind(),
-        origin: "bloomery",
-        layout: Some(spec.layout_word()),
-        hash: Some(spec.hash),
-        encoding: None,
-        shards: Some(spec.shards),
-        bits_per_cell: Some(filter.newest_layer().shape().cell_bits()),
-        on_full: (!spec.is_static()).then(|| spec.on_full()),
+        kind: spec.kind().into(),
+        origin: NATIVE.into(),
+        layout: Some(spec.layout_word().into()),
+        hash: Some(spec.hash.as_str().into()),
+        shards: Some(spec.shards.into()),
+        bits_per_cell: Some(filter.newest_layer().shape().cell_bits().into()),
+        on_full: (!spec.is_static()).then(|| spec.on_full().into()),
         error_rate: Some(spec.error_rate),
         error_rate_now: filter.rate_now(),
         capacity: filter.capacity(),
         items: filter.items(),
-        estimate: Some(filter.estimate()),
+        approximate_items: Some(filter.estimate()),
+        filters: filter.layers().len() as u64,
         cells: filter.cells(),
         cells_set: filter.ones(),
         fill: filter.fill(),
-        bytes: filter.bytes(),
-        allocated: filter.allocated() as u64,
-        expansion: spec.expansion(),
-        tightening: match spec.family {
+        size: filter.allocated() as u64,
+        expansion_rate: spec.expansion().map(u64::from),
+        tightening_ratio: match spec.family {
             Family::Scaling { tightening, .. } => tightening.ratio(),
             _ => None,
         },
-        window,
-        saturated: spec.cell.counts().then(|| filter.saturated()),
-        arrays: filter.layers().len() as u64,
+        generations: window.map(|window| window.span()),
+        generation: window.map(|window| window.number_at(now_ms)),
+        rotates_every_ms: window.map(|window| window.schedule().every_ms).filter(|every_ms| *every_ms > 0),
+        next_rotation_ms: window.and_then(|window| window.standing().next_in(now_ms)),
+        saturated_counters: spec.cell.counts().then(|| filter.saturated()),
         layers,
-        identity: Some(spec.seed.identity()),
-        rebuild: None,
+        identity: Some(identity(spec.seed)),
+        ..Summary::default()
     }
 }
 
 fn layer(layer: &Layer) -> LayerSummary {
     LayerSummary {
         age: None,
-        layout: Some(layer.shape().layout),
+        layout: Some(layer.shape().layout.as_str().into()),
         capacity: layer.capacity(),
         items: layer.items(),
         error_rate: layer.error_rate(),
         error_rate_now: layer.rate_now(),
         cells: layer.cells(),
-        probes: layer.probes(),
+        probes: layer.probes().into(),
         fill: layer.fill(),
     }
 }
@@ -243,36 +510,26 @@ fn foreign(filter: &Foreign) -> Summary {
         error_rate: link.spec().error_rate,
         error_rate_now: link.rate_now(),
         cells: link.spec().modulus,
-        probes: link.spec().probes,
+        probes: link.spec().probes.into(),
         fill: link.fill(),
     };
     Summary {
-        kind: if filter.expansion().is_some() { "scaling" } else { "fixed" },
-        origin: filter.origin(),
-        layout: None,
-        hash: None,
-        encoding: Some(filter.encoding()),
-        shards: None,
-        bits_per_cell: None,
-        on_full: None,
+        kind: if filter.expansion().is_some() { "scaling" } else { "fixed" }.into(),
+        origin: filter.origin().into(),
+        items_are: Some(filter.encoding().as_str().into()),
         error_rate: filter.error_rate(),
         error_rate_now: filter.rate_now(),
         capacity: filter.capacity(),
         items: filter.items(),
-        estimate: Some(filter.estimate()),
+        approximate_items: Some(filter.estimate()),
+        filters: filter.links().len() as u64,
         cells: filter.cells(),
         cells_set: filter.ones(),
         fill: filter.fill(),
-        bytes: filter.bytes(),
-        allocated: filter.allocated() as u64,
-        expansion: filter.expansion(),
-        tightening: None,
-        window: None,
-        saturated: None,
-        arrays: filter.links().len() as u64,
+        size: filter.allocated() as u64,
+        expansion_rate: filter.expansion().map(u64::from),
         layers: filter.links().iter().map(link).collect(),
-        identity: None,
-        rebuild: None,
+        ..Summary::default()
     }
 }
 
@@ -280,32 +537,25 @@ fn cuckoo(filter: &Cuckoo) -> Summary {
     let spec = filter.spec();
     let is_ours = spec.origin == Origin::Bloomery;
     Summary {
-        kind: "cuckoo",
-        origin: if is_ours { "bloomery" } else { "redisbloom" },
-        layout: None,
-        hash: is_ours.then_some(spec.hash),
-        encoding: None,
-        shards: None,
-        bits_per_cell: None,
-        on_full: None,
+        kind: "cuckoo".into(),
+        origin: if is_ours { NATIVE } else { "redisbloom" }.into(),
+        hash: is_ours.then(|| spec.hash.as_str().into()),
         error_rate: Some(filter.rate_at(1.0)),
         error_rate_now: filter.rate_at(filter.fill()),
         capacity: filter.slots(),
         items: filter.items(),
-        estimate: None,
+        filters: filter.tables().len() as u64,
+        buckets: Some(spec.first_buckets()),
+        items_deleted: Some(filter.deletes()),
+        bucket_size: Some(spec.bucket_size.into()),
+        max_iterations: Some(spec.max_iterations.into()),
         cells: filter.slots(),
         cells_set: filter.items(),
         fill: filter.fill(),
-        bytes: filter.bytes(),
-        allocated: filter.allocated() as u64,
-        expansion: Some(spec.expansion.into()),
-        tightening: None,
-        window: None,
-        saturated: None,
-        arrays: filter.tables().len() as u64,
-        layers: Vec::new(),
-        identity: is_ours.then(|| spec.seed.identity()),
-        rebuild: None,
+        size: filter.allocated() as u64,
+        expansion_rate: Some(spec.expansion.into()),
+        identity: is_ours.then(|| identity(spec.seed)),
+        ..Summary::default()
     }
 }
 
@@ -314,18 +564,18 @@ impl Rebuild {
     pub fn summary(&self) -> RebuildSummary {
         let shadow = self.shadow();
         RebuildSummary {
-            kind: shadow.spec().kind(),
+            status: "running".into(),
+            kind: shadow.spec().kind().into(),
             capacity: shadow.capacity(),
             error_rate: shadow.spec().error_rate,
             error_rate_now: shadow.rate_now(),
             items: shadow.items(),
-            estimate: shadow.estimate(),
-            layers: shadow.layers().len() as u64,
+            approximate_items: shadow.estimate(),
+            filters: shadow.layers().len() as u64,
             fill: shadow.fill(),
-            bytes: shadow.bytes(),
-            allocated: shadow.allocated() as u64,
+            size: shadow.allocated() as u64,
             deletes_missed: self.deletes_missed(),
-            identity: shadow.spec().seed.identity(),
+            identity: identity(shadow.spec().seed),
         }
     }
 }

@@ -4,11 +4,10 @@
 use super::server::{server, status};
 use super::{guard, log, waiting, workers};
 use crate::command::{ABANDONED, MAX_UPLOADS};
+use crate::info::{InfoField, SECTIONS};
 use crate::metrics::{self, ACROSS, FILTERS};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
-
-type Field = (&'static CStr, fn() -> u64);
 
 /// The fields of the section `module`, which are text.
 const ABOUT: [(&CStr, &CStr); 2] = [(c"version", VERSION), (c"implementation", c"bloomery")];
@@ -18,72 +17,49 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => c"",
 };
 
-/// The other sections and their fields. The functions only read atomics, because the server also calls them from a
-/// signal handler when it reports a crash.
-const SECTIONS: [(&CStr, &[Field]); 5] = [
-    // This section has valkey-bloom's names, for tools that expect them.
-    (
-        c"bloom_core_metrics",
-        &[
-            (c"bloom_total_memory_bytes", || metrics::CELL_BYTES.get()),
-            (c"bloom_num_objects", bloom_filters),
-            (c"bloom_num_filters_across_objects", || ACROSS.arrays.get()),
-            (c"bloom_num_items_across_objects", || ACROSS.items.get()),
-            (c"bloom_capacity_across_objects", || ACROSS.capacity.get()),
-        ],
-    ),
-    (
-        c"filters",
-        &[
-            (c"fixed_filters", || FILTERS.fixed.get()),
-            (c"scaling_filters", || FILTERS.scaling.get()),
-            (c"counting_filters", || FILTERS.counting.get()),
-            (c"window_filters", || FILTERS.window.get()),
-            (c"cuckoo_filters", || FILTERS.cuckoo.get()),
-            (c"foreign_filters", || FILTERS.foreign.get()),
-        ],
-    ),
-    (
-        c"memory",
-        &[
-            (c"cell_bytes", || metrics::CELL_BYTES.get()),
-            (c"freeing_bytes", || metrics::FREEING_BYTES.get()),
-            (c"loads", || metrics::UPLOADS.get()),
-            (c"load_bytes", || metrics::UPLOAD_BYTES.get()),
-            (c"load_held_bytes", || metrics::UPLOAD_HELD_BYTES.get()),
-            (c"loads_dropped", || metrics::UPLOADS_DROPPED.get()),
-            (c"loads_max", || MAX_UPLOADS as u64),
-            (c"load_idle_seconds_max", || ABANDONED.as_secs()),
-        ],
-    ),
-    (
-        c"pool",
-        &[
-            (c"pool_threads", || workers::figures().threads()),
-            (c"pool_forks", || workers::figures().forks),
-            (c"pool_jobs", || workers::figures().jobs),
-            (c"pool_jobs_running", || workers::figures().running),
-            (c"pool_jobs_queued", || workers::figures().queued),
-            (c"pool_jobs_paused", || workers::figures().paused),
-            (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
-            (c"clients_waiting", || metrics::CLIENTS_WAITING.get()),
-            (c"clients_waiting_max", || waiting::MOST_WAITING),
-            (c"waiting_bytes", || metrics::WAITING_BYTES.get().saturating_add(metrics::KEPT_BYTES.get())),
-            (c"waiting_bytes_max", || waiting::most_bytes()),
-            (c"clients_in_pieces", || metrics::CLIENTS_IN_PIECES.get()),
-            (c"promised_bytes", || metrics::PROMISED_BYTES.get()),
-            (c"waiting_refused", || metrics::OFFLOADS_REFUSED.get()),
-            (c"waiting_dropped", || metrics::OFFLOADS_DROPPED.get()),
-        ],
-    ),
-    (
-        c"errors",
-        &[
-            (c"payloads_refused", || metrics::PAYLOADS_REFUSED.get()),
-            (c"panics", || metrics::PANICS.get().saturating_add(workers::figures().panics)),
-        ],
-    ),
-];
+/// The value of a field. It only reads atomics, because the server also asks for it in a signal handler when it reports
+/// a crash.
+fn value(field: InfoField) -> u64 {
+    use InfoField as F;
+    let pool = workers::figures();
+    match field {
+        F::TotalMemoryBytes | F::CellBytes => metrics::CELL_BYTES.get(),
+        F::Objects => bloom_filters(),
+        F::FiltersAcrossObjects => ACROSS.arrays.get(),
+        F::ItemsAcrossObjects => ACROSS.items.get(),
+        F::CapacityAcrossObjects => ACROSS.capacity.get(),
+        F::FixedFilters => FILTERS.fixed.get(),
+        F::ScalingFilters => FILTERS.scaling.get(),
+        F::CountingFilters => FILTERS.counting.get(),
+        F::WindowFilters => FILTERS.window.get(),
+        F::CuckooFilters => FILTERS.cuckoo.get(),
+        F::ForeignFilters => FILTERS.foreign.get(),
+        F::FreeingBytes => metrics::FREEING_BYTES.get(),
+        F::Loads => metrics::UPLOADS.get(),
+        F::LoadBytes => metrics::UPLOAD_BYTES.get(),
+        F::LoadHeldBytes => metrics::UPLOAD_HELD_BYTES.get(),
+        F::LoadsDropped => metrics::UPLOADS_DROPPED.get(),
+        F::LoadsMax => MAX_UPLOADS as u64,
+        F::LoadIdleSecondsMax => ABANDONED.as_secs(),
+        F::PoolThreads => pool.threads(),
+        F::PoolForks => pool.forks,
+        F::PoolJobs => pool.jobs,
+        F::PoolJobsRunning => pool.running,
+        F::PoolJobsQueued => pool.queued,
+        F::PoolJobsPaused => pool.paused,
+        F::OffloadedItems => metrics::OFFLOADED_ITEMS.get(),
+        F::ClientsWaiting => metrics::CLIENTS_WAITING.get(),
+        F::ClientsWaitingMax => waiting::MOST_WAITING,
+        F::WaitingBytes => metrics::WAITING_BYTES.get().saturating_add(metrics::KEPT_BYTES.get()),
+        F::WaitingBytesMax => waiting::most_bytes(),
+        F::ClientsInPieces => metrics::CLIENTS_IN_PIECES.get(),
+        F::PromisedBytes => metrics::PROMISED_BYTES.get(),
+        F::WaitingRefused => metrics::OFFLOADS_REFUSED.get(),
+        F::WaitingDropped => metrics::OFFLOADS_DROPPED.get(),
+        F::PayloadsRefused => metrics::PAYLOADS_REFUSED.get(),
+        F::Panics => metrics::PANICS.get().saturating_add(pool.panics),
+    }
+}
 
 /// Number of filters, except cuckoo filters, that are in keys or are still to be freed.
 fn bloom_filters() -> u64 {
@@ -119,8 +95,8 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
                 if server!(RedisModule_InfoAddSection(info, section.as_ptr())) != status::OK {
                     continue;
                 }
-                for (name, value) in fields {
-                    server!(RedisModule_InfoAddFieldULongLong(info, name.as_ptr(), value()));
+                for field in *fields {
+                    server!(RedisModule_InfoAddFieldULongLong(info, field.name().as_ptr(), value(*field)));
                 }
             }
         }

@@ -73,9 +73,9 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
             }
             // The next command asks again, and grows the filter if memory is granted.
             server.memory.set(None);
-            let cells = server.copy("k").summary(0).bytes;
+            let cells = server.copy("k").summary(0).size;
             add(&server, command, 2 << 32).unwrap();
-            assert!(server.copy("k").summary(0).bytes > cells, "{kind}: {command}");
+            assert!(server.copy("k").summary(0).size > cells, "{kind}: {command}");
         }
     }
 }

@@ -16,3 +16,4 @@ mod oracle;
 mod pool;
 mod sizing;
 mod static_filter;
+mod statistics;

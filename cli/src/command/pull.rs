@@ -2,16 +2,17 @@
 
 use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
-use crate::filter::info::FilterInfo;
 use crate::interrupt::{self, Interrupted};
 use crate::output::file::{keep, temporary};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, key};
 use crate::server::connection::{Connection, Server};
+use crate::server::family::Family;
 use crate::server::info;
 use crate::server::key::temporary_key;
 use anyhow::Context;
 use bloomery::Filter;
+use bloomery::Summary;
 use bloomery::wire::redisbloom::Loader;
 use bloomery::wire::{DecodeError, Decoder, MAGIC};
 use serde::Serialize;
@@ -96,8 +97,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let name = options.key.as_bytes();
     let filter = info::describe(&mut connection, name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
-    if options.format == PulledFormat::Original && matches!(filter.origin.as_str(), "bloomery" | "redisbloom")
-    {
+    if options.format == PulledFormat::Original && matches!(&*filter.origin, "bloomery" | "redisbloom") {
         let text = format!("{} has no format but Bloomery's: its origin is {}", key(name), filter.origin);
         return Err(Failure::Data(text).into());
     }
@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let report = Report {
         key: key(name),
         file: options.file.clone(),
-        kind: filter.kind,
+        kind: filter.kind.into_owned(),
         bytes: length,
         seconds: started.elapsed().as_secs_f64(),
     };
@@ -144,17 +144,17 @@ fn pull(
     options: &Options,
     connection: &mut Connection,
     name: &[u8],
-    filter: &FilterInfo,
+    filter: &Summary,
     file: &NamedTempFile,
     interrupted: &Interrupted,
 ) -> anyhow::Result<Option<u64>> {
     let mut progress = Progress::new(&options.pace, Some(filter.size), 0);
-    let dump = if filter.kind == "cuckoo" { "CF.SCANDUMP" } else { "BF.SCANDUMP" };
+    let family = Family::of(filter);
     for _ in 0..options.tries.max(1) {
         let mut out = file.as_file();
         out.set_len(0)?;
         out.seek(SeekFrom::Start(0))?;
-        match once(connection, (dump, name), options.format, out, &mut progress, interrupted)? {
+        match once(connection, (family, name), options.format, out, &mut progress, interrupted)? {
             Pulled::Whole(length) => {
                 progress.finish();
                 return Ok(Some(length));
@@ -184,19 +184,20 @@ enum Pulled {
 
 fn once(
     connection: &mut Connection,
-    (dump, name): (&str, &[u8]),
+    (family, name): (&Family, &[u8]),
     format: PulledFormat,
     mut out: impl Write,
     progress: &mut Progress,
     interrupted: &Interrupted,
 ) -> anyhow::Result<Pulled> {
+    let dump = family.command("SCANDUMP");
     let mut next = |iterator: u64| -> anyhow::Result<(u64, Vec<u8>)> {
         let (iterator, piece): (u64, Option<Vec<u8>>) =
-            redis::cmd(dump).arg(name).arg(iterator).query(connection)?;
+            redis::cmd(&dump).arg(name).arg(iterator).query(connection)?;
         Ok((iterator, piece.unwrap_or_default()))
     };
     let (mut iterator, head) = next(0)?;
-    let mut receiver = Receiver::new(dump, &head, format)?;
+    let mut receiver = Receiver::new(family, &head, format)?;
     let mut length = receiver.write(&head, &mut out)?;
     let mut first_pass = DefaultHasher::new();
     head.hash(&mut first_pass);
@@ -221,7 +222,7 @@ fn once(
         progress.at(after, 0);
         iterator = after;
     }
-    if receiver.tells_no_moves(dump) {
+    if receiver.tells_no_moves(family) {
         let mut second_pass = DefaultHasher::new();
         let (mut iterator, head) = next(0)?;
         head.hash(&mut second_pass);
@@ -264,12 +265,11 @@ enum Receiver {
 }
 
 impl Receiver {
-    fn new(dump: &str, head: &[u8], format: PulledFormat) -> anyhow::Result<Receiver> {
+    fn new(family: &Family, head: &[u8], format: PulledFormat) -> anyhow::Result<Receiver> {
         let receiver = if head.starts_with(&MAGIC) {
             Decoder::new(head).map(|decoder| Receiver::Native(Box::new(decoder), format))
         } else {
-            let loader = if dump == "CF.SCANDUMP" { Loader::cuckoo(head) } else { Loader::bloom(head) };
-            loader.map(|loader| Receiver::RedisBloom(Box::new(loader)))
+            (family.loader)(head).map(|loader| Receiver::RedisBloom(Box::new(loader)))
         };
         Ok(receiver.map_err(|error| Failure::Server(format!("the server sent a damaged head: {error}")))?)
     }
@@ -282,8 +282,8 @@ impl Receiver {
     }
 
     /// Whether fingerprints can move from a later piece to an earlier one without the pieces showing it.
-    fn tells_no_moves(&self, dump: &str) -> bool {
-        matches!(self, Receiver::RedisBloom(_)) && dump == "CF.SCANDUMP"
+    fn tells_no_moves(&self, family: &Family) -> bool {
+        matches!(self, Receiver::RedisBloom(_)) && family.moves
     }
 
     fn write(&self, piece: &[u8], out: &mut impl Write) -> anyhow::Result<u64> {

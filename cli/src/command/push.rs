@@ -9,9 +9,9 @@ use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, key};
 use crate::server::connection::{Connection, Server};
-use crate::server::key::{KeyType, temporary_key};
+use crate::server::family::{Family, key_types};
+use crate::server::key::temporary_key;
 use anyhow::Context;
-use bloomery::Filter;
 use bloomery::wire::LONGEST;
 use redis::RedisError;
 use serde::Serialize;
@@ -122,17 +122,17 @@ struct Upload {
     path: PathBuf,
     key: String,
     /// The command that loads the file.
-    load: &'static str,
+    load: String,
 }
 
 impl Upload {
     /// Checks the file, and prepares its upload.
     fn new(options: &Options, path: PathBuf, key: String) -> anyhow::Result<Upload> {
-        let is_cuckoo = matches!(read_file(&path)?, Filter::Cuckoo(_));
-        if options.merge && is_cuckoo {
-            return Err(Failure::Usage("cuckoo filters cannot be merged".into()).into());
+        let family = Family::of_filter(&read_file(&path)?);
+        if options.merge && !family.can_merge {
+            return Err(Failure::Usage(format!("{} filters cannot be merged", family.title)).into());
         }
-        Ok(Upload { path, key, load: if is_cuckoo { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" } })
+        Ok(Upload { path, key, load: family.command("LOADCHUNK") })
     }
 
     /// The upload of each part, or the only upload if there are no parts.
@@ -173,7 +173,7 @@ impl Upload {
                 if interrupted.is_set() {
                     return Ok(None);
                 }
-                redis::cmd(self.load)
+                redis::cmd(&self.load)
                     .arg(&temporary)
                     .arg(piece.iterator())
                     .arg(&piece.bytes)
@@ -194,7 +194,7 @@ impl Upload {
         };
         let held = upload();
         if !matches!(held, Ok(Some(_))) {
-            give_up(connection, self.load, &temporary);
+            give_up(connection, &self.load, &temporary);
         }
         held
     }
@@ -283,7 +283,7 @@ fn refuse_early(connection: &mut Connection, name: &[u8], may_exist: bool) -> an
 }
 
 fn is_filter(held: &str) -> bool {
-    KeyType::ALL.iter().any(|known| known.name() == held)
+    key_types().contains(&held)
 }
 
 /// Says whether the last command, which failed, has changed the key. If there was no reply, the server may have
@@ -318,9 +318,7 @@ fn swap(
     let ttl = options.ttl.map_or_else(|| "-1".into(), |seconds| seconds.saturating_mul(1000).to_string());
     let mut command = redis::cmd("EVAL");
     command.arg(SWAP).arg(2).arg(temporary).arg(key).arg(u8::from(options.replace)).arg(ttl);
-    KeyType::ALL.iter().for_each(|known| {
-        command.arg(known.name());
-    });
+    command.arg(key_types());
     command.query(connection).map_err(|error: RedisError| {
         let state = state_after(&error, key);
         anyhow::Error::new(error).context(format!("the filter was uploaded, but {state}"))

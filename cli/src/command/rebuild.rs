@@ -2,14 +2,16 @@
 
 use super::load::backfill;
 use crate::error::{self, Failure, Outcome};
-use crate::filter::info::FilterInfo;
 use crate::input::{Input, InputFormat, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
 use crate::output::{self, bytes, count, key};
 use crate::server::connection::Server;
+use crate::server::family::Family;
 use crate::server::info;
 use anyhow::Context;
+use bloomery::Summary;
+use bloomery::filter::record::Word;
 use bloomery_plan::parse_count;
 use bloomery_plan::{Reserve, Static};
 use serde::Serialize;
@@ -140,7 +142,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 /// Fails if the filter cannot be rebuilt.
-fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
+fn check(options: &Options, filter: Option<&Summary>) -> anyhow::Result<()> {
     let name = key(options.key.as_bytes());
     let text = match filter {
         None if options.of_static.layout.is_none() => {
@@ -148,8 +150,8 @@ fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
                 "there is no filter {name}; create it with bloomery load, or make a static filter with --static"
             )
         }
-        Some(filter) if filter.kind == "cuckoo" => {
-            format!("{name} is a cuckoo filter, which cannot be rebuilt")
+        Some(filter) if Family::of(filter).rebuild.is_none() => {
+            format!("{name} is a {} filter, which cannot be rebuilt", Family::of(filter).title)
         }
         Some(filter) if filter.rebuild.is_some() => {
             format!(
@@ -189,7 +191,7 @@ struct Rebuild<'a> {
     server: &'a Server,
     key: &'a [u8],
     /// The identity of the new filter. Another rebuild of the key has a different identity.
-    identity: Option<String>,
+    identity: Option<Word>,
 }
 
 impl<'a> Rebuild<'a> {
@@ -218,9 +220,9 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Identity of the rebuild that is running; `None` if there is none.
-    fn running(&self) -> anyhow::Result<Option<String>> {
+    fn running(&self) -> anyhow::Result<Option<Word>> {
         let filter = info::describe(&mut self.server.connect()?, self.key)?;
-        Ok(filter.and_then(|filter| filter.rebuild?.identity))
+        Ok(filter.and_then(|filter| Some(filter.rebuild?.identity)))
     }
 
     /// Whether the new filter has replaced the old one.

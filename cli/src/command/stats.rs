@@ -1,12 +1,12 @@
 //! `bloomery stats`: everything that a server knows about a filter.
 
 use crate::error::{Failure, Outcome};
-use crate::filter::info::FilterInfo;
 use crate::filter::lines::lines;
 use crate::output::{self, bytes, count, key, percent};
 use crate::server::connection::Server;
 use crate::server::info;
 use crate::server::spread::Spread;
+use bloomery::Summary;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -71,22 +71,22 @@ fn of_parts(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     let mut spread = Spread::connect(&options.server, &options.key, parts)?;
     let found = spread
         .each(|_, part, connection| Ok((part.to_owned(), info::describe(connection, part.as_bytes())?)))?;
-    let known: Vec<&FilterInfo> = found.iter().filter_map(|(_, filter)| filter.as_ref()).collect();
+    let known: Vec<&Summary> = found.iter().filter_map(|(_, filter)| filter.as_ref()).collect();
     if known.is_empty() {
         let text = format!("there is no filter {} in {parts} parts", key(options.key.as_bytes()));
         return Err(Failure::Data(text).into());
     }
-    let sum = |field: fn(&FilterInfo) -> u64| known.iter().map(|filter| field(filter)).sum::<u64>();
-    let mean = |field: fn(&FilterInfo) -> Option<f64>| {
-        known.iter().filter_map(|filter| field(filter)).sum::<f64>() / known.len() as f64
+    let sum = |field: fn(&Summary) -> u64| known.iter().map(|filter| field(filter)).sum::<u64>();
+    let mean = |field: fn(&Summary) -> f64| {
+        known.iter().map(|filter| field(filter)).sum::<f64>() / known.len() as f64
     };
     let sums = Parts {
         parts: found.len(),
         missing: found.iter().filter(|(_, filter)| filter.is_none()).map(|(part, _)| part.clone()).collect(),
         items: sum(|filter| filter.items),
         approximate_items: sum(|filter| filter.approximate_items.unwrap_or(0)),
-        capacity: sum(|filter| filter.capacity.unwrap_or(0)),
-        error_rate: mean(|filter| filter.error_rate),
+        capacity: sum(|filter| filter.capacity),
+        error_rate: mean(|filter| filter.error_rate.unwrap_or(0.0)),
         error_rate_now: mean(|filter| filter.error_rate_now),
         fullest: known.iter().map(|filter| filter.full()).fold(0.0, f64::max),
         size: sum(|filter| filter.size),

@@ -6,13 +6,11 @@ use crate::filter::file;
 use crate::input::{BatchLimits, Input, InputFormat, Items, blob, items_of};
 use crate::output::{count, key};
 use crate::server::connection::{Connection, Server};
+use crate::server::family::{FAMILIES, Family};
 use crate::server::info;
-use crate::server::reply::unexpected;
 use crate::server::spread::{Share, Spread};
-use anyhow::Context;
 use bloomery::Filter;
 use bloomery::filter::LiveRef;
-use redis::Value;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -105,9 +103,6 @@ enum Only {
 /// Maximum size of a command. A server tests 16384 items or more on worker threads.
 const BATCH: BatchLimits = BatchLimits { items: 16_384, bytes: 1 << 20 };
 
-/// Maximum number of items in a command with one argument per item.
-const MOST_ARGUMENTS: usize = 1024;
-
 #[derive(Serialize)]
 struct Tally {
     items: u64,
@@ -136,7 +131,7 @@ impl ItemAnswer<'_> {
 
 /// Where the filter is: on a server, spread over a cluster, or in a file.
 enum TestedFilter {
-    Server { connection: Box<Connection>, key: Vec<u8>, is_cuckoo: bool },
+    Server { connection: Box<Connection>, key: Vec<u8>, family: &'static Family },
     Spread(Spread),
     File { value: Box<Filter>, now_ms: u64 },
 }
@@ -226,8 +221,8 @@ fn open(options: &Options) -> anyhow::Result<(TestedFilter, Vec<String>)> {
     let mut connection = Box::new(options.server.connect()?);
     let filter = info::describe(&mut *connection, &name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(&name))))?;
-    let is_cuckoo = filter.kind == "cuckoo";
-    Ok((TestedFilter::Server { connection, key: name, is_cuckoo }, options.items.clone()))
+    let family = Family::of(&filter);
+    Ok((TestedFilter::Server { connection, key: name, family }, options.items.clone()))
 }
 
 impl From {
@@ -274,7 +269,7 @@ impl TestedFilter {
                     if places.is_empty() {
                         Ok(Vec::new())
                     } else {
-                        bulk_test(connection, key.as_bytes(), blob)
+                        (FAMILIES[0].test)(connection, key.as_bytes(), blob)
                     }
                 })?;
                 let mut answers = vec![false; items_of(blob).count()];
@@ -282,37 +277,8 @@ impl TestedFilter {
                 places.zip(found.into_iter().flatten()).for_each(|(place, answer)| answers[*place] = answer);
                 Ok(answers)
             }
-            TestedFilter::Server { connection, key, is_cuckoo: false } => bulk_test(connection, key, blob),
-            TestedFilter::Server { connection, key, is_cuckoo: true } => {
-                let items: Vec<&[u8]> = items_of(blob).collect();
-                let mut answers = Vec::with_capacity(items.len());
-                for items in items.chunks(MOST_ARGUMENTS) {
-                    let mut command = redis::cmd("CF.MEXISTS");
-                    command.arg(&*key).arg(items);
-                    match command.query::<Value>(&mut **connection).context("cannot test")? {
-                        Value::Array(found) if found.len() == items.len() => {
-                            let found: Vec<bool> = redis::from_redis_value(Value::Array(found))?;
-                            answers.extend(found);
-                        }
-                        reply => return Err(unexpected("CF.MEXISTS", &reply).into()),
-                    }
-                }
-                Ok(answers)
-            }
+            TestedFilter::Server { connection, key, family } => (family.test)(connection, key, blob),
         }
-    }
-}
-
-/// Tests the items of the blob against a Bloom filter on a server. Returns an answer for each item.
-fn bulk_test(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Result<Vec<bool>> {
-    let count = items_of(blob).count();
-    let mut command = redis::cmd("BF.BULKTEST");
-    command.arg(key).arg("PREFIXED").arg(blob);
-    match command.query::<Value>(connection).context("cannot test")? {
-        Value::BulkString(bitmap) if bitmap.len() == count.div_ceil(8) => {
-            Ok((0..count).map(|index| bitmap[index / 8] >> (7 - index % 8) & 1 == 1).collect())
-        }
-        reply => Err(unexpected("BF.BULKTEST", &reply).into()),
     }
 }
 

@@ -2,6 +2,5 @@
 
 pub(crate) mod describe;
 pub(crate) mod file;
-pub(crate) mod info;
 pub(crate) mod lines;
 pub(crate) mod parts;

@@ -1,53 +1,16 @@
-//! Filter keys: their types, their hash tags, and temporary keys.
+//! Filter keys: their hash tags, and temporary keys.
 
 use crate::filter::parts::slot;
 use bloomery::{HashKind, Seed};
 use std::borrow::Cow;
-
-/// The types of keys that hold filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum KeyType {
-    /// Bloomery's Bloom filters.
-    Bloomery,
-    /// Bloomery's cuckoo filters.
-    BloomeryCuckoo,
-    /// RedisBloom's Bloom filters.
-    RedisBloom,
-    /// RedisBloom's cuckoo filters.
-    RedisBloomCuckoo,
-    /// valkey-bloom's filters.
-    ValkeyBloom,
-}
-
-impl KeyType {
-    /// All types.
-    pub(crate) const ALL: [KeyType; 5] = [
-        KeyType::Bloomery,
-        KeyType::BloomeryCuckoo,
-        KeyType::RedisBloom,
-        KeyType::RedisBloomCuckoo,
-        KeyType::ValkeyBloom,
-    ];
-
-    /// The type's name as the TYPE command returns it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            KeyType::Bloomery => "bloomery1",
-            KeyType::BloomeryCuckoo => "bloomeryC",
-            KeyType::RedisBloom => "MBbloom--",
-            KeyType::RedisBloomCuckoo => "MBbloomCF",
-            KeyType::ValkeyBloom => "bloomfltr",
-        }
-    }
-}
 
 /// A key that holds a filter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FilterKey {
     /// The key's name: any bytes, not necessarily text.
     pub(crate) name: Vec<u8>,
-    /// The key's type.
-    pub(crate) key_type: KeyType,
+    /// The key's type, as the TYPE command returns it.
+    pub(crate) key_type: &'static str,
 }
 
 /// The hash tag: the part of a key that determines its cluster slot.

@@ -2,6 +2,7 @@
 
 mod cluster;
 pub(crate) mod connection;
+pub(crate) mod family;
 pub(crate) mod info;
 pub(crate) mod key;
 pub(crate) mod link;

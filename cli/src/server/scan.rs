@@ -1,7 +1,8 @@
 //! Finds the keys that hold filters, in slices, so that a search over the whole keyspace never blocks the server for
 //! long.
 
-use super::key::{FilterKey, KeyType};
+use super::family::key_types;
+use super::key::FilterKey;
 use redis::{ConnectionLike, RedisResult, Value};
 
 /// Number of keys that the server examines per slice (SCAN COUNT).
@@ -12,15 +13,15 @@ const SLICE: u32 = 1000;
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pattern: String,
-    /// Types still to search for; the first is the current one.
-    types: &'static [KeyType],
+    /// Types still to search for; the last is the current one.
+    types: Vec<&'static str>,
     cursor: u64,
 }
 
 impl Scan {
     /// A search for the filters whose keys match a glob-style pattern, as in KEYS.
     pub(crate) fn new(pattern: &str) -> Scan {
-        Scan { pattern: pattern.to_owned(), types: &KeyType::ALL, cursor: 0 }
+        Scan { pattern: pattern.to_owned(), types: key_types(), cursor: 0 }
     }
 
     /// Returns the next slice, which may be empty; `None` at the end.
@@ -28,9 +29,9 @@ impl Scan {
         &mut self,
         server: &mut impl ConnectionLike,
     ) -> RedisResult<Option<Vec<FilterKey>>> {
-        let Some(&key_type) = self.types.first() else { return Ok(None) };
+        let Some(&key_type) = self.types.last() else { return Ok(None) };
         let mut command = redis::cmd("SCAN");
-        command.arg(self.cursor).arg("COUNT").arg(SLICE).arg("TYPE").arg(key_type.name());
+        command.arg(self.cursor).arg("COUNT").arg(SLICE).arg("TYPE").arg(key_type);
         if self.pattern != "*" {
             command.arg("MATCH").arg(&self.pattern);
         }
@@ -42,7 +43,7 @@ impl Scan {
         };
         self.cursor = cursor;
         if cursor == 0 {
-            self.types = &self.types[1..];
+            self.types.pop();
         }
         Ok(Some(names.into_iter().map(|name| FilterKey { name, key_type }).collect()))
     }

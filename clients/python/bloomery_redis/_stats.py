@@ -2,7 +2,7 @@
 underscores.
 
 For example, "Error rate now" becomes `error_rate_now`. docs/commands/bf.stats.md and cf.stats.md explain the names.
-Fields that a newer server adds are included, too.
+Fields that a newer server adds are included, too. A field may be missing: some exist only for one kind of filter.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, TypedDict
 
 from ._steps import Key, Steps, ask
 
-# Numbers that are bulk strings in RESP2. The type isn't guessed from the text, because an identity such as 12e4 would
-# look like a number.
-FRACTIONS = {"error_rate", "error_rate_now", "fill", "fill_when_full", "tightening_ratio", "share_false", "observed_error_rate"}
+# tests/library/statistics.rs compares the fields of these classes with the server's table.
 
 
-class Feedback(TypedDict):
+class Feedback(TypedDict, total=False):
+    """What `feedback` reported in a span of time."""
+
     checked: int
     false: int
     share_false: float | None
     observed_error_rate: float | None
 
 
-class Feedbacks(TypedDict):
+class Feedbacks(TypedDict, total=False):
     """What `feedback` reported in the last minute, in the last hour, and since the server loaded the filter."""
 
     minute: Feedback
@@ -32,78 +32,107 @@ class Feedbacks(TypedDict):
 
 
 class Layer(TypedDict, total=False):
-    age: int  # of a window's generation
+    """A layer of a filter, or a generation of a window."""
+
+    age: int
     layout: str
     capacity: int
     number_of_items_inserted: int
-    error_rate: float | None
+    error_rate: float
     error_rate_now: float
     cells: int
     probes: int
     fill: float
 
 
-class BloomStats(TypedDict, total=False):
-    """Statistics of a Bloom filter. A field may be missing: some exist only for one kind of filter."""
+class Rebuild(TypedDict, total=False):
+    """A rebuild that is running. All fields but the first describe the new filter."""
 
-    kind: str  # fixed, counting, scaling, window, static
-    origin: str  # bloomery, or the system that made it
-    items_are: str  # the encoding in which another system hashes an item
+    status: str
+    kind: str
+    capacity: int
+    error_rate: float
+    error_rate_now: float
+    number_of_items_inserted: int
+    approximate_number_of_items: int
+    number_of_filters: int
+    fill: float
+    size: int
+    deletes_missed: int
+    identity: str
+
+
+class BloomStats(TypedDict, total=False):
+    """Statistics of a Bloom filter."""
+
+    kind: str
+    origin: str
+    items_are: str
     layout: str
     hash: str
     shards: int
     bits_per_cell: int
     on_full: str
-    error_rate: float | None  # promised; None if the filter is another system's, and that system promises none
-    error_rate_now: float  # at the present fill
+    error_rate: float | None
+    error_rate_now: float
     capacity: int
     number_of_items_inserted: int
-    approximate_number_of_items: int  # from the fill
-    number_of_filters: int  # layers
+    approximate_number_of_items: int
+    number_of_filters: int
     cells: int
     cells_set: int
-    fill: float  # of the cells, 0 to 1
-    size: int  # bytes
-    memory: int  # bytes, including usage counters and the shadow of a rebuild
+    fill: float
+    size: int
+    memory: int
     expansion_rate: int | None
     tightening_ratio: float | None
     generations: int
     generation: int
     rotates_every_ms: int | None
     next_rotation_in_ms: int | None
-    early_rotations: int  # by this server, to make room
+    early_rotations: int
     saturated_counters: int
-    tests_answered_yes: int  # this and the next three: by this server since it loaded the filter
+    tests_answered_yes: int
     tests_answered_no: int
     adds: int
     deletes: int
     feedback: Feedbacks
-    advice: list[str]  # what is wrong and what to do; empty if all is well
+    advice: list[str]
     layers: list[Layer]
-    rebuild: dict[str, Any] | None  # state of a rebuild that is running
+    rebuild: Rebuild | None
     identity: str | None
 
 
 class CuckooStats(TypedDict, total=False):
     """Statistics of a cuckoo filter."""
 
-    size: int  # bytes
-    number_of_buckets: int  # of the first sub-filter
-    number_of_filters: int  # sub-filters
-    number_of_items_inserted: int  # without those deleted
-    number_of_items_deleted: int  # since the last compaction
-    bucket_size: int  # slots
-    expansion_rate: int
-    max_iterations: int
-    origin: str  # bloomery or redisbloom
+    origin: str
     hash: str
-    error_rate: float  # when all slots are taken
+    error_rate: float
     error_rate_now: float
-    capacity: int  # slots
-    fill: float  # of the slots, 0 to 1
-    fill_when_full: float  # fill at which adds are refused, or the filter grows
-    advice: list[str]  # what is wrong and what to do; empty if all is well
+    capacity: int
+    number_of_items_inserted: int
+    number_of_filters: int
+    number_of_buckets: int
+    number_of_items_deleted: int
+    bucket_size: int
+    max_iterations: int
+    fill: float
+    fill_when_full: float
+    size: int
+    expansion_rate: int
+    advice: list[str]
     identity: str | None
+
+
+# Numbers that are bulk strings in RESP2. The type isn't guessed from the text, because an identity such as 12e4 would
+# look like a number.
+FRACTIONS = {
+    name
+    for fields in (Feedback, Layer, Rebuild, BloomStats, CuckooStats)
+    for name, kind in fields.__annotations__.items()
+    if "float" in str(kind)
+}
 
 
 def ask_stats(command: str, key: Key) -> Steps[Any]:

@@ -8,7 +8,7 @@ use crate::command::blob::Parts;
 use crate::command::call::{
     Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys,
 };
-use crate::command::describe::rebuild_fields;
+use crate::command::describe::fields;
 use crate::command::error::CommandError;
 use crate::command::grow::admit_new;
 use crate::command::items::limit_items;
@@ -17,6 +17,7 @@ use crate::command::options::{bad, upper};
 use crate::command::reply::Reply;
 use crate::command::table::{ArgumentKind::OneOf, Command, Entry, KeyUse, bloom::REBUILD, required};
 use crate::error::Error;
+use crate::filter::record::Replies;
 use crate::filter::{Bloom, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::ParallelFor;
 use crate::params::Family;
@@ -275,7 +276,7 @@ fn status<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open::<Filter>(1, Access::Read);
     key.bloom()?.ok_or(CommandError::NotFound)?;
     if let Some(rebuild) = rebuild_in(&key) {
-        return Ok(Reply::Map(rebuild_fields(&rebuild.summary())));
+        return Ok(Reply::Map(fields(&rebuild.summary(), Replies::Both)));
     }
     let why = why_ended(&key);
     let mut fields = vec![("Status", Reply::from("none"))];

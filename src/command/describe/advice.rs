@@ -2,9 +2,7 @@
 
 use super::number::general;
 use crate::command::options::printable;
-use crate::command::reply::Reply;
-use crate::filter::usage::{Observed, Span};
-use crate::filter::{CuckooSpec, Summary};
+use crate::filter::{CuckooSpec, Observed, Summary};
 use crate::params::Layout;
 
 /// Number of layers at which rebuilding a chain pays off. With expansion 2, a chain of 8 layers has 255 times its first
@@ -41,14 +39,6 @@ pub(super) fn first_refusal(bucket_size: u8) -> f64 {
     }
 }
 
-/// The time span over which the observed error rate is measured.
-pub(super) const SPAN: Span = Span::Hour;
-
-/// The lines of advice as a reply.
-pub(super) fn lines(advice: &[String]) -> Reply {
-    Reply::Array(advice.iter().map(|line| line.as_str().into()).collect())
-}
-
 /// Advice about a cuckoo filter.
 pub(super) fn on_cuckoo(key: &[u8], summary: &Summary, spec: &CuckooSpec) -> Vec<String> {
     let full = spec.expansion == 0 && summary.fill >= first_refusal(spec.bucket_size);
@@ -64,18 +54,17 @@ pub(super) fn on_cuckoo(key: &[u8], summary: &Summary, spec: &CuckooSpec) -> Vec
 }
 
 /// Advice about a Bloom filter, native or another system's.
-pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<String> {
+pub(super) fn on(key: &[u8], summary: &Summary) -> Vec<String> {
     let (items, capacity) = (summary.items, summary.capacity);
-    let needed = items.max(summary.estimate.unwrap_or(0));
+    let needed = items.max(summary.approximate_items.unwrap_or(0));
     let rebuild = |items: u64| {
         format!("BF.REBUILD {} BEGIN CAPACITY {} makes room", word(key), items.max(1).saturating_mul(2))
     };
-    let generations = summary.window.map_or(1, |window| u64::from(window.generations));
-    let room = rebuild(needed.div_ceil(generations));
+    let room = rebuild(needed.div_ceil(summary.generations.unwrap_or(1)));
     // In a window, it is the newest generation that gets full, unless all generations share a table.
-    let is_table = summary.layout == Some(Layout::Fingerprint.as_str());
-    let window = summary.window.filter(|_| !is_table);
-    let full = match (window, summary.layers.first(), summary.on_full) {
+    let is_table = summary.layout.as_deref() == Some(Layout::Fingerprint.as_str());
+    let window = summary.generations.filter(|_| !is_table);
+    let full = match (window, summary.layers.first(), summary.on_full.as_deref()) {
         (Some(_), None, _) | (None, _, Some("ROTATE")) => None,
         (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
             format!("full: the current generation holds {} items and refuses new ones; rotate", newest.items)
@@ -100,12 +89,11 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
     };
     let is_full = full.is_some();
     let mut advice = Vec::from_iter(full);
-    let is_chain = summary.window.is_none();
-    if let (true, layers @ MANY_LAYERS..) = (is_chain, summary.arrays) {
+    let is_chain = summary.generations.is_none();
+    if let (true, layers @ MANY_LAYERS..) = (is_chain, summary.filters) {
         advice.push(format!("many layers: a test of an absent item asks {layers} of them; {room}"));
     }
-    if let Some((every_ms, next)) =
-        summary.window.and_then(|window| Some((window.every_ms, window.next_rotation_ms?)))
+    if let (Some(every_ms), Some(next)) = (summary.rotates_every_ms, summary.next_rotation_ms)
         && next > every_ms.saturating_mul(2)
     {
         advice.push(format!(
@@ -113,7 +101,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
              ahead at the last one; the next add corrects that"
         ));
     }
-    let (saturated, in_use) = (summary.saturated.unwrap_or(0), summary.cells_set);
+    let (saturated, in_use) = (summary.saturated_counters.unwrap_or(0), summary.cells_set);
     if saturated as f64 > SATURATING * in_use as f64 {
         advice.push(format!(
             "saturating: {saturated} of {in_use} counters in use have stopped counting, and deletes do not reach them; \
@@ -131,14 +119,15 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
         }
         // Some of the answers in the last hour may have come from generations that have since left the window.
         let explained = if is_chain { summary.error_rate_now } else { summary.error_rate_now.max(promise) };
-        advice.extend(on_observed(promise, explained, observed));
+        advice
+            .extend(summary.feedback.as_ref().and_then(|spans| on_observed(promise, explained, &spans.hour)));
     }
     advice
 }
 
 /// The advice that follows from the checked answers. `explained` is the error rate to be expected from the cells.
-fn on_observed(promise: f64, explained: f64, observed: Observed) -> Option<String> {
-    let rate = observed.error_rate().filter(|_| observed.wrong >= ENOUGH_FALSE)?;
+fn on_observed(promise: f64, explained: f64, observed: &Observed) -> Option<String> {
+    let rate = observed.observed_error_rate.filter(|_| observed.r#false >= ENOUGH_FALSE)?;
     if rate > FAR_ABOVE * promise {
         return Some(format!(
             "observed error rate far above the promise: {} in the last hour, and {} was promised; if the fill \

@@ -1,10 +1,11 @@
 //! Commands that describe a cuckoo filter as a whole: CF.INFO, STATS, DEBUG.
 
-use super::{advice, identity};
+use super::{advice, fields};
 use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
 use crate::command::reply::{Numbers, Reply};
 use crate::command::table::{Command, Entry, KeyUse, Timing};
+use crate::filter::record::Replies;
 use crate::filter::{Cuckoo, FilterRef};
 use std::ffi::CStr;
 
@@ -59,20 +60,14 @@ fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     call.may_be_long();
     let key = call.open::<Cuckoo>(1, Access::Read);
     let filter = key.value()?.ok_or(CommandError::NotFound)?;
-    let summary = FilterRef::from(filter).summary(call.now_ms());
-    let mut fields = brief(filter).fields();
-    fields.push(("Origin", summary.origin.into()));
-    fields.extend(summary.hash.map(|hash| ("Hash", hash.as_str().into())));
-    fields.extend([
-        ("Error rate", summary.error_rate.map_or(Reply::Null, Reply::Double)),
-        ("Error rate now", Reply::Double(summary.error_rate_now)),
-        ("Capacity", summary.capacity.into()),
-        ("Fill", Reply::Double(summary.fill)),
-        ("Fill when full", Reply::Double(advice::first_refusal(filter.spec().bucket_size))),
-        ("Advice", advice::lines(&advice::on_cuckoo(call.arg(1), &summary, &filter.spec()))),
-        ("Identity", identity(summary.identity)),
-    ]);
-    Ok(Reply::Map(fields))
+    let mut summary = FilterRef::from(filter).summary(call.now_ms());
+    summary.fill_when_full = Some(advice::first_refusal(filter.spec().bucket_size));
+    summary.advice = advice::on_cuckoo(call.arg(1), &summary, &filter.spec());
+    let mut all = brief(filter).fields();
+    let others = fields(&summary, Replies::Cuckoo);
+    let others = others.into_iter().filter(|(name, _)| !all.iter().any(|(known, _)| known == name));
+    all.extend(Vec::from_iter(others));
+    Ok(Reply::Map(all))
 }
 
 /// The fields of CF.INFO, which are RedisBloom's.

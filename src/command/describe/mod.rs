@@ -14,8 +14,8 @@ use super::reply::{Numbers, Reply};
 use crate::command::table::{Command, Entry, KeyUse, Timing, bloom::INFO};
 use crate::filter::foreign::Growth;
 use crate::filter::foreign::redisbloom::FORCE_64;
-use crate::filter::{Filter, LayerSummary, LiveRef, RebuildSummary, Summary};
-use crate::params::Overflow;
+use crate::filter::record::{Record, Replies};
+use crate::filter::{Filter, LiveRef};
 use number::general;
 use std::ffi::CStr;
 use std::fmt::{self, Write};
@@ -121,8 +121,16 @@ fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open::<Filter>(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let filter = key.value()?.ok_or(CommandError::NotFound)?;
-    let summary = filter.summary(call.now_ms());
-    Ok(Reply::Map(full(call.arg(1), &summary, live, filter.allocated() as u64, call.now_ms())))
+    let mut summary = filter.summary(call.now_ms());
+    summary.memory = Some(filter.allocated() as u64);
+    live.add_usage(&mut summary, call.now_ms());
+    summary.advice = advice::on(call.arg(1), &summary);
+    // A window's generations are listed from newest to oldest, other layers from oldest to newest.
+    if summary.generations.is_none() {
+        summary.layers.drain(..summary.layers.len().saturating_sub(MOST_LAYERS));
+    }
+    summary.layers.truncate(MOST_LAYERS);
+    Ok(Reply::Map(fields(&summary, Replies::Bloom)))
 }
 
 /// Names of the five fields that BF.INFO has in RedisBloom. [`WORDS`] are the arguments that select them, and
@@ -138,105 +146,9 @@ const VALUES: [fn(LiveRef<'_>) -> Option<u64>; 5] = [
     |filter| filter.expansion().map(u64::from),
 ];
 
-fn or_null(number: Option<impl Into<u64>>) -> Reply {
-    number.map_or(Reply::Null, |number| Reply::from(number.into()))
-}
-
-/// All fields of BF.STATS.
-fn full(key: &[u8], summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Fields {
-    let mut fields = vec![("Kind", summary.kind.into()), ("Origin", summary.origin.into())];
-    let words = [
-        ("Items are", summary.encoding.map(|encoding| encoding.as_str())),
-        ("Layout", summary.layout),
-        ("Hash", summary.hash.map(|hash| hash.as_str())),
-    ];
-    fields.extend(words.into_iter().filter_map(|(name, word)| Some((name, Reply::from(word?)))));
-    let numbers = [("Shards", summary.shards), ("Bits per cell", summary.bits_per_cell)];
-    fields.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, u64::from(number?).into()))));
-    fields.extend(summary.on_full.map(|on_full| ("On full", on_full.into())));
-    fields.extend([
-        ("Error rate", summary.error_rate.map_or(Reply::Null, Reply::Double)),
-        ("Error rate now", Reply::Double(summary.error_rate_now)),
-        ("Capacity", summary.capacity.into()),
-        ("Number of items inserted", summary.items.into()),
-        ("Approximate number of items", or_null(summary.estimate)),
-        ("Number of filters", summary.arrays.into()),
-        ("Cells", summary.cells.into()),
-        ("Cells set", summary.cells_set.into()),
-        ("Fill", Reply::Double(summary.fill)),
-        ("Size", summary.allocated.into()),
-        ("Memory", memory.into()),
-    ]);
-    match live {
-        LiveRef::Foreign(_) => fields.push(("Expansion rate", or_null(summary.expansion))),
-        LiveRef::Bloom(_) if summary.expansion.is_some() => fields.extend([
-            ("Expansion rate", or_null(summary.expansion)),
-            ("Tightening ratio", summary.tightening.map_or(Reply::Null, Reply::Double)),
-        ]),
-        LiveRef::Bloom(_) => {}
-    }
-    if let Some(window) = &summary.window {
-        fields.extend([
-            ("Generations", u64::from(window.generations).into()),
-            ("Generation", window.current.into()),
-            ("Rotates every ms", or_null((window.every_ms > 0).then_some(window.every_ms))),
-            ("Next rotation in ms", or_null(window.next_rotation_ms)),
-        ]);
-        let rotates = summary.on_full == Some(Overflow::Rotate.as_str());
-        fields.extend(rotates.then(|| ("Early rotations", live.usage_so_far().early_rotations().into())));
-    }
-    fields.extend(summary.saturated.map(|counters| ("Saturated counters", counters.into())));
-    fields.extend(usage::fields(live, now_ms));
-    let observed = live.usage_so_far().observed(now_ms, advice::SPAN);
-    fields.push(("Advice", advice::lines(&advice::on(key, summary, observed))));
-    let unlisted = summary.layers.len().saturating_sub(MOST_LAYERS);
-    // A window's generations are listed from newest to oldest, other layers from oldest to newest.
-    let (before, after) = if summary.window.is_some() { (0, unlisted) } else { (unlisted, 0) };
-    let listed = summary.layers.get(before..summary.layers.len().saturating_sub(after)).unwrap_or_default();
-    fields.push(("Layers", Reply::Array(listed.iter().map(layer).collect())));
-    let rebuild = summary.rebuild.as_ref().map(|rebuild| Reply::Map(rebuild_fields(rebuild)));
-    fields.push(("Rebuild", rebuild.unwrap_or(Reply::Null)));
-    fields.push(("Identity", identity(summary.identity)));
-    fields
-}
-
-fn layer(layer: &LayerSummary) -> Reply {
-    let mut fields = Vec::new();
-    fields.extend(layer.age.map(|age| ("Age", age.into())));
-    fields.extend(layer.layout.map(|layout| ("Layout", layout.as_str().into())));
-    fields.extend([
-        ("Capacity", layer.capacity.into()),
-        ("Number of items inserted", layer.items.into()),
-        ("Error rate", Reply::Double(layer.error_rate)),
-        ("Error rate now", Reply::Double(layer.error_rate_now)),
-        ("Cells", layer.cells.into()),
-        ("Probes", u64::from(layer.probes).into()),
-        ("Fill", Reply::Double(layer.fill)),
-    ]);
-    Reply::Map(fields)
-}
-
-/// The fields about a running rebuild.
-pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
-    vec![
-        ("Status", "running".into()),
-        ("Kind", rebuild.kind.into()),
-        ("Capacity", rebuild.capacity.into()),
-        ("Error rate", Reply::Double(rebuild.error_rate)),
-        ("Error rate now", Reply::Double(rebuild.error_rate_now)),
-        ("Number of items inserted", rebuild.items.into()),
-        ("Approximate number of items", rebuild.estimate.into()),
-        ("Number of filters", rebuild.layers.into()),
-        ("Fill", Reply::Double(rebuild.fill)),
-        ("Size", rebuild.allocated.into()),
-        ("Deletes missed", rebuild.deletes_missed.into()),
-        ("Identity", identity(Some(rebuild.identity))),
-    ]
-}
-
-/// An identity that distinguishes a filter from others: 16 hexadecimal digits, or null.
-pub(super) fn identity(identity: Option<u64>) -> Reply {
-    identity.map_or(Reply::Null, |identity| Reply::from(format!("{identity:016x}").as_str()))
+/// A record as the fields of a map.
+pub(super) fn fields<R: Record>(record: &R, family: Replies) -> Fields {
+    record.fields(family).map(|(name, value)| (name, value.into())).collect()
 }
 
 /// BF.DEBUG.

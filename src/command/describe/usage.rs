@@ -1,12 +1,11 @@
-//! BF.FEEDBACK, and the fields of BF.STATS about how a filter is used.
+//! BF.FEEDBACK.
 
 use crate::command::call::{Access, BloomKey, Call};
 use crate::command::error::CommandError;
 use crate::command::options::{bad, unsigned};
 use crate::command::reply::Reply;
 use crate::command::table::{ArgumentKind::Integer, Command, Entry, KeyUse, Timing, required};
-use crate::filter::usage::Span;
-use crate::filter::{Filter, LiveRef};
+use crate::filter::Filter;
 
 /// BF.FEEDBACK.
 pub(in crate::command) struct Feedback;
@@ -38,28 +37,4 @@ fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open::<Filter>(1, Access::Read);
     key.bloom()?.ok_or(CommandError::NotFound)?.usage().report(call.now_ms(), checked, wrong);
     Ok(Reply::Ok)
-}
-
-/// The fields of BF.STATS about how a filter is used.
-pub(super) fn fields(live: LiveRef<'_>, now_ms: u64) -> [(&'static str, Reply); 5] {
-    let usage = live.usage_so_far();
-    let tests = usage.tests();
-    let spans = [("Minute", Span::Minute), ("Hour", Span::Hour), ("Life", Span::Life)];
-    let spans = spans.map(|(name, span)| {
-        let observed = usage.observed(now_ms, span);
-        let numbers = vec![
-            ("Checked", observed.checked.into()),
-            ("False", observed.wrong.into()),
-            ("Share false", observed.share_wrong().map_or(Reply::Null, Reply::Double)),
-            ("Observed error rate", observed.error_rate().map_or(Reply::Null, Reply::Double)),
-        ];
-        (name, Reply::Map(numbers))
-    });
-    [
-        ("Tests answered yes", tests.yes.into()),
-        ("Tests answered no", tests.no.into()),
-        ("Adds", live.adds().into()),
-        ("Deletes", usage.deletes().into()),
-        ("Feedback", Reply::Map(spans.into())),
-    ]
 }

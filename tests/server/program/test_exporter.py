@@ -656,7 +656,8 @@ def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
         client.execute_command("BF.RESERVE", "timed", 0.01, 100, "TTL", 3_600_000)
         with Exporter("--port", server.port) as exporter:
             there = exporter.wait_for_filters(8).keys()
-    rows = re.findall(r"^\| (`(?:bloomery|process)_.*?`) \|", DOCUMENT.read_text(), flags=re.M)
+    documents = [DOCUMENT, *(ROOT / "docs" / "commands" / f"{family}.stats.md" for family in ("bf", "cf"))]
+    rows = re.findall(r"\| (`(?:bloomery|process)_.*?`) \|", "".join(page.read_text() for page in documents))
     rows = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert rows == there
     used = set(re.findall(r"bloomery_[a-z_]+", DASHBOARD.read_text() + ALERTS.read_text()))

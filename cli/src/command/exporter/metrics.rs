@@ -1,13 +1,15 @@
 //! Formats the servers' replies as metrics, in the text format of OpenMetrics.
 //!
-//! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names; a test
-//! compares them. A value that a filter doesn't have yields no sample, because 0 would be wrong.
+//! The rows of [`Summary`] define the metrics of a filter, and the fields of INFO those of a server. The documents list
+//! the same names; a test compares them.
 
 use super::process;
 use super::snapshot::{NodeReading, Snapshot};
-use crate::filter::info::{Feedback, FilterInfo, Observed};
 use crate::output;
 use crate::server::key::FilterKey;
+use bloomery::Summary;
+use bloomery::filter::record::Record;
+use bloomery::info::SECTIONS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -20,379 +22,6 @@ use MetricType::{Counter, Gauge, Info};
 
 /// A label in addition to those of the filter or server.
 type Extra = Option<(&'static str, &'static str)>;
-
-/// A metric of each filter. The encoder appends `_total` to the names of counters and `_info` to those of infos.
-struct OfFilter {
-    name: &'static str,
-    metric_type: MetricType,
-    help: &'static str,
-    samples: fn(&FilterInfo) -> Vec<(Extra, f64)>,
-}
-
-/// One sample, if the value is known.
-fn one(value: Option<f64>) -> Vec<(Extra, f64)> {
-    value.map(|value| (None, value)).into_iter().collect()
-}
-
-fn number(value: Option<u64>) -> Vec<(Extra, f64)> {
-    one(value.map(|value| value as f64))
-}
-
-/// A sample for each known value; the value's name becomes the value of `label`.
-fn by<const N: usize>(label: &'static str, values: [(&'static str, Option<f64>); N]) -> Vec<(Extra, f64)> {
-    values.into_iter().filter_map(|(name, value)| Some((Some((label, name)), value?))).collect()
-}
-
-fn life(info: &FilterInfo, count: fn(&Observed) -> u64) -> Vec<(Extra, f64)> {
-    number(info.feedback.as_ref().map(|feedback| count(&feedback.life)))
-}
-
-/// Bytes of all cells. A cuckoo filter's cell is a slot of one byte. Bloom filters of other systems don't report the
-/// width of a cell, which is one bit.
-fn cell_bytes(info: &FilterInfo) -> Option<f64> {
-    let default = if info.kind == "cuckoo" { 8 } else { 1 };
-    Some(info.cells?.saturating_mul(info.bits_per_cell.unwrap_or(default)) as f64 / 8.0)
-}
-
-const OF_FILTERS: [OfFilter; 25] = [
-    OfFilter {
-        name: "bloomery_cell_bytes",
-        metric_type: Gauge,
-        help: "Bytes of all cells of the filter.",
-        samples: |info| one(cell_bytes(info)),
-    },
-    OfFilter {
-        name: "bloomery_capacity_items",
-        metric_type: Gauge,
-        help: "Items that all layers of the filter are sized for. For cuckoo filters: number of slots.",
-        samples: |info| number(info.capacity),
-    },
-    OfFilter {
-        name: "bloomery_items",
-        metric_type: Gauge,
-        help: "Items added that were absent before, minus items deleted.",
-        samples: |info| number(Some(info.items)),
-    },
-    OfFilter {
-        name: "bloomery_estimated_items",
-        metric_type: Gauge,
-        help: "Distinct items in the filter, estimated from its fill.",
-        samples: |info| number(info.approximate_items),
-    },
-    OfFilter {
-        name: "bloomery_fill_ratio",
-        metric_type: Gauge,
-        help: "Fraction of cells that are set, about 0.5 at capacity. For cuckoo filters: of slots in use.",
-        samples: |info| one(info.fill),
-    },
-    OfFilter {
-        name: "bloomery_full_fill_ratio",
-        metric_type: Gauge,
-        help: "Fill at which a cuckoo filter grows or refuses adds.",
-        samples: |info| one(info.fill_when_full),
-    },
-    OfFilter {
-        name: "bloomery_promised_error_ratio",
-        metric_type: Gauge,
-        help: "False-positive rate at capacity, as requested. For cuckoo filters: when full.",
-        samples: |info| one(info.error_rate),
-    },
-    OfFilter {
-        name: "bloomery_error_ratio",
-        metric_type: Gauge,
-        help: "False-positive rate at the present fill, computed.",
-        samples: |info| one(info.error_rate_now),
-    },
-    OfFilter {
-        name: "bloomery_observed_error_ratio",
-        metric_type: Gauge,
-        help: "False-positive rate according to what the application reported (BF.FEEDBACK).",
-        samples: |info| {
-            let rate = |span: fn(&Feedback) -> &Observed| span(info.feedback.as_ref()?).observed_error_rate;
-            by(
-                "window",
-                [
-                    ("minute", rate(|feedback| &feedback.minute)),
-                    ("hour", rate(|feedback| &feedback.hour)),
-                    ("life", rate(|feedback| &feedback.life)),
-                ],
-            )
-        },
-    },
-    OfFilter {
-        name: "bloomery_feedback_checked",
-        metric_type: Counter,
-        help: "Positive answers that the application has checked (BF.FEEDBACK).",
-        samples: |info| life(info, |life| life.checked),
-    },
-    OfFilter {
-        name: "bloomery_feedback_false",
-        metric_type: Counter,
-        help: "Positive answers that the application found to be false (BF.FEEDBACK).",
-        samples: |info| life(info, |life| life.r#false),
-    },
-    OfFilter {
-        name: "bloomery_tests",
-        metric_type: Counter,
-        help: "Items tested, by answer.",
-        samples: |info| {
-            let count = |tests: Option<u64>| tests.map(|tests| tests as f64);
-            by("result", [("yes", count(info.tests_yes)), ("no", count(info.tests_no))])
-        },
-    },
-    OfFilter {
-        name: "bloomery_adds",
-        metric_type: Counter,
-        help: "Items added, including those already present.",
-        samples: |info| number(info.adds),
-    },
-    OfFilter {
-        name: "bloomery_deletes",
-        metric_type: Counter,
-        help: "Items deleted.",
-        samples: |info| number(info.deletes),
-    },
-    OfFilter {
-        name: "bloomery_memory_bytes",
-        metric_type: Gauge,
-        help: "Memory of the filter, without its key.",
-        samples: |info| number(Some(info.bytes())),
-    },
-    OfFilter {
-        name: "bloomery_layers",
-        metric_type: Gauge,
-        help: "Layers, generations or sub-filters: the number of parts that one test queries.",
-        samples: |info| number(Some(info.filters)),
-    },
-    OfFilter {
-        name: "bloomery_generations",
-        metric_type: Gauge,
-        help: "Generations that a window keeps.",
-        samples: |info| number(info.generations),
-    },
-    OfFilter {
-        name: "bloomery_rotations",
-        metric_type: Counter,
-        help: "Number of the current generation of a window: rotations since its creation.",
-        samples: |info| number(info.generation),
-    },
-    OfFilter {
-        name: "bloomery_early_rotations",
-        metric_type: Counter,
-        help: "Number of times that a full window dropped its oldest items early, to make room.",
-        samples: |info| number(info.early_rotations),
-    },
-    OfFilter {
-        name: "bloomery_next_rotation_seconds",
-        metric_type: Gauge,
-        help: "Time until a window with a schedule rotates.",
-        samples: |info| one(info.next_rotation_ms.map(|ms| ms as f64 / 1000.0)),
-    },
-    OfFilter {
-        name: "bloomery_saturated_counters",
-        metric_type: Gauge,
-        help: "Counters stuck at their maximum: items that use them can no longer be deleted.",
-        samples: |info| number(info.saturated_counters),
-    },
-    OfFilter {
-        name: "bloomery_rebuild_running",
-        metric_type: Gauge,
-        help: "1 while a BF.REBUILD of the filter is in progress.",
-        samples: |info| number((info.kind != "cuckoo").then_some(info.rebuild.is_some().into())),
-    },
-    OfFilter {
-        name: "bloomery_rebuild_items",
-        metric_type: Gauge,
-        help: "Items in the new filter of a rebuild in progress.",
-        samples: |info| number(info.rebuild.as_ref().and_then(|rebuild| rebuild.items)),
-    },
-    OfFilter {
-        name: "bloomery_advice_lines",
-        metric_type: Gauge,
-        help: "Number of entries under Advice in BF.STATS key: 0 if all is well.",
-        samples: |info| number(Some(info.advice.len() as u64)),
-    },
-    OfFilter {
-        name: "bloomery_expansion_ratio",
-        metric_type: Gauge,
-        help: "Size of each layer relative to the previous one. Absent if the filter does not grow.",
-        samples: |info| number(info.expansion_rate.filter(|rate| *rate > 0)),
-    },
-];
-
-/// A metric of each server. Its samples come from `fields` of `INFO bf`, each with a label if there are several.
-struct OfServer {
-    name: &'static str,
-    metric_type: MetricType,
-    help: &'static str,
-    fields: &'static [(&'static str, Extra)],
-}
-
-const OF_SERVERS: [OfServer; 26] = [
-    OfServer {
-        name: "bloomery_server_filters",
-        metric_type: Gauge,
-        help: "Filters on the server, by kind; foreign are those created by other systems.",
-        fields: &[
-            ("fixed_filters", Some(("kind", "fixed"))),
-            ("scaling_filters", Some(("kind", "scaling"))),
-            ("counting_filters", Some(("kind", "counting"))),
-            ("window_filters", Some(("kind", "window"))),
-            ("cuckoo_filters", Some(("kind", "cuckoo"))),
-            ("foreign_filters", Some(("kind", "foreign"))),
-        ],
-    },
-    OfServer {
-        name: "bloomery_server_cell_bytes",
-        metric_type: Gauge,
-        help: "Bytes of the cells of all filters, including those being loaded or freed.",
-        fields: &[("cell_bytes", None)],
-    },
-    OfServer {
-        name: "bloomery_server_freeing_bytes",
-        metric_type: Gauge,
-        help: "Part of the cell bytes that another thread is freeing.",
-        fields: &[("freeing_bytes", None)],
-    },
-    OfServer {
-        name: "bloomery_server_loads",
-        metric_type: Gauge,
-        help: "LOADCHUNK loads that are waiting for their next piece.",
-        fields: &[("loads", None)],
-    },
-    OfServer {
-        name: "bloomery_server_load_bytes",
-        metric_type: Gauge,
-        help: "Bytes of cells that these loads will have when complete.",
-        fields: &[("load_bytes", None)],
-    },
-    OfServer {
-        name: "bloomery_server_load_held_bytes",
-        metric_type: Gauge,
-        help: "Bytes of memory that these loads hold now.",
-        fields: &[("load_held_bytes", None)],
-    },
-    OfServer {
-        name: "bloomery_server_loads_max",
-        metric_type: Gauge,
-        help: "Maximum number of loads that can wait.",
-        fields: &[("loads_max", None)],
-    },
-    OfServer {
-        name: "bloomery_server_load_idle_seconds_max",
-        metric_type: Gauge,
-        help: "Maximum time that a load can wait for its next piece, in seconds.",
-        fields: &[("load_idle_seconds_max", None)],
-    },
-    OfServer {
-        name: "bloomery_server_loads_dropped",
-        metric_type: Counter,
-        help: "Loads dropped because they made no progress, or because memory was short.",
-        fields: &[("loads_dropped", None)],
-    },
-    OfServer {
-        name: "bloomery_server_pool_threads",
-        metric_type: Gauge,
-        help: "Worker threads, including those of paused jobs.",
-        fields: &[("pool_threads", None)],
-    },
-    OfServer {
-        name: "bloomery_server_pool_forks",
-        metric_type: Counter,
-        help: "Commands that ran in parallel on workers and the main thread.",
-        fields: &[("pool_forks", None)],
-    },
-    OfServer {
-        name: "bloomery_server_pool_jobs",
-        metric_type: Counter,
-        help: "Commands that ran on workers while the server served others.",
-        fields: &[("pool_jobs", None)],
-    },
-    OfServer {
-        name: "bloomery_server_pool_jobs_running",
-        metric_type: Gauge,
-        help: "Jobs in progress on workers.",
-        fields: &[("pool_jobs_running", None)],
-    },
-    OfServer {
-        name: "bloomery_server_pool_jobs_queued",
-        metric_type: Gauge,
-        help: "Jobs that are waiting for a worker.",
-        fields: &[("pool_jobs_queued", None)],
-    },
-    OfServer {
-        name: "bloomery_server_pool_jobs_paused",
-        metric_type: Gauge,
-        help: "Jobs that have begun and are waiting for their next turn, each with a thread.",
-        fields: &[("pool_jobs_paused", None)],
-    },
-    OfServer {
-        name: "bloomery_server_offloaded_items",
-        metric_type: Counter,
-        help: "Items of BF.BULKTEST that workers tested while the server served others.",
-        fields: &[("offloaded_items", None)],
-    },
-    OfServer {
-        name: "bloomery_server_clients_waiting",
-        metric_type: Gauge,
-        help: "Clients that are waiting for workers: for a BF.BULKTEST, or for a command that works in the background.",
-        fields: &[("clients_waiting", None)],
-    },
-    OfServer {
-        name: "bloomery_server_clients_waiting_max",
-        metric_type: Gauge,
-        help: "Maximum number of clients that can wait for workers.",
-        fields: &[("clients_waiting_max", None)],
-    },
-    OfServer {
-        name: "bloomery_server_waiting_bytes",
-        metric_type: Gauge,
-        help: "Bytes of the arguments of clients that are waiting for workers.",
-        fields: &[("waiting_bytes", None)],
-    },
-    OfServer {
-        name: "bloomery_server_waiting_bytes_max",
-        metric_type: Gauge,
-        help: "Maximum number of bytes of these arguments.",
-        fields: &[("waiting_bytes_max", None)],
-    },
-    OfServer {
-        name: "bloomery_server_clients_in_pieces",
-        metric_type: Gauge,
-        help: "Clients whose command continues in pieces.",
-        fields: &[("clients_in_pieces", None)],
-    },
-    OfServer {
-        name: "bloomery_server_promised_bytes",
-        metric_type: Gauge,
-        help: "Bytes of memory that are reserved for commands that work in the background.",
-        fields: &[("promised_bytes", None)],
-    },
-    OfServer {
-        name: "bloomery_server_waiting_refused",
-        metric_type: Counter,
-        help: "Commands refused because too many were waiting for workers.",
-        fields: &[("waiting_refused", None)],
-    },
-    OfServer {
-        name: "bloomery_server_waiting_dropped",
-        metric_type: Counter,
-        help: "Commands abandoned because their client had disconnected or their filter had left its key.",
-        fields: &[("waiting_dropped", None)],
-    },
-    OfServer {
-        name: "bloomery_server_payloads_refused",
-        metric_type: Counter,
-        help: "Payloads refused by RESTORE, RDB loading, LOADCHUNK, BF.IMPORT, BF.LOAD and BF.MERGE.",
-        fields: &[("payloads_refused", None)],
-    },
-    OfServer {
-        name: "bloomery_server_panics",
-        metric_type: Counter,
-        help: "Panics of the module that were caught. Each is in the server's log.",
-        fields: &[("panics", None)],
-    },
-];
 
 /// The page at /metrics.
 pub(super) fn text(snapshot: Snapshot) -> String {
@@ -420,20 +49,28 @@ impl Snapshot {
         let up = |node: &NodeReading| (label(node), f64::from(u8::from(node.totals.is_some())));
         let help = "1 if the server replies and has the module, else 0.";
         page.family("bloomery_up", Gauge, help, self.nodes.iter().map(up))?;
-        for OfServer { name, metric_type, help, fields } in &OF_SERVERS {
-            let samples = self.nodes.iter().flat_map(|node| {
-                fields.iter().filter_map(move |(field, extra)| {
-                    let value = *node.totals.as_ref()?.get(*field)?;
-                    Some((with(label(node), *extra), value as f64))
-                })
-            });
-            page.family(name, *metric_type, help, samples)?;
+        let value = |node: &NodeReading, name: &str| Some(*node.totals.as_ref()?.get(name)? as f64);
+        let help = "Filters on the server, by kind; foreign are those created by other systems.";
+        let fields =
+            || SECTIONS.iter().flat_map(|(_, fields)| *fields).filter_map(|field| field.name().to_str().ok());
+        let by_kind = self.nodes.iter().flat_map(|node| {
+            fields().filter_map(move |name| {
+                Some((with(label(node), Some(("kind", name.strip_suffix("_filters")?))), value(node, name)?))
+            })
+        });
+        page.family("bloomery_server_filters", Gauge, help, by_kind)?;
+        for field in SECTIONS.iter().flat_map(|(_, fields)| *fields) {
+            let (Some((is_counter, help)), Ok(name)) = (field.metric(), field.name().to_str()) else {
+                continue;
+            };
+            let samples = self.nodes.iter().filter_map(|node| Some((label(node), value(node, name)?)));
+            page.family(&format!("bloomery_server_{name}"), of_type(is_counter), help, samples)?;
         }
         Ok(())
     }
 
     fn encode_filters(&self, page: &mut Page<'_, '_>) -> fmt::Result {
-        let filters: BTreeMap<&[u8], (&NodeReading, &FilterKey, &FilterInfo)> = self
+        let filters: BTreeMap<&[u8], (&NodeReading, &FilterKey, &Summary)> = self
             .nodes
             .iter()
             .flat_map(|node| {
@@ -441,21 +78,24 @@ impl Snapshot {
             })
             .collect();
         let labels: Vec<Labels> = filters.values().map(|(_, key, info)| self.labels(key, info)).collect();
-        for OfFilter { name, metric_type, help, samples } in &OF_FILTERS {
+        for (row, metric) in
+            Summary::ROWS.iter().flat_map(|row| row.metrics.iter().map(move |metric| (row, metric)))
+        {
             let samples = filters.values().zip(&labels).flat_map(|((_, _, info), labels)| {
-                samples(info).into_iter().map(move |(extra, value)| (with(labels.clone(), extra), value))
+                let samples = row.samples(metric, info).into_iter();
+                samples.filter_map(move |(extra, value)| Some((with(labels.clone(), extra), value?)))
             });
-            page.family(name, *metric_type, help, samples)?;
+            page.family(metric.name, of_type(metric.is_counter), metric.help, samples)?;
         }
         let about = filters.values().zip(&labels).map(|((node, _, info), labels)| {
             let about = [
-                ("node", Some(&node.address)),
-                ("origin", Some(&info.origin).filter(|origin| !origin.is_empty())),
-                ("layout", info.layout.as_ref()),
-                ("hash", info.hash.as_ref()),
-                ("on_full", info.on_full.as_ref()),
+                ("node", Some(node.address.as_str())),
+                ("origin", Some(&*info.origin).filter(|origin| !origin.is_empty())),
+                ("layout", info.layout.as_deref()),
+                ("hash", info.hash.as_deref()),
+                ("on_full", info.on_full.as_deref()),
             ];
-            let known = about.into_iter().filter_map(|(name, value)| Some((name, value?.clone())));
+            let known = about.into_iter().filter_map(|(name, value)| Some((name, value?.to_owned())));
             (labels.iter().cloned().chain(known).collect(), 1.0)
         });
         page.family("bloomery_filter", Info, "Properties of a filter, as labels: always 1.", about)
@@ -463,8 +103,8 @@ impl Snapshot {
 
     /// The labels that all metrics of a filter have. The node isn't among them, so they stay the same when a filter
     /// moves within a cluster. `db` is left out if it is 0; in a query, `db=""` matches such filters.
-    fn labels(&self, key: &FilterKey, info: &FilterInfo) -> Labels {
-        let mut labels = vec![("key", output::key(&key.name)), ("kind", info.kind.clone())];
+    fn labels(&self, key: &FilterKey, info: &Summary) -> Labels {
+        let mut labels = vec![("key", output::key(&key.name)), ("kind", info.kind.to_string())];
         if self.db != 0 {
             labels.push(("db", self.db.to_string()));
         }
@@ -518,6 +158,10 @@ fn with(mut labels: Labels, extra: Extra) -> Labels {
     labels
 }
 
+fn of_type(is_counter: bool) -> MetricType {
+    if is_counter { Counter } else { Gauge }
+}
+
 fn sample(metric: &mut MetricEncoder<'_>, metric_type: MetricType, value: f64) -> fmt::Result {
     match metric_type {
         Counter => metric.encode_counter::<Labels, f64, f64>(&value, None),
@@ -562,13 +206,12 @@ impl Page<'_, '_> {
 mod tests {
     use super::*;
     use crate::command::exporter::survey::Survey;
-    use crate::filter::info::Rebuild;
-    use crate::server::key::KeyType;
+    use bloomery::filter::{Feedback, Observed, RebuildSummary};
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    fn reading(address: &str, filters: Vec<(&[u8], FilterInfo)>) -> NodeReading {
-        let key = |name: &[u8]| FilterKey { name: name.into(), key_type: KeyType::Bloomery };
+    fn reading(address: &str, filters: Vec<(&[u8], Summary)>) -> NodeReading {
+        let key = |name: &[u8]| FilterKey { name: name.into(), key_type: "bloomery1" };
         NodeReading {
             address: address.into(),
             totals: Some(
@@ -598,9 +241,9 @@ mod tests {
     fn every_value_is_on_the_page() {
         let life =
             Observed { checked: 40, r#false: 4, observed_error_rate: Some(0.02), ..Observed::default() };
-        let info = FilterInfo {
+        let info = Summary {
             kind: "window".into(),
-            cells: Some(1000),
+            cells: 1000,
             bits_per_cell: Some(4),
             generation: Some(7),
             next_rotation_ms: Some(1500),
@@ -609,9 +252,9 @@ mod tests {
             memory: Some(900),
             size: 800,
             feedback: Some(Feedback { life, ..Feedback::default() }),
-            rebuild: Some(Rebuild { items: Some(11), ..Rebuild::default() }),
+            rebuild: Some(RebuildSummary { items: 11, ..RebuildSummary::default() }),
             advice: vec!["over capacity".into()],
-            ..FilterInfo::default()
+            ..Summary::default()
         };
         let page = page(0, vec![reading("a:1", vec![(b"w", info)])]);
         for (name, value) in [
@@ -652,18 +295,17 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_on_the_page() {
         let down = NodeReading { address: "b:2".into(), totals: None, filters: vec![] };
-        let cuckoo = FilterInfo { kind: "cuckoo".into(), cells: Some(8), ..FilterInfo::default() };
+        let cuckoo = Summary { kind: "cuckoo".into(), capacity: 8, buckets: Some(2), ..Summary::default() };
         let page = page(3, vec![reading("a:1", vec![(b"c", cuckoo)]), down]);
         has(&page, "bloomery_up{node=\"b:2\"} 0.0");
         has(&page, "bloomery_cell_bytes{key=\"c\",kind=\"cuckoo\",db=\"3\"} 8.0");
         for name in [
             "observed_error",
             "tests",
-            "fill",
             "full_fill",
             "rotations",
             "rebuild",
-            "error",
+            "promised_error",
             "saturated",
             "server_loads",
         ] {
@@ -674,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_filter_between_two_nodes_is_there_once_and_any_key_can_be_told_from_any_other() {
-        let info = |kind: &str| FilterInfo { kind: kind.into(), ..FilterInfo::default() };
+        let info = |kind: &'static str| Summary { kind: kind.into(), ..Summary::default() };
         let names: [&[u8]; 4] = [b"\xff", b"\\xff", b"\"\n", b"both"];
         let here = names.iter().map(|name| (*name, info("fixed"))).collect();
         let page = page(0, vec![reading("a:1", here), reading("b:2", vec![(b"both", info("fixed"))])]);
@@ -687,12 +329,13 @@ mod tests {
 
     #[test]
     fn names_and_helps_are_as_prometheus_wants_them() {
-        let all = OF_FILTERS.iter().map(|metric| (metric.name, metric.help));
-        for (name, help) in all.chain(OF_SERVERS.iter().map(|metric| (metric.name, metric.help))) {
-            assert!(
-                name.starts_with("bloomery_")
-                    && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-            );
+        let all = Summary::ROWS.iter().flat_map(|row| row.metrics).map(|metric| (metric.name, metric.help));
+        let of_servers = SECTIONS
+            .iter()
+            .flat_map(|(_, fields)| *fields)
+            .filter_map(|field| Some((field.name().to_str().unwrap(), field.metric()?.1)));
+        for (name, help) in all.chain(of_servers) {
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
             assert!(!name.ends_with("_total"), "{name}: the encoder adds it");
             assert!(help.ends_with('.') && help.len() <= 110 && !help.contains(['\n', '\\']), "{help}");
         }

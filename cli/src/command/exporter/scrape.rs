@@ -4,12 +4,12 @@ use super::metrics;
 use super::snapshot::{NodeReading, Snapshot};
 use super::survey::Board;
 use crate::error;
-use crate::filter::info::FilterInfo;
 use crate::server::connection::Server;
 use crate::server::info;
 use crate::server::key::FilterKey;
 use crate::server::link::Link;
 use anyhow::Context;
+use bloomery::Summary;
 use redis::{ConnectionInfo, ErrorKind, ServerErrorKind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -156,7 +156,7 @@ impl Scraper {
 struct Reading {
     connection: Link,
     totals: BTreeMap<String, u64>,
-    filters: Vec<(FilterKey, FilterInfo)>,
+    filters: Vec<(FilterKey, Summary)>,
     /// Whether a key has moved since the survey.
     moved: bool,
 }

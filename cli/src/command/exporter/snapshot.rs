@@ -1,8 +1,8 @@
 //! What a scrape read from the servers.
 
 use super::survey::Survey;
-use crate::filter::info::FilterInfo;
 use crate::server::key::FilterKey;
+use bloomery::Summary;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,5 +23,5 @@ pub(super) struct NodeReading {
     pub(super) address: String,
     /// The numbers of `INFO bf`, by name without the prefix; `None` if the server is down.
     pub(super) totals: Option<BTreeMap<String, u64>>,
-    pub(super) filters: Vec<(FilterKey, FilterInfo)>,
+    pub(super) filters: Vec<(FilterKey, Summary)>,
 }

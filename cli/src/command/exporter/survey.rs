@@ -1,11 +1,11 @@
 //! Periodically searches the keyspace for filters, in the background.
 
 use crate::error;
-use crate::filter::info::FilterInfo;
 use crate::server::connection::Server;
 use crate::server::info;
 use crate::server::key::FilterKey;
 use crate::server::scan::Scan;
+use bloomery::Summary;
 use redis::{ConnectionInfo, RedisResult};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -206,9 +206,11 @@ impl Surveyor {
 }
 
 impl NodeSurvey {
-    fn note(&mut self, key: FilterKey, info: RedisResult<FilterInfo>) {
+    fn note(&mut self, key: FilterKey, info: RedisResult<Summary>) {
         match info {
-            Ok(info) => drop(self.filters.insert(key, Measured { bytes: info.bytes(), kind: info.kind })),
+            Ok(info) => {
+                drop(self.filters.insert(key, Measured { bytes: info.bytes(), kind: info.kind.into_owned() }))
+            }
             Err(error) if is_forbidden(&error) => drop(self.without_permission.insert(key)),
             // The key was deleted, or now has another type.
             Err(_) => (),
@@ -224,10 +226,9 @@ fn is_forbidden(error: &redis::RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::key::KeyType;
 
     fn key(name: &str) -> FilterKey {
-        FilterKey { name: name.into(), key_type: KeyType::Bloomery }
+        FilterKey { name: name.into(), key_type: "bloomery1" }
     }
 
     fn found(filters: &[(&str, &str, u64)], forbidden: &[&str]) -> NodeSurvey {

@@ -120,7 +120,7 @@ fn entry(found: rdb::FoundFilter) -> Entry {
     Entry {
         database: Some(found.database),
         key: Some(key(&found.key)),
-        key_type: Some(found.key_type.name()),
+        key_type: Some(found.key_type),
         expires_ms: found.expires_ms,
         at_byte: found.at,
         error,

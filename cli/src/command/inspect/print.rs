@@ -58,16 +58,15 @@ pub(super) fn table(entries: &[Entry]) -> Table {
             table.row([name, format!("DAMAGED at byte {}: {error}", entry.at_byte)]);
             continue;
         };
-        let maybe = |rate: Option<f64>| rate.map_or("-".into(), percent);
         table.row([
             name,
-            filter.kind.clone(),
-            filter.origin.clone(),
+            filter.kind.to_string(),
+            filter.origin.to_string(),
             count(filter.items),
-            filter.capacity.map_or("-".into(), count),
-            maybe(filter.fill),
-            maybe(filter.error_rate),
-            maybe(filter.error_rate_now),
+            count(filter.capacity),
+            percent(filter.fill),
+            filter.error_rate.map_or("-".into(), percent),
+            percent(filter.error_rate_now),
             bytes(filter.size),
             filter.filters.to_string(),
         ]);
@@ -82,28 +81,24 @@ pub(super) fn print_one(out: &mut impl Write, entry: &Entry) -> anyhow::Result<(
     };
     let mut line = |name: &str, value: String| writeln!(out, "  {name:<16}{value}");
     line("kind", format!("{}, {}", filter.kind, filter.origin))?;
-    let capacity = filter.capacity.map_or(String::new(), |capacity| format!(" of {}", count(capacity)));
-    line("items", format!("{}{capacity}", count(filter.items)))?;
+    line("items", format!("{} of {}", count(filter.items), count(filter.capacity)))?;
     if let Some(approximate) = filter.approximate_items {
         line("estimated", count(approximate))?;
     }
-    if let (Some(rate), Some(now)) = (filter.error_rate, filter.error_rate_now) {
-        line("error rate", format!("{} promised, {} now", percent(rate), percent(now)))?;
+    if let Some(rate) = filter.error_rate {
+        line("error rate", format!("{} promised, {} now", percent(rate), percent(filter.error_rate_now)))?;
     }
-    if let Some(fill) = filter.fill {
-        line("fill", percent(fill))?;
-    }
+    line("fill", percent(filter.fill))?;
     line("cells", bytes(filter.size))?;
     for (name, value) in [("layout", &filter.layout), ("hash", &filter.hash), ("when full", &filter.on_full)]
     {
         if let Some(value) = value {
-            line(name, value.clone())?;
+            line(name, value.to_string())?;
         }
     }
     line("layers", filter.filters.to_string())?;
     if let Some(rebuild) = &filter.rebuild {
-        let number = |number: Option<u64>| number.map_or("-".into(), count);
-        let (items, capacity) = (number(rebuild.items), number(rebuild.capacity));
+        let (items, capacity) = (count(rebuild.items), count(rebuild.capacity));
         line("being rebuilt", format!("{items} of {capacity} items are in the new filter"))?;
     }
     line("intact", "yes".into())?;

@@ -4,7 +4,7 @@
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
 
 use crate::error::Failure;
-use crate::server::key::KeyType;
+use crate::server::family::key_types;
 use bloomery::Filter;
 use bloomery::wire::lzf::unpack;
 use bloomery::wire::redisbloom::{load_bloom, load_cuckoo};
@@ -59,7 +59,7 @@ pub(super) struct FoundFilter {
     pub(super) key: Vec<u8>,
     /// Unix time in milliseconds.
     pub(super) expires_ms: Option<u64>,
-    pub(super) key_type: KeyType,
+    pub(super) key_type: &'static str,
     pub(super) value: Result<Filter, DecodeError>,
 }
 
@@ -377,12 +377,12 @@ impl<R: Read> RdbReader<R> {
     }
 
     /// Reads a module value after its type byte: returns a filter, or skips the value and returns `None`.
-    fn module_value(&mut self) -> anyhow::Result<Option<(KeyType, Result<Filter, DecodeError>)>> {
+    fn module_value(&mut self) -> anyhow::Result<Option<(&'static str, Result<Filter, DecodeError>)>> {
         let id = self.length()?;
         let symbol = |place: u32| SYMBOLS[(id >> (10 + 6 * place) & 63) as usize];
         let name: Vec<u8> = (0..9).rev().map(symbol).collect();
         let encoding = (id & 1023) as u32;
-        let known = KeyType::ALL.into_iter().find(|known| known.name().as_bytes() == name);
+        let known = key_types().into_iter().find(|known| known.as_bytes() == name);
         let mut fields = ValueFields { reader: self, failed: None };
         let value = known.map(|key_type| (key_type, load(&mut fields, key_type, encoding)));
         if let Some(failed) = fields.failed {
@@ -477,14 +477,14 @@ impl<R: Read> Source for ValueFields<'_, R> {
 }
 
 /// Loads a filter from its fields, as the module does.
-fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Filter, DecodeError> {
+fn load(fields: &mut impl Source, key_type: &str, encoding: u32) -> Result<Filter, DecodeError> {
     match key_type {
-        KeyType::RedisBloom => load_bloom(fields, encoding),
-        KeyType::RedisBloomCuckoo => load_cuckoo(fields, encoding),
-        KeyType::ValkeyBloom => {
+        "MBbloom--" => load_bloom(fields, encoding),
+        "MBbloomCF" => load_cuckoo(fields, encoding),
+        "bloomfltr" => {
             import::load_valkey_bloom(fields, encoding).map(|filter| Filter::Foreign(Box::new(filter)))
         }
-        KeyType::Bloomery | KeyType::BloomeryCuckoo => value::decode(fields, encoding),
+        _ => value::decode(fields, encoding),
     }
 }
 

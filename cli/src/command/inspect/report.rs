@@ -1,6 +1,6 @@
 //! What an inspection found.
 
-use crate::filter::info::FilterInfo;
+use bloomery::Summary;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -34,5 +34,5 @@ pub(super) struct Entry {
     pub(super) at_byte: u64,
     /// What is damaged in the filter.
     pub(super) error: Option<String>,
-    pub(super) filter: Option<FilterInfo>,
+    pub(super) filter: Option<Summary>,
 }

@@ -13,21 +13,22 @@ mod send;
 mod spread;
 
 use crate::error::{self, Aftermath, Failure, Outcome};
-use crate::filter::info::FilterInfo;
 use crate::input::{Input, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, count};
 use crate::server::connection::{Connection, Server};
+use crate::server::family::{Adding, Family, REBUILD};
 use crate::server::info;
 use acks::{Acks, Position};
 use anyhow::Context;
+use bloomery::Summary;
 use bookmark::{Bookmark, Saved};
 use options::BATCH;
 pub(crate) use options::Options;
 use pipeline::Pipeline;
 use report::Report;
-use send::{Sender, TargetKind};
+use send::Sender;
 use std::time::{Duration, Instant};
 
 /// Loads the items, and reports their number. After an error or an interruption, says how to continue.
@@ -48,7 +49,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     };
     // Skipping may take so long that the server closes the connection, so it isn't used any more.
     drop(connection);
-    let sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.kind);
+    let sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.adding);
     let bookmark = match bookmark {
         Some(bookmark) => Some((bookmark, target.identity.clone(), sender.connect()?)),
         None => None,
@@ -106,7 +107,7 @@ fn take_up(
 
 /// The filter that the load fills, as it was when the load began.
 struct LoadTarget {
-    kind: TargetKind,
+    adding: &'static Adding,
     /// Whether the filter counts every add, so that no add may be repeated.
     counts: bool,
     /// Distinguishes the filter from one that replaces it; empty for a filter of another system.
@@ -116,22 +117,19 @@ struct LoadTarget {
 }
 
 impl LoadTarget {
-    fn new(options: &Options, filter: &FilterInfo) -> LoadTarget {
-        let kind = match (filter.kind.as_str(), options.rebuild) {
-            ("cuckoo", _) => TargetKind::Cuckoo,
-            (_, true) => TargetKind::Rebuild,
-            (_, false) => TargetKind::Bloom,
+    fn new(options: &Options, filter: &Summary) -> LoadTarget {
+        let family = Family::of(filter);
+        let rebuild = family.rebuild.filter(|_| options.rebuild);
+        let (filled, identity) = match (&filter.rebuild, rebuild) {
+            (Some(shadow), Some(_)) => (&shadow.kind, Some(&shadow.identity)),
+            _ => (&filter.kind, filter.identity.as_ref()),
         };
-        let (filled, identity) = match (&filter.rebuild, kind) {
-            (Some(rebuild), TargetKind::Rebuild) => (rebuild.kind.as_deref(), &rebuild.identity),
-            _ => (Some(filter.kind.as_str()), &filter.identity),
-        };
-        let counts = matches!(filled, Some("counting" | "cuckoo"));
-        let may_fall = counts || kind == TargetKind::Rebuild || filled == Some("window");
+        let counts = family.counts(filled);
+        let may_fall = counts || rebuild.is_some() || filled == "window";
         LoadTarget {
-            kind,
+            adding: rebuild.unwrap_or(family.add),
             counts,
-            identity: identity.clone().unwrap_or_default(),
+            identity: identity.map(|identity| identity.to_string()).unwrap_or_default(),
             items: (!may_fall).then_some(filter.items),
         }
     }
@@ -181,31 +179,20 @@ fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> 
         return Err(Failure::Usage(text).into());
     };
     let target = LoadTarget::new(options, &filter);
-    if target.kind == TargetKind::Cuckoo && options.rebuild {
-        return Err(
-            Failure::Usage("--rebuild is for Bloom filters, but this is a cuckoo filter".into()).into()
-        );
+    let family = Family::of(&filter);
+    if options.rebuild && family.rebuild.is_none() {
+        let text = format!("--rebuild is for Bloom filters, but this is a {} filter", family.title);
+        return Err(Failure::Usage(text).into());
     }
     if options.resume && target.counts {
         let text = format!(
             "{} counts its items, so --resume could count some of them twice. Load without --resume; if the load stops, {}",
             output::key(key),
-            start_again(target.kind)
+            target.adding.start_again
         );
         return Err(Failure::Usage(text).into());
     }
     Ok(target)
-}
-
-/// What to do if a load into a filter that counts has stopped.
-fn start_again(kind: TargetKind) -> &'static str {
-    match kind {
-        TargetKind::Bloom => {
-            "start again in a new key, or in a rebuild (BF.REBUILD BEGIN, load --rebuild, BF.REBUILD COMMIT)"
-        }
-        TargetKind::Rebuild => "start again in another rebuild (BF.REBUILD ABORT, BEGIN)",
-        TargetKind::Cuckoo => "start again in a new key",
-    }
 }
 
 /// Says how far the load got, and how to continue it.
@@ -217,7 +204,7 @@ fn how_to_go_on(options: &Options, target: &LoadTarget, Position { offset, items
     if options.resume {
         format!("{so_far}; run the same command to continue")
     } else if target.counts {
-        format!("{so_far}; {}", start_again(target.kind))
+        format!("{so_far}; {}", target.adding.start_again)
     } else {
         format!("{so_far}; with --resume, a load can continue where it stopped")
     }
@@ -245,7 +232,7 @@ pub(super) fn backfill(
     pace: &Pace,
     interrupted: &Interrupted,
 ) -> anyhow::Result<(u64, u64)> {
-    let sender = Sender::new(server.clone(), key, TargetKind::Rebuild);
+    let sender = Sender::new(server.clone(), key, &REBUILD);
     let mut load = Pipeline {
         acks: Acks::new(Position::default()),
         progress: Progress::new(pace, input.len(), 0),

@@ -9,6 +9,7 @@ use crate::input::BatchLimits;
 use crate::interrupt;
 use crate::output::count;
 use crate::output::progress::Progress;
+use crate::server::family::Family;
 use crate::server::info;
 use crate::server::reply::unexpected;
 use crate::server::spread::Spread;
@@ -91,7 +92,7 @@ fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
     let found = spread.each(|_, key, connection| {
         let found = info::describe(connection, key.as_bytes())?;
         let Some(filter) = found else { return Ok(false) };
-        if matches!(filter.kind.as_str(), "cuckoo" | "counting") {
+        if Family::of(&filter).counts(&filter.kind) {
             return Err(usage(format!(
                 "{key} is a {} filter; --spread is for Bloom filters without counters",
                 filter.kind

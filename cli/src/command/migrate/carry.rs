@@ -6,10 +6,11 @@
 
 use super::failed::Failed;
 use super::payload;
-use super::side::{Family, Key, Side};
+use super::side::{Key, Side};
 use crate::interrupt::Interrupted;
 use crate::output;
-use crate::server::key::{KeyType, neighbour, temporary_key};
+use crate::server::family::{FAMILIES, Family};
+use crate::server::key::{neighbour, temporary_key};
 use anyhow::Context;
 use redis::Value;
 use std::collections::BTreeMap;
@@ -37,9 +38,8 @@ pub(super) struct Migration {
     pub(super) source: Side,
     pub(super) target: Side,
     rules: Rules,
-    /// Whether the source can dump Bloom filters in pieces, and whether it can dump cuckoo filters in pieces.
-    /// valkey-bloom can do neither.
-    in_pieces: [bool; 2],
+    /// The families whose filters the source can dump in pieces. valkey-bloom can dump none.
+    in_pieces: Vec<&'static Family>,
     /// Maximum size in bytes of a filter that the target accepts as one argument.
     longest: u64,
     /// An RDB version that the target reads; 0 if nothing is to be written.
@@ -67,7 +67,12 @@ impl Migration {
         rules: Rules,
         writes: bool,
     ) -> anyhow::Result<Migration> {
-        let in_pieces = [source.knows("BF.SCANDUMP")?, source.knows("CF.SCANDUMP")?];
+        let mut in_pieces = Vec::new();
+        for family in FAMILIES {
+            if source.knows(&family.command("SCANDUMP"))? {
+                in_pieces.push(family);
+            }
+        }
         anyhow::ensure!(
             target.knows("BF.EXISTS")?,
             "{target}, has no module with BF.* commands; load Bloomery there"
@@ -158,8 +163,7 @@ impl Migration {
     /// What differs between the two sides; `None` if the filter is equal on both.
     pub(super) fn difference(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let held: String = self.target.of_key("TYPE", &key.name)?;
-        let key_type = KeyType::ALL.into_iter().find(|known| known.name() == held);
-        if key_type.map(Family::of) != Some(key.family) {
+        if Family::of_type(&held) != Some(key.family) {
             return Ok(Some(format!("it is a {held} there")));
         }
         let (here, there) = (self.source.expiry(&key.name)?, self.target.expiry(&key.name)?);
@@ -169,7 +173,7 @@ impl Migration {
         if let Some(field) = self.different_field(key)? {
             return Ok(Some(field));
         }
-        if self.in_pieces[key.family as usize] && self.source.digest(key)? != self.target.digest(key)? {
+        if self.in_pieces.contains(&key.family) && self.source.digest(key)? != self.target.digest(key)? {
             return Ok(Some("its bits".into()));
         }
         Ok(None)
@@ -242,7 +246,7 @@ impl Migration {
         replace: bool,
         interrupted: &Interrupted,
     ) -> Result<bool, Failed> {
-        if !self.in_pieces[key.family as usize] {
+        if !self.in_pieces.contains(&key.family) {
             return Err(Failed::Filter("the source cannot give it in pieces".into()));
         }
         // The name depends only on the filter's key, so that the next run after an interruption deletes this key. Both

@@ -11,12 +11,13 @@ use crate::interrupt;
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count, key};
 use crate::server::connection::Server;
+use crate::server::family::Family;
 use bloomery::{HashKind, Seed};
 use bloomery_plan::parse_count;
 use carry::{Migration, Round, Rules};
 use failed::Failed;
 use serde::Serialize;
-use side::{Family, Key, Side};
+use side::{Key, Side};
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -52,8 +53,8 @@ pub(crate) struct Options {
     r#match: String,
 
     /// Copy only Bloom filters, or only cuckoo filters
-    #[arg(long = "type", value_name = "TYPE")]
-    family: Option<Family>,
+    #[arg(long = "type", value_name = "TYPE", value_parser = Family::parser())]
+    family: Option<&'static Family>,
 
     /// Overwrite filters at the target that differ; without this option they stay, and count as failures
     #[arg(long)]
@@ -267,7 +268,7 @@ fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outco
             Err(Failed::Run(error)) => return Err(error),
             Err(Failed::Filter(why) | Failed::ThisTime(why)) => why,
         };
-        let family = if filter.family == Family::Bloom { "Bloom" } else { "cuckoo" };
+        let family = filter.family.title;
         writeln!(out, "{}: {family}, {}, {verdict}", key(&filter.name), bytes(filter.bytes))?;
     }
     Ok(Outcome::Done)

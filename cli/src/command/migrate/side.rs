@@ -2,45 +2,20 @@
 
 use super::failed::Failed;
 use crate::server::connection::{Connection, Server};
-use crate::server::key::{FilterKey, KeyType, temporary_key};
+use crate::server::family::Family;
+use crate::server::key::{FilterKey, temporary_key};
 use crate::server::scan::Scan;
 use anyhow::Context;
-use clap::ValueEnum;
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use std::fmt;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The kind of a filter, which decides whether its commands are BF.* or CF.*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Family {
-    Bloom,
-    Cuckoo,
-}
-
-impl Family {
-    /// The family of the filters in keys of this type.
-    pub(super) fn of(key_type: KeyType) -> Family {
-        match key_type {
-            KeyType::Bloomery | KeyType::RedisBloom | KeyType::ValkeyBloom => Family::Bloom,
-            KeyType::BloomeryCuckoo | KeyType::RedisBloomCuckoo => Family::Cuckoo,
-        }
-    }
-
-    /// The name of the command with this verb, such as `BF.INFO` for `INFO`.
-    pub(super) fn command(self, verb: &str) -> String {
-        match self {
-            Family::Bloom => format!("BF.{verb}"),
-            Family::Cuckoo => format!("CF.{verb}"),
-        }
-    }
-}
-
 /// A filter at the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
     pub(super) name: Vec<u8>,
-    pub(super) family: Family,
+    pub(super) family: &'static Family,
     /// Bytes of memory that the filter needs at the source.
     pub(super) bytes: u64,
 }
@@ -100,10 +75,14 @@ impl Side {
     }
 
     /// All filters whose keys match the pattern, of the given family or of both.
-    pub(super) fn filters(&mut self, pattern: &str, family: Option<Family>) -> RedisResult<Vec<Key>> {
+    pub(super) fn filters(
+        &mut self,
+        pattern: &str,
+        family: Option<&'static Family>,
+    ) -> RedisResult<Vec<Key>> {
         let mut filters = Vec::new();
         for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
-            let its = Family::of(key_type);
+            let Some(its) = Family::of_type(key_type) else { continue };
             // `None` for a key that has expired in the meantime.
             let size: Option<u64> =
                 self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&name).arg("SAMPLES").arg(0))?;

@@ -367,19 +367,19 @@ fn advice(row: Option<&Row>, find: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::command::top::snapshot::Sort;
-    use crate::filter::info::FilterInfo;
+    use bloomery::Summary;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn row(key: &str, items: u64, capacity: u64) -> Row {
-        let info = FilterInfo {
+        let info = Summary {
             kind: "fixed".into(),
             items,
-            capacity: Some(capacity),
+            capacity,
             error_rate: Some(0.01),
-            error_rate_now: Some(0.01 * items as f64 / capacity as f64),
+            error_rate_now: 0.01 * items as f64 / capacity as f64,
             size: capacity,
-            ..FilterInfo::default()
+            ..Summary::default()
         };
         Row { server: "here:1".into(), key: key.into(), info, ..Row::default() }
     }
@@ -449,7 +449,7 @@ mod tests {
         let mut widest =
             row("a key that is longer than any column of the table", 123_456_789_012, 999_999_999_999);
         widest.info.error_rate = Some(1.23e-12);
-        widest.info.error_rate_now = Some(1.23e-12);
+        widest.info.error_rate_now = 1.23e-12;
         widest.info.kind = "counting".into();
         widest.info.size = 1023 << 30;
         widest.tests_per_second = Some(999_400.0);

@@ -1,6 +1,6 @@
 //! The filters at one time, and their order.
 
-use crate::filter::info::FilterInfo;
+use bloomery::Summary;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ pub(super) struct Row {
     /// Tests per second; `None` in the first snapshot that has the filter, and if its server doesn't count tests.
     pub(super) tests_per_second: Option<f64>,
     pub(super) adds_per_second: Option<f64>,
-    pub(super) info: FilterInfo,
+    pub(super) info: Summary,
 }
 
 impl Row {
@@ -80,8 +80,8 @@ impl Row {
 
     /// The error rate at the present fill divided by the promised one.
     pub(super) fn error_ratio(&self) -> f64 {
-        match (self.info.error_rate_now, self.info.error_rate) {
-            (Some(now), Some(promised)) if promised > 0.0 => now / promised,
+        match self.info.error_rate {
+            Some(promised) if promised > 0.0 => self.info.error_rate_now / promised,
             _ => 0.0,
         }
     }
@@ -89,9 +89,7 @@ impl Row {
     /// The observed error rate over the shortest period that has one.
     pub(super) fn observed(&self) -> Option<f64> {
         let feedback = self.info.feedback.as_ref()?;
-        [&feedback.minute, &feedback.hour, &feedback.life]
-            .into_iter()
-            .find_map(|span| span.observed_error_rate)
+        feedback.spans().into_iter().find_map(|(_, span)| span.observed_error_rate)
     }
 }
 

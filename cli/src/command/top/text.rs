@@ -51,16 +51,12 @@ fn written(
     let full = row.full() * 100.0;
     [
         key,
-        info.kind.clone(),
+        info.kind.to_string(),
         number(info.items),
-        info.capacity.map_or("-".into(), number),
-        match info.capacity {
-            None => "-".into(),
-            Some(_) if full < 9_999.5 => format!("{full:.0}%"),
-            Some(_) => ">9999%".into(),
-        },
+        number(info.capacity),
+        if full < 9_999.5 { format!("{full:.0}%") } else { ">9999%".into() },
         rate(info.error_rate),
-        rate(info.error_rate_now),
+        percent(info.error_rate_now),
         rate(row.observed()),
         per_second(row.tests_per_second),
         per_second(row.adds_per_second),
