@@ -70,6 +70,7 @@ mod math;
 mod mem;
 mod metrics;
 mod murmur;
+pub mod options;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod parallel;
 mod params;

@@ -129,7 +129,7 @@ impl Layout {
 }
 
 /// Why a static layout can't be combined with a family, counters or shards.
-pub(crate) const STATIC_ALONE: &str = "LAYOUT FUSE and RIBBON are built from all items at once, so COUNTING, WINDOW, SHARDS, \
+pub const STATIC_ALONE: &str = "LAYOUT FUSE and RIBBON are built from all items at once, so COUNTING, WINDOW, SHARDS, \
                                        EXPANSION, NONSCALING, TIGHTENING and ONFULL cannot be combined with them";
 
 /// The unit that one probe points to.
@@ -223,6 +223,11 @@ impl Steps {
     /// so with more steps, rounding up would keep items too long.
     pub fn within(self, ttl_ms: u64) -> Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
+    }
+
+    /// The number of steps.
+    pub fn count(self) -> u16 {
+        self.0
     }
 
     /// Number of generations: one more than the number of steps, so that an item stays for all steps even if its

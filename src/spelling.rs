@@ -1,4 +1,4 @@
-//! The words for choices, such as layouts, hashes and policies. Each word is spelled once, next to its type. Commands,
+//! Numbers and words as commands spell them. The words for choices, such as layouts, hashes and policies. Each word is spelled once, next to its type. Commands,
 //! replies, the command-line program and its files all use this spelling.
 
 use std::fmt;
@@ -53,3 +53,67 @@ macro_rules! spelling {
 }
 
 pub(crate) use spelling;
+
+/// Parses an integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
+pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    let canonical = match digits {
+        [b'0'] => bytes.len() == 1,
+        [b'1'..=b'9', ..] => true,
+        _ => false,
+    };
+    // Computes with negative numbers, because there is one more of them than of positive ones.
+    let subtract = |number: i64, digit: &u8| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_sub(digit.into())
+    };
+    let below = digits.iter().try_fold(0, subtract).filter(|_| canonical)?;
+    if digits.len() < bytes.len() { Some(below) } else { below.checked_neg() }
+}
+
+/// Parses a number. NaN is refused.
+pub(crate) fn number(bytes: &[u8]) -> Option<f64> {
+    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
+}
+
+/// Parses a non-negative integer in the server's syntax.
+pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
+    u64::try_from(integer(bytes)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_as_the_server_reads_them() {
+        for (text, value) in [
+            ("0", 0),
+            ("-5", -5),
+            ("100", 100),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(integer(text.as_bytes()), Some(value));
+        }
+        for text in [
+            "",
+            "-",
+            "+1",
+            "01",
+            "-0",
+            " 1",
+            "1 ",
+            "1.5",
+            "1e3",
+            "0x10",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "1:",
+            "1/",
+            "abc",
+        ] {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,28 +1,17 @@
-//! The options that describe a filter. Most of them are named after the options of BF.RESERVE and CF.RESERVE.
+//! The options that describe a filter. Those of a Bloom filter come from the library's table of the options of
+//! BF.RESERVE.
 
-use crate::arguments::{parse_capacity, parse_ms, parse_positive_ms, parse_rate, parse_whole};
+use crate::arguments::{parse_capacity, parse_ms, parse_rate, parse_whole};
 use crate::refused::Refused;
-use crate::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wanted, command};
+use crate::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
 use bloomery::filter::Origin;
-use bloomery::{Cell, CuckooSpec, Family, HashKind, Overflow, Seed, Spec, Steps, Tightening, limits};
-use clap::ValueEnum;
+use bloomery::options::{DEFAULT_EXPANSION, Kind, OptionRow, Options, STATIC_ALONE, Value, rows};
+use bloomery::{CuckooSpec, HashKind, Layout, Seed, Spec};
+use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum};
 
 /// Number of items that a static filter has room for before its list of items grows, if no number is given.
 const STATIC_CAPACITY: u64 = 1 << 16;
-
-/// The options that can't be combined with --static.
-const NOT_STATIC: [&str; 10] = [
-    "nonscaling",
-    "expansion",
-    "tightening",
-    "counting",
-    "window",
-    "ttl",
-    "on_full",
-    "layout",
-    "shards",
-    "cuckoo",
-];
 
 /// The options, as they are on the command line; [`Reserve::wanted`] validates them.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -36,60 +25,11 @@ pub struct Reserve {
     #[arg(short, long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) error_rate: Option<f64>,
 
-    /// Fixed capacity: a full filter refuses new items
-    #[arg(long)]
-    nonscaling: bool,
-
-    /// Growth of a scaling filter: capacity of each layer relative to the previous one [default: 2]
-    #[arg(long, value_name = "FACTOR", value_parser = parse_expansion)]
-    expansion: Option<u32>,
-
-    /// Error rate of each layer relative to the previous one, below 1 [default: inverse squares]
-    #[arg(long, value_name = "RATIO")]
-    tightening: Option<f64>,
-
-    /// Use counters of 4, 8 or 16 bits, so that items can be deleted
-    #[arg(long, value_name = "BITS", num_args = 0..=1, default_missing_value = "4", require_equals = true, value_parser = parse_counter)]
-    counting: Option<Cell>,
-
-    /// Keep this many generations, and drop the oldest on rotation; the capacity is that of one generation
-    #[arg(long, value_name = "GENERATIONS", value_parser = parse_generations)]
-    window: Option<u16>,
-
-    /// Time between rotations of a window: milliseconds, or with a unit as in 1h
-    #[arg(long, value_name = "TIME", requires = "window", value_parser = parse_ms)]
-    every: Option<u64>,
-
-    /// Forget items this long after their last add; the capacity is the number of items in that time: 24h
-    #[arg(long, value_name = "TIME", value_parser = parse_positive_ms, conflicts_with_all = ["window", "every", "counting", "nonscaling", "expansion", "tightening", "shards"])]
-    ttl: Option<u64>,
-
-    /// Number of steps in which items expire; the more steps, the sooner after the TTL [default: 31]
-    #[arg(long, value_name = "N", requires = "ttl", value_parser = parse_steps)]
-    steps: Option<Steps>,
-
-    /// What adding to a full filter does
-    #[arg(long, value_name = "WHAT", ignore_case = true)]
-    on_full: Option<OnFull>,
-
-    /// Use one cache line per item, or the least memory
-    #[arg(long, ignore_case = true)]
-    layout: Option<Layout>,
-
-    /// Hash function: use siphash if an adversary can choose the items
-    #[arg(long, ignore_case = true)]
-    hash: Option<Hash>,
-
-    /// Number of independent arrays per layer, for several writing threads; a power of two
-    #[arg(long, value_name = "N")]
-    shards: Option<u32>,
-
-    /// Key of the hash function, in hexadecimal [default: random]
-    #[arg(long, value_name = "HEX")]
-    pub(crate) seed: Option<String>,
+    #[command(flatten)]
+    pub(crate) flags: Flags,
 
     /// Cuckoo filter: a byte per item, and items can be deleted; the bucket size determines its error rate
-    #[arg(long, conflicts_with_all = ["nonscaling", "tightening", "counting", "window", "ttl", "on_full", "layout", "shards"])]
+    #[arg(long)]
     cuckoo: bool,
 
     /// Slots per bucket of a cuckoo filter [default: 2]
@@ -101,33 +41,77 @@ pub struct Reserve {
     max_iterations: Option<u16>,
 }
 
-/// What adding to a full filter does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OnFull {
-    /// Refuse new items
-    Error,
-    /// Accept new items; the error rate rises
-    Saturate,
-    /// Add a layer
-    Scale,
-    /// Drop the oldest generation early; only for windows of layout fingerprint
-    Rotate,
+/// A flag for each row of the library's table of options.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags(pub(crate) Options);
+
+/// The rows that have a flag.
+fn flags() -> impl Iterator<Item = &'static OptionRow> {
+    rows().filter(|row| !row.flag.0.is_empty())
 }
 
-/// The values of [`bloomery::Layout`] for filters that accept adds, each with its help text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Layout {
-    /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that supports the
-    /// options
-    Auto,
-    /// One cache line per item
-    Blocked,
-    /// The least memory
-    Classic,
-    /// Two cache lines per item; the least memory for counting, and for error rates below 0.1%
-    Fingerprint,
-    /// Like classic, but each probe has a slice of its own
-    Partitioned,
+impl clap::Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        command.args(flags().map(argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+}
+
+fn argument(row: &'static OptionRow) -> Arg {
+    let (long, value_name) = row.flag;
+    let argument = Arg::new(long).long(long).help(row.help).value_name(value_name);
+    match row.value {
+        Value::Flag => argument.action(ArgAction::SetTrue),
+        Value::Choice(words) => {
+            let words = words.iter().map(|(word, help)| PossibleValue::new(*word).help(*help));
+            argument.ignore_case(true).value_parser(PossibleValuesParser::new(words))
+        }
+        Value::Numbers { numbers, .. } => argument
+            .num_args(0..=1)
+            .default_missing_value(numbers[0])
+            .require_equals(true)
+            .value_parser(parser(row)),
+        _ => argument.value_parser(parser(row)),
+    }
+}
+
+/// Checks a value, and converts it to the server's spelling.
+fn parser(row: &'static OptionRow) -> ValueParser {
+    ValueParser::new(move |text: &str| -> Result<String, String> {
+        let value = match row.value {
+            Value::Milliseconds { .. } => parse_ms(text)?.to_string(),
+            _ => text.to_owned(),
+        };
+        match (row.parse)(&mut Options::default(), value.as_bytes()) {
+            Some(()) => Ok(value),
+            None => Err(format!("{text:?} is not possible: expected {}", row.expected)),
+        }
+    })
+}
+
+impl clap::FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
+        let mut flags = Flags::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for row in flags() {
+            let given = match row.value {
+                Value::Flag => matches.get_flag(row.flag.0).then_some(""),
+                _ => matches.get_one::<String>(row.flag.0).map(String::as_str),
+            };
+            if let Some(value) = given {
+                // The argument's parser has accepted the value.
+                let _ = (row.parse)(&mut self.0, value.as_bytes());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The constructions of a static filter, each with its help text.
@@ -137,6 +121,15 @@ pub enum StaticLayout {
     Fuse,
     /// A tenth less memory at 1%; a test needs more time
     Ribbon,
+}
+
+impl From<StaticLayout> for Layout {
+    fn from(layout: StaticLayout) -> Layout {
+        match layout {
+            StaticLayout::Fuse => Layout::Fuse,
+            StaticLayout::Ribbon => Layout::Ribbon,
+        }
+    }
 }
 
 /// Whether the filter is static.
@@ -150,19 +143,9 @@ pub struct Static {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "fuse",
-        ignore_case = true,
-        conflicts_with_all = NOT_STATIC
+        ignore_case = true
     )]
     pub layout: Option<StaticLayout>,
-}
-
-/// The values of [`HashKind`], each with its help text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Hash {
-    /// Fast
-    Xxh3,
-    /// Keyed: without the seed, nobody can find collisions
-    Siphash,
 }
 
 impl Reserve {
@@ -192,15 +175,17 @@ impl Reserve {
             let text = "missing; give the share of absent items that may test positive, such as 1%";
             return Err(Refused::new("error-rate", text));
         };
+        let options = &self.flags.0;
+        let Kind { family, layout, steps } = options.kind(None, DEFAULT_EXPANSION)?;
         let spec = Spec {
-            capacity: if self.ttl.is_some() { self.steps().capacity(capacity) } else { capacity },
+            capacity: steps.capacity(capacity),
             error_rate,
             seed: self.seed()?,
-            shards: self.shards.unwrap_or(1),
-            hash: self.hash(),
-            layout: self.layout(),
-            cell: self.counting.unwrap_or_default(),
-            family: self.family()?,
+            shards: options.shards.unwrap_or(1),
+            hash: options.hash.unwrap_or_default(),
+            layout,
+            cell: options.counting.unwrap_or_default(),
+            family,
         };
         spec.validate()?;
         Ok(Wanted::Bloom(spec))
@@ -212,106 +197,40 @@ impl Reserve {
     /// # Errors
     /// The errors of [`Reserve::wanted`].
     pub fn wanted_static(&self, layout: StaticLayout) -> Result<Spec, Refused> {
-        let capacity = self.capacity.unwrap_or(STATIC_CAPACITY);
-        let spec = Reserve { capacity: Some(capacity), nonscaling: true, ..self.clone() };
-        let layout = match layout {
-            StaticLayout::Fuse => Some(bloomery::Layout::Fuse),
-            StaticLayout::Ribbon => Some(bloomery::Layout::Ribbon),
-        };
-        match spec.wanted()? {
-            Wanted::Bloom(spec) => Ok(Spec { layout, ..spec }),
+        self.check_static()?;
+        let mut reserve = self.clone();
+        reserve.capacity.get_or_insert(STATIC_CAPACITY);
+        reserve.flags.0.nonscaling = true;
+        match reserve.wanted()? {
+            Wanted::Bloom(spec) => Ok(Spec { layout: Some(layout.into()), ..spec }),
             Wanted::Cuckoo(_) => Err(Refused::new("cuckoo", "cannot be combined with --static")),
         }
     }
 
-    /// The layout. AUTO becomes FINGERPRINT if no other layout supports the options, as in BF.RESERVE.
-    fn layout(&self) -> Option<bloomery::Layout> {
-        let needs_fingerprints = self.ttl.is_some()
-            || self.counting.is_some() && self.scales()
-            || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
-            || self.on_full == Some(OnFull::Rotate);
-        match self.layout {
-            None | Some(Layout::Auto) if needs_fingerprints => Some(bloomery::Layout::Fingerprint),
-            None | Some(Layout::Auto) => None,
-            Some(Layout::Blocked) => Some(bloomery::Layout::Blocked),
-            Some(Layout::Classic) => Some(bloomery::Layout::Classic),
-            Some(Layout::Fingerprint) => Some(bloomery::Layout::Fingerprint),
-            Some(Layout::Partitioned) => Some(bloomery::Layout::Partitioned),
-        }
-    }
-
-    fn scales(&self) -> bool {
-        self.expansion.is_some_and(|factor| factor > 0)
-            || self.tightening.is_some()
-            || self.on_full == Some(OnFull::Scale)
-    }
-
-    fn family(&self) -> Result<Family, Refused> {
-        let refuse = |option, text: &str| Err(Refused::new(option, text));
-        let (scales, is_table) = (self.scales(), self.layout() == Some(bloomery::Layout::Fingerprint));
-        let overflow = match self.on_full {
-            Some(OnFull::Error) => Some(Overflow::Error),
-            Some(OnFull::Saturate) => Some(Overflow::Saturate),
-            Some(OnFull::Rotate) => Some(Overflow::Rotate),
-            Some(OnFull::Scale) | None => None,
-        };
-        if let Some(ttl_ms) = self.ttl {
-            if scales || self.layout.is_some_and(|layout| layout != Layout::Fingerprint) {
-                return refuse(
-                    "ttl",
-                    "this is a window of fingerprints, which cannot be combined with --on-full scale or another --layout",
-                );
-            }
-            let steps = self.steps();
-            return Ok(Family::Window {
-                generations: steps.generations(),
-                overflow: overflow.unwrap_or(Overflow::Rotate),
-                every_ms: steps.every_ms(ttl_ms),
-            });
-        }
-        if let Some(generations) = self.window {
-            if scales || self.counting.is_some() {
-                return refuse(
-                    "window",
-                    "cannot be combined with --counting, --expansion, --tightening or --on-full scale",
-                );
-            }
-            // A stream should not stop because one hour was busier than planned. So by default, a full window accepts
-            // new items. A table has no room for them, so it drops its oldest generation.
-            let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
-            return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
-        }
-        // Without fingerprints, a delete can't find out which layer holds an item. So in other layouts, a filter with
-        // counters doesn't grow.
-        let has_counters = self.counting.is_some() && !(scales && is_table);
-        if self.nonscaling || has_counters || self.expansion == Some(0) || overflow.is_some() {
-            if scales && has_counters {
-                return refuse("expansion", "a filter with counters grows only in --layout fingerprint");
-            }
-            if scales {
-                return refuse(
-                    "expansion",
-                    "a fixed capacity (--nonscaling, --on-full error or saturate) cannot be combined with --expansion, \
-                     --tightening or --on-full scale",
-                );
-            }
-            return Ok(Family::Fixed(overflow.unwrap_or_default()));
-        }
-        let tightening = match self.tightening {
-            None => Tightening::INVERSE_SQUARE,
-            Some(ratio) => Tightening::geometric(ratio)?,
-        };
-        Ok(Family::Scaling { expansion: self.expansion.unwrap_or(EXPANSION), tightening })
+    /// Refuses the options that a static filter doesn't have.
+    fn check_static(&self) -> Result<(), Refused> {
+        let Options { layout, shards, .. } = &self.flags.0;
+        let is_alone = !self.flags.0.name_a_kind() && layout.is_none() && shards.is_none();
+        if is_alone { Ok(()) } else { Err(Refused::new("static", STATIC_ALONE)) }
     }
 
     fn cuckoo(&self, capacity: u64) -> Result<CuckooSpec, Refused> {
+        let options = &self.flags.0;
+        let own = Options { expansion: None, hash: None, seed: None, ..options.clone() };
+        if own != Options::default() {
+            return Err(Refused::new(
+                "cuckoo",
+                "only --expansion, --hash and --seed can be combined with it",
+            ));
+        }
+        let expansion = options.expansion.and_then(|expansion| u32::try_from(expansion).ok());
         let spec = CuckooSpec {
             capacity,
             bucket_size: self.bucket_size.unwrap_or(BUCKET_SIZE),
             max_iterations: self.max_iterations.unwrap_or(MAX_ITERATIONS),
-            expansion: CuckooSpec::expansion_for(self.expansion.unwrap_or(CUCKOO_EXPANSION)),
+            expansion: CuckooSpec::expansion_for(expansion.unwrap_or(CUCKOO_EXPANSION)),
             origin: Origin::Bloomery,
-            hash: self.hash(),
+            hash: options.hash.unwrap_or_default(),
             seed: self.seed()?,
         };
         let least = 2 * u64::from(spec.bucket_size);
@@ -325,22 +244,10 @@ impl Reserve {
         Ok(spec)
     }
 
-    fn steps(&self) -> Steps {
-        let steps = self.steps.unwrap_or_default();
-        self.ttl.map_or(steps, |ttl_ms| steps.within(ttl_ms))
-    }
-
-    fn hash(&self) -> HashKind {
-        match self.hash {
-            None | Some(Hash::Xxh3) => HashKind::Xxh3,
-            Some(Hash::Siphash) => HashKind::SipHash,
-        }
-    }
-
     /// The seed given, or a random one.
     fn seed(&self) -> Result<Seed, Refused> {
-        let hash = self.hash();
-        let Some(hex) = &self.seed else {
+        let hash: HashKind = self.flags.0.hash.unwrap_or_default();
+        let Some(hex) = &self.flags.0.seed else {
             return Seed::random(hash).map_err(|error| {
                 Refused::new("seed", format!("give one, as there is no randomness: {error:?}"))
             });
@@ -360,95 +267,45 @@ impl Reserve {
     /// rebuilt.
     ///
     /// # Errors
-    /// If the options are for a cuckoo filter, which can't be rebuilt.
+    /// If the options are for a cuckoo filter, which can't be rebuilt, or can't be combined with a static layout.
     pub fn begin(&self, static_layout: Option<StaticLayout>) -> Result<Vec<String>, Refused> {
         if self.cuckoo {
             return Err(Refused::new("cuckoo", "cuckoo filters cannot be rebuilt"));
         }
-        let number = |number: Option<u32>| number.map(|number| number.to_string());
-        let layout = word(static_layout).or_else(|| word(self.layout));
-        let options = [
+        let mut options = self.flags.0.clone();
+        if let Some(layout) = static_layout {
+            self.check_static()?;
+            options.layout = Some(Some(layout.into()));
+        }
+        let named = [
             ("CAPACITY", self.capacity.map(|items| items.to_string())),
             ("ERROR", self.error_rate.map(|rate| rate.to_string())),
-            ("EXPANSION", number(self.expansion)),
-            ("TIGHTENING", self.tightening.map(|ratio| ratio.to_string())),
-            ("COUNTING", number(self.counting.map(Cell::bits))),
-            ("WINDOW", number(self.window.map(u32::from))),
-            ("EVERY", self.every.map(|ms| ms.to_string())),
-            ("TTL", self.ttl.map(|ms| ms.to_string())),
-            ("STEPS", self.steps.map(|steps| (steps.generations() - 1).to_string())),
-            ("ONFULL", word(self.on_full)),
-            ("LAYOUT", layout),
-            ("HASH", word(self.hash)),
-            ("SHARDS", number(self.shards)),
-            ("SEED", self.seed.clone()),
         ];
-        let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
-        Ok(given.flatten().chain(self.nonscaling.then(|| "NONSCALING".into())).collect())
-    }
-
-    /// The words of the command that creates a window with this time to live, without its seed.
-    fn with_ttl(&self, spec: &Spec, ttl_ms: u64, key: &str) -> Vec<String> {
-        let items = self.capacity.unwrap_or(spec.capacity);
-        let mut words = vec!["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
-        let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
-        add("TTL", ttl_ms.to_string());
-        if self.steps.is_some() {
-            add("STEPS", (self.steps().generations() - 1).to_string());
-        }
-        if spec.on_full() != Overflow::Rotate.as_str() {
-            add("ONFULL", spec.on_full().into());
-        }
-        if spec.hash != HashKind::Xxh3 {
-            add("HASH", spec.hash.as_str().into());
-        }
-        words
+        let given = named.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        Ok(given.flatten().chain(options.words()).collect())
     }
 
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
     /// the server chooses its own.
     pub fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
-        let mut words = match (wanted, self.ttl) {
-            (Wanted::Bloom(spec), Some(ttl_ms)) => self.with_ttl(spec, ttl_ms, key),
-            _ => command(wanted, key),
-        };
-        if let Some(seed) = &self.seed {
-            words.extend(["SEED".into(), seed.clone()]);
+        match (wanted, self.capacity) {
+            (Wanted::Bloom(spec), Some(items)) if !spec.is_static() => {
+                let words = ["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
+                words.into_iter().chain(self.flags.0.words()).collect()
+            }
+            _ => {
+                let mut words = command(wanted, key);
+                if let Some(seed) = &self.flags.0.seed {
+                    words.extend(["SEED".into(), seed.clone()]);
+                }
+                words
+            }
         }
-        words
     }
-}
-
-/// The word that stands for a choice in a command.
-fn word(choice: Option<impl ValueEnum>) -> Option<String> {
-    choice?.to_possible_value().map(|value| value.get_name().to_uppercase())
-}
-
-/// Parses the number of steps of a TTL.
-fn parse_steps(text: &str) -> Result<Steps, String> {
-    text.parse()
-        .ok()
-        .and_then(Steps::new)
-        .ok_or_else(|| format!("{text:?} is not a number of steps from 1 to 999"))
-}
-
-fn parse_expansion(text: &str) -> Result<u32, String> {
-    parse_whole(text, 0..=limits::MAX_EXPANSION)
-}
-
-fn parse_generations(text: &str) -> Result<u16, String> {
-    parse_whole(text, 2..=1000)
 }
 
 fn parse_bucket_size(text: &str) -> Result<u8, String> {
     parse_whole(text, 1..=u8::MAX)
-}
-
-/// Parses the width of a counter.
-fn parse_counter(text: &str) -> Result<Cell, String> {
-    let cells = [Cell::Counter4, Cell::Counter8, Cell::Counter16];
-    let cell = cells.into_iter().find(|cell| cell.bits().to_string() == text);
-    cell.ok_or_else(|| format!("{text:?} is not a width of counters: expected 4, 8 or 16"))
 }
 
 #[cfg(test)]
@@ -476,16 +333,16 @@ mod tests {
             ("-n 1000 -e 0.001 --counting=16", "BF.RESERVE k 0.001 1000 COUNTING 16"),
             (
                 "-n 1000 -e 0.001 --counting=8 --expansion 2 --layout fingerprint",
-                "BF.RESERVE k 0.001 1000 COUNTING 8 EXPANSION 2 LAYOUT FINGERPRINT",
+                "BF.RESERVE k 0.001 1000 EXPANSION 2 COUNTING 8 LAYOUT FINGERPRINT",
             ),
             (
                 "-n 1000 -e 0.001 --counting --tightening 0.5",
-                "BF.RESERVE k 0.001 1000 COUNTING 4 EXPANSION 2 TIGHTENING 0.5 LAYOUT FINGERPRINT",
+                "BF.RESERVE k 0.001 1000 TIGHTENING 0.5 COUNTING 4",
             ),
-            ("-n 1000 -e 0.001 --window 65", "BF.RESERVE k 0.001 1000 WINDOW 65 LAYOUT FINGERPRINT"),
+            ("-n 1000 -e 0.001 --window 65", "BF.RESERVE k 0.001 1000 WINDOW 65"),
             (
                 "-n 1000 -e 0.001 --window 7 --on-full rotate",
-                "BF.RESERVE k 0.001 1000 WINDOW 7 LAYOUT FINGERPRINT",
+                "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ROTATE",
             ),
             ("-n 1000 -e 0.001 --window 7 --every 60000", "BF.RESERVE k 0.001 1000 WINDOW 7 EVERY 60000"),
             ("-n 1000 -e 0.001 --window 7 --on-full ERROR", "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ERROR"),
@@ -495,7 +352,7 @@ mod tests {
             ),
             (
                 "-n 1000 -e 0.5 --shards 8 --layout classic --hash siphash --seed 2a",
-                "BF.RESERVE k 0.5 1000 LAYOUT CLASSIC SHARDS 8 HASH SIPHASH SEED 2a",
+                "BF.RESERVE k 0.5 1000 SHARDS 8 LAYOUT CLASSIC HASH SIPHASH SEED 2a",
             ),
             (
                 "-n 1000 -e 0.01 --window 3 --layout partitioned",
@@ -531,7 +388,7 @@ mod tests {
                 "WINDOW 4 EVERY 60000 ONFULL ROTATE SHARDS 2",
             ),
             ("-n 1000 --ttl 1h --steps 4", None, "CAPACITY 1000 TTL 3600000 STEPS 4"),
-            ("--expansion 2 --tightening 0.5 --nonscaling", None, "EXPANSION 2 TIGHTENING 0.5 NONSCALING"),
+            ("--expansion 2 --tightening 0.5 --nonscaling", None, "EXPANSION 2 NONSCALING TIGHTENING 0.5"),
         ] {
             assert_eq!(reserve(options).unwrap().begin(layout).unwrap().join(" "), words, "{options}");
         }
@@ -546,13 +403,12 @@ mod tests {
             ("-n 100 -e 0.01 --counting --expansion 2 --layout classic", "expansion"),
             ("-n 100 -e 0.01 --window 7 --counting", "window"),
             ("-n 100 -e 0.01 --ttl 1h --layout blocked", "ttl"),
-            ("-n 100 -e 0.01 --ttl 1h --on-full scale", "ttl"),
+            ("-n 100 -e 0.01 --ttl 1h --on-full scale", "window"),
             ("-n 100 -e 0.01 --ttl 1h --on-full saturate", "layout"),
             ("-n 100 -e 0.01 --window 65 --layout blocked", "window"),
             ("-n 100 -e 0.01 --window 65 --on-full saturate", "layout"),
             ("-n 100 -e 0.01 --nonscaling --expansion 2", "expansion"),
-            ("-n 100 -e 0.01 --shards 3", "shards"),
-            ("-n 100 -e 0.01 --tightening 1.5", "tightening"),
+            ("-n 100 --cuckoo --counting", "cuckoo"),
             ("-n 100 -e 0.01 --seed xyz", "seed"),
             ("-n 100 -e 0.01 --cuckoo", "error-rate"),
             ("-n 3 --cuckoo", "capacity"),
@@ -565,7 +421,8 @@ mod tests {
             "-n 100 -e 0.01 --counting=5",
             "-n 100 -e 0.01 --window 1",
             "-n 100 -e 0.01 --expansion 32769",
-            "-n 100 --cuckoo --counting",
+            "-n 100 -e 0.01 --shards 3",
+            "-n 100 -e 0.01 --tightening 1.5",
         ] {
             assert!(reserve(options).is_err(), "{options}");
         }

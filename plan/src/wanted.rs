@@ -1,5 +1,6 @@
 //! A filter that can be created, and the command that creates it.
 
+use bloomery::options::DEFAULT_EXPANSION;
 use bloomery::{CuckooSpec, Family, HashKind, Layout, Overflow, Spec};
 
 /// A filter that can be created: its parameters have been validated.
@@ -15,9 +16,6 @@ pub enum Wanted {
 pub(crate) const BUCKET_SIZE: u8 = 2;
 pub(crate) const MAX_ITERATIONS: u16 = 20;
 pub(crate) const CUCKOO_EXPANSION: u32 = 1;
-
-/// Growth of a scaling filter: the default of RedisBloom and of the module.
-pub(crate) const EXPANSION: u32 = 2;
 
 /// The words of the BF.RESERVE or CF.RESERVE that creates the filter, or of the BF.REBUILD that begins a static one.
 /// Options with default values are left out, and so is the seed.
@@ -57,7 +55,7 @@ fn bloom(spec: &Spec, key: &str) -> Vec<String> {
             }
         }
         Family::Scaling { expansion, tightening } => {
-            if expansion != EXPANSION || spec.cell.counts() {
+            if expansion != DEFAULT_EXPANSION || spec.cell.counts() {
                 add("EXPANSION", expansion.to_string());
             }
             if let Some(ratio) = tightening.ratio() {

@@ -7,6 +7,7 @@ use super::server::{server, status};
 use super::{guard, reply, waiting};
 use crate::command::table::{Argument, ArgumentKind, KeyUse, MoreKeys, has_blobs};
 use crate::command::{Command, CommandError, Entry, ForEach, Reply, Timing, for_each};
+use crate::options::{OptionRow, Value};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::ops::Range;
@@ -224,11 +225,73 @@ impl Arena {
     }
 
     /// An array of arguments that ends with [`NO_ARGUMENT`].
-    fn arguments(&mut self, arguments: &[Argument], key_spec: c_int) -> *mut raw::RedisModuleCommandArg {
-        let mut list: Vec<_> = arguments.iter().map(|argument| self.argument(argument, key_spec)).collect();
+    fn array(&mut self, mut list: Vec<raw::RedisModuleCommandArg>) -> *mut raw::RedisModuleCommandArg {
         list.push(NO_ARGUMENT);
         self.arguments.push(list.into_boxed_slice());
         self.arguments.last_mut().map_or(ptr::null_mut(), |list| list.as_mut_ptr())
+    }
+
+    fn arguments(&mut self, arguments: &[Argument], key_spec: c_int) -> Vec<raw::RedisModuleCommandArg> {
+        let mut list = Vec::new();
+        for argument in arguments {
+            match argument.kind {
+                ArgumentKind::Options(rows) => list.extend(rows.iter().map(|row| self.option(row))),
+                _ => list.push(self.argument(argument, key_spec)),
+            }
+        }
+        list
+    }
+
+    /// An option of a filter, in a block with the options that need it.
+    fn option(&mut self, row: &OptionRow) -> raw::RedisModuleCommandArg {
+        use raw as r;
+        let lower = row.word.to_lowercase();
+        let mut option = raw::RedisModuleCommandArg { token: self.text(row.word), ..NO_ARGUMENT };
+        let (name, kind) = match row.value {
+            Value::Flag | Value::Numbers { .. } => {
+                (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN)
+            }
+            Value::Integer { name, .. } | Value::Milliseconds { name, .. } => {
+                (name, r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER)
+            }
+            Value::PowerOfTwo(_) => {
+                (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER)
+            }
+            Value::Ratio => (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE),
+            Value::Hex(_) => (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING),
+            Value::Choice(words) => {
+                let word = |(word, _): &(&str, _)| raw::RedisModuleCommandArg {
+                    name: self.text(word),
+                    type_: r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+                    token: self.text(&word.to_uppercase()),
+                    ..NO_ARGUMENT
+                };
+                let words = words.iter().map(word).collect();
+                option.subargs = self.array(words);
+                (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF)
+            }
+        };
+        (option.name, option.type_) = (self.text(name), kind);
+        let mut rest: Vec<_> = row.with.iter().map(|row| self.option(row)).collect();
+        if let Value::Numbers { name, .. } = row.value {
+            rest.push(raw::RedisModuleCommandArg {
+                name: self.text(name),
+                type_: r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+                flags: raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int,
+                ..NO_ARGUMENT
+            });
+        }
+        if !rest.is_empty() {
+            rest.insert(0, option);
+            option = raw::RedisModuleCommandArg {
+                name: self.text(&lower),
+                type_: r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+                subargs: self.array(rest),
+                ..NO_ARGUMENT
+            };
+        }
+        option.flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
+        option
     }
 
     fn argument(&mut self, argument: &Argument, key_spec: c_int) -> raw::RedisModuleCommandArg {
@@ -245,6 +308,8 @@ impl Arena {
             ArgumentKind::Block(list) => {
                 (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(list))
             }
+            // `arguments` puts the options in its place.
+            ArgumentKind::Options(_) => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, None),
         };
         let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
         if argument.optional {
@@ -259,7 +324,10 @@ impl Arena {
             key_spec_index: if matches!(argument.kind, ArgumentKind::Key) { key_spec } else { -1 },
             token: argument.token.map_or(ptr::null(), |token| self.text(token)),
             flags: flags as c_int,
-            subargs: children.map_or(ptr::null_mut(), |list| self.arguments(list, key_spec)),
+            subargs: children.map_or(ptr::null_mut(), |list| {
+                let list = self.arguments(list, key_spec);
+                self.array(list)
+            }),
             ..NO_ARGUMENT
         }
     }
@@ -293,7 +361,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     let mut arguments = vec![arena.argument(&key, 0)];
     // Every argument that is a key refers to the second spec, even if a later spec finds it. That is harmless, because
     // the spec's number only appears in COMMAND DOCS.
-    arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
+    arguments.extend(arena.arguments(entry.arguments, 1));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {
         version: 1,

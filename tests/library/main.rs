@@ -12,6 +12,7 @@ mod fingerprint;
 mod laws;
 mod memory;
 mod miri;
+mod options;
 mod oracle;
 mod pool;
 mod sizing;

@@ -9,12 +9,13 @@ server judges it. So the options of a newer server work without a newer client. 
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Callable, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ._checks import Check, between, is_integer
 from ._steps import Key, Word
+from ._table import BLOOM
 
 if TYPE_CHECKING:
     from ._filter import FilterSteps
@@ -50,41 +51,9 @@ class CuckooOptions(TypedDict, total=False):
     seed: str | None  # as for a Bloom filter
 
 
-def _between(least: int, most: int) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: is_integer(value) and least <= value <= most, f"an integer from {least} to {most}"
-
-
-def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: value in values, f"one of {', '.join(map(repr, values))}"
-
-
 # For each option, a check of its value, and a description of the valid values. The server decides which options can be
 # combined.
-CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "expansion": _between(0, 32768),
-    "nonscaling": _one_of(True),
-    "counting": _one_of(True, 4, 8, 16),
-    "window": _between(2, 1000),
-    "ttl": _between(1, 2**63 - 1),
-    "steps": _between(1, 999),
-    "every": _between(1, 2**63 - 1),
-    "since": _between(0, 2**63 - 1),
-    "shards": (lambda value: is_integer(value) and value in [1 << n for n in range(11)], "a power of two up to 1024"),
-    "layout": _one_of("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"),
-    "hash": _one_of("XXH3", "SIPHASH"),
-    "seed": (
-        lambda value: isinstance(value, str) and 1 <= len(value) <= 32 and set(value) <= set("0123456789abcdefABCDEF"),
-        "1 to 32 hexadecimal digits",
-    ),
-    "tightening": (lambda value: 0 < value < 1, "above 0 and below 1"),
-    "onfull": _one_of("ERROR", "SATURATE", "SCALE", "ROTATE"),
-    "bucketsize": _between(1, 255),
-    "maxiterations": _between(1, 65535),
-}
-
-
-def is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)  # includes NumPy's integers
+CHECKS: dict[str, Check] = {**BLOOM, "bucketsize": between(1, 255), "maxiterations": between(1, 65535)}
 
 
 def words(options: Mapping[str, Any]) -> list[Word]:

@@ -1,7 +1,7 @@
 //! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
 use super::valkey_bloom::Dialect;
-use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
+use super::{Arguments, bad, integer, number, printable, seed, upper};
 use crate::command::call::{Access, BloomKey, Call, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
@@ -9,9 +9,8 @@ use crate::error::Error;
 use crate::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use crate::filter::{Bloom, Filter, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
-use crate::params::{Cell, Family, Layout, Overflow, STATIC_ALONE, Spec, Steps, Tightening, limits};
-use crate::spelling::spelling;
-use std::fmt;
+use crate::options::{self, GENERATIONS, Kind, NONSCALING_EXPANDS, OptionRow, Options, Value};
+use crate::params::{Cell, Family, Layout, Overflow, STATIC_ALONE, Spec, Tightening, limits};
 
 /// Parses an error rate, with BF.RESERVE's error texts.
 pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
@@ -31,8 +30,6 @@ pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     if capacity > limits::MAX_CAPACITY { Err(CommandError::CapacityTooLarge) } else { Ok(capacity) }
 }
 
-const GENERATIONS: &str = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000";
-
 /// The filter that BF.RESERVE or BF.REBUILD BEGIN requests.
 pub(in crate::command) struct Reservation {
     pub(in crate::command) spec: Spec,
@@ -40,55 +37,33 @@ pub(in crate::command) struct Reservation {
     pub(in crate::command) since_ms: Option<u64>,
 }
 
-/// The options of BF.RESERVE as written, before they are checked for conflicts.
-#[derive(Default)]
-struct ReserveOptions<'a> {
-    expansion: Option<i64>,
-    nonscaling: bool,
-    counting: Option<Cell>,
-    window: Option<u16>,
-    every_ms: Option<u64>,
-    since_ms: Option<u64>,
-    ttl_ms: Option<u64>,
-    steps: Option<Steps>,
-    shards: Option<u32>,
-    /// The inner `None` is AUTO.
-    layout: Option<Option<Layout>>,
-    hash: Option<HashKind>,
-    seed: Option<&'a [u8]>,
-    tightening: Option<Tightening>,
-    on_full: Option<OnFull>,
-    /// Index of the argument that follows LIKE: the key of the filter whose options are copied.
-    like: Option<usize>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OnFull {
-    Error,
-    Saturate,
-    Scale,
-    Rotate,
-}
-
-spelling!(OnFull { Error = "ERROR", Saturate = "SATURATE", Scale = "SCALE", Rotate = "ROTATE" });
-
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
     let capacity = capacity(call.arg(3))?;
-    let mut options = reserve_options(Arguments { call, next: 4 }, |_, _| Ok(false))?;
-    let capacity = options.resolve_ttl()?.capacity(capacity);
-    if let Some(index) = options.like {
+    let mut other = None;
+    let options = reserve_options(Arguments { call, next: 4 }, |word, words| {
+        if word == b"LIKE" {
+            other = Some(words.next);
+            words.value("LIKE", "the key of a filter", Some)?;
+            if words.call.argc() != 6 {
+                return Err(CommandError::Exclusive(
+                    "LIKE copies every option of the other filter, so no other options can be given",
+                ));
+            }
+        }
+        Ok(word == b"LIKE")
+    })?;
+    if let Some(index) = other {
         return like(call, index, rate, capacity);
     }
-    let layout = options.layout_of(None);
-    refuse_static(layout)?;
+    refuse_static(options.layout.flatten())?;
+    let Kind { family, layout, steps } = kind(&options, None, call.settings())?;
     let hash = options.hash.unwrap_or_default();
-    let family = family(&options, layout, call.settings())?;
     let spec = Spec {
-        capacity,
+        capacity: steps.capacity(capacity),
         error_rate: rate,
-        seed: seed_or_random(options.seed, hash)?,
+        seed: seed_or_random(&options, hash)?,
         shards: options.shards.unwrap_or(1),
         hash,
         layout,
@@ -98,9 +73,14 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
-/// The layout that a word names; the inner `None` is AUTO.
-fn layout(word: &[u8]) -> Option<Option<Layout>> {
-    if word.eq_ignore_ascii_case(Layout::AUTO.as_bytes()) { Some(None) } else { choice(word).map(Some) }
+/// The kind of filter that the options describe.
+fn kind(options: &Options, otherwise: Option<Layout>, settings: Settings) -> Result<Kind, CommandError> {
+    options.kind(otherwise, settings.expansion).map_err(|why| match why {
+        Error::Exclusive(NONSCALING_EXPANDS) => CommandError::NonscalingExpands,
+        Error::Expansion(_) => CommandError::ExpansionRange,
+        Error::Generations(_) => bad("WINDOW", GENERATIONS),
+        why => why.into(),
+    })
 }
 
 /// Refuses to create an empty filter of a static layout, because it would stay empty.
@@ -114,9 +94,9 @@ fn refuse_static(layout: Option<Layout>) -> Result<(), CommandError> {
     ))
 }
 
-fn seed_or_random(hex: Option<&[u8]>, hash: HashKind) -> Result<Seed, CommandError> {
-    match hex {
-        Some(hex) => seed(hex, hash),
+fn seed_or_random(options: &Options, hash: HashKind) -> Result<Seed, CommandError> {
+    match &options.seed {
+        Some(hex) => seed(hex.as_bytes(), hash),
         None => Seed::random(hash).map_err(|_| Error::NoRandomness.into()),
     }
 }
@@ -158,149 +138,42 @@ pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
 fn reserve_options<'a, 'c, C: Call<'a>>(
     mut words: Arguments<'c, C>,
     mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
-) -> Result<ReserveOptions<'a>, CommandError> {
-    let mut options = ReserveOptions::default();
+) -> Result<Options, CommandError> {
+    let mut options = Options::default();
     while let Some(word) = words.next() {
-        match upper(word).as_slice() {
-            word if own(word, &mut words)? => {}
-            b"EXPANSION" => {
-                let value = words.next().ok_or(CommandError::NoExpansion)?;
-                options.expansion = Some(integer(value).ok_or(CommandError::BadExpansion)?);
-            }
-            b"NONSCALING" => options.nonscaling = true,
-            b"COUNTING" => {
-                // The width is optional.
-                let width = words.peek().and_then(integer);
-                options.counting = Some(match width {
-                    None | Some(4) => Cell::Counter4,
-                    Some(8) => Cell::Counter8,
-                    Some(16) => Cell::Counter16,
-                    Some(_) => return Err(bad("COUNTING", "4, 8 or 16 bits per counter")),
-                });
-                if width.is_some() {
-                    words.next();
-                }
-            }
-            b"WINDOW" => {
-                let generations = words.value("WINDOW", GENERATIONS, |value| {
-                    let generations = u32::try_from(integer(value)?).ok()?;
-                    limits::GENERATIONS_IN_TABLE.contains(&generations).then_some(generations)
-                });
-                options.window = u16::try_from(generations?).ok();
-            }
-            b"EVERY" => {
-                let expected = "the milliseconds between rotations, at least 1";
-                options.every_ms =
-                    Some(words.value("EVERY", expected, |value| unsigned(value).filter(|ms| *ms > 0))?);
-            }
-            b"TTL" => options.ttl_ms = Some(ttl_ms(&mut words)?),
-            b"STEPS" => options.steps = Some(steps(&mut words)?),
-            b"SINCE" => {
-                let plausible = |value| unsigned(value).filter(|ms| *ms <= limits::MAX_TIME_MS);
-                options.since_ms = Some(words.value("SINCE", "a Unix time in milliseconds", plausible)?);
-            }
-            b"SHARDS" => {
-                options.shards = Some(words.value("SHARDS", "a power of two from 1 to 1024", |value| {
-                    let shards = u32::try_from(integer(value)?).ok()?;
-                    (shards.is_power_of_two() && shards <= limits::MAX_SHARDS).then_some(shards)
-                })?);
-            }
-            b"LAYOUT" => {
-                let expected = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
-                options.layout = Some(words.value("LAYOUT", expected, layout)?);
-            }
-            b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
-            b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
-            b"TIGHTENING" => {
-                let ratio = |value| Tightening::geometric(number(value)?).ok();
-                let expected = "a ratio between 0 and 1, both excluded";
-                options.tightening = Some(words.value("TIGHTENING", expected, ratio)?);
-            }
-            b"ONFULL" => {
-                options.on_full = Some(words.value("ONFULL", "ERROR, SATURATE, SCALE or ROTATE", choice)?);
-            }
-            b"SCHEME" => {
-                return Err(CommandError::Exclusive(
-                    "SCHEME follows the capacity, and none of our options goes with it: the filter is another system's",
-                ));
-            }
-            b"LIKE" => {
-                options.like = Some(words.next);
-                words.value("LIKE", "the key of a filter", Some)?;
-                if words.call.argc() != 6 {
-                    return Err(CommandError::Exclusive(
-                        "LIKE copies every option of the other filter, so no other options can be given",
-                    ));
-                }
-            }
-            _ => return Err(CommandError::UnknownOption(printable(word))),
+        if own(&upper(word), &mut words)? {
+            continue;
         }
+        if word.eq_ignore_ascii_case(b"SCHEME") {
+            return Err(CommandError::Exclusive(
+                "SCHEME follows the capacity, and none of our options goes with it: the filter is another system's",
+            ));
+        }
+        let row = options::find(word).ok_or_else(|| CommandError::UnknownOption(printable(word)))?;
+        read(row, &mut options, &mut words)?;
     }
     Ok(options)
 }
 
-fn ttl_ms<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<u64, CommandError> {
-    let expected = "the time for which an item is kept, in milliseconds, at least 1";
-    words.value("TTL", expected, |value| unsigned(value).filter(|ms| *ms > 0))
-}
-
-fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, CommandError> {
-    words.value("STEPS", "1 to 999 steps of a TTL", |value| unsigned(value).and_then(Steps::new))
-}
-
-impl ReserveOptions<'_> {
-    /// Replaces a TTL with the window that implements it. Returns the TTL's number of steps, or 1 without a TTL.
-    fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
-        let Some(ttl_ms) = self.ttl_ms else {
-            return match self.steps {
-                None => Ok(Steps::ONE),
-                Some(_) => Err(CommandError::Exclusive("STEPS belongs to TTL milliseconds")),
-            };
-        };
-        let is_table = self.layout.is_none_or(|layout| layout == Some(Layout::Fingerprint));
-        if self.window.is_some() || self.every_ms.is_some() || self.since_ms.is_some() || !is_table {
-            return Err(CommandError::Exclusive(
-                "TTL creates a window of LAYOUT FINGERPRINT with its own generations, so WINDOW, EVERY, SINCE and other \
-                 layouts cannot be given",
-            ));
+/// Reads the value of an option.
+fn read<'a, C: Call<'a>>(
+    row: &OptionRow,
+    options: &mut Options,
+    words: &mut Arguments<'_, C>,
+) -> Result<(), CommandError> {
+    let is_expansion = row.word == "EXPANSION";
+    let value = match row.value {
+        Value::Flag => Some(&b""[..]),
+        Value::Numbers { numbers, .. } if words.peek().and_then(integer).is_none() => {
+            numbers.first().map(|number| number.as_bytes())
         }
-        let steps = self.steps.unwrap_or_default().within(ttl_ms);
-        self.every_ms = Some(steps.every_ms(ttl_ms));
-        (self.window, self.layout) = (Some(steps.generations()), Some(Some(Layout::Fingerprint)));
-        Ok(steps)
+        _ => words.next(),
+    };
+    if value.is_none() && is_expansion {
+        return Err(CommandError::NoExpansion);
     }
-
-    /// The requested layout, or `otherwise` if none is requested. AUTO chooses FINGERPRINT for options that no other
-    /// layout supports.
-    fn layout_of(&self, otherwise: Option<Layout>) -> Option<Layout> {
-        let needs_fingerprints = self.counting.is_some() && self.asks_to_scale()
-            || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
-            || self.on_full == Some(OnFull::Rotate);
-        match self.layout.unwrap_or(otherwise) {
-            None if needs_fingerprints => Some(Layout::Fingerprint),
-            layout => layout,
-        }
-    }
-
-    /// Whether any option asks for a filter that scales. EXPANSION 0 doesn't: it is RedisBloom's other spelling of
-    /// NONSCALING.
-    fn asks_to_scale(&self) -> bool {
-        self.expansion.is_some_and(|expansion| expansion > 0)
-            || self.tightening.is_some()
-            || self.on_full == Some(OnFull::Scale)
-    }
-
-    /// Whether any option determines the kind of filter.
-    fn name_a_kind(&self) -> bool {
-        self.expansion.is_some()
-            || self.nonscaling
-            || self.counting.is_some()
-            || self.window.is_some()
-            || self.every_ms.is_some()
-            || self.since_ms.is_some()
-            || self.tightening.is_some()
-            || self.on_full.is_some()
-    }
+    let read = value.and_then(|value| (row.parse)(options, value));
+    read.ok_or(if is_expansion { CommandError::BadExpansion } else { bad(row.word, row.expected) })
 }
 
 /// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of the shadow. Properties that the options don't
@@ -312,7 +185,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     live: Option<LiveRef<'_>>,
 ) -> Result<Reservation, CommandError> {
     let (mut rate, mut size) = (None, None);
-    let mut options = reserve_options(Arguments { call, next: 3 }, |word, words| {
+    let options = reserve_options(Arguments { call, next: 3 }, |word, words| {
         match word {
             b"ERROR" => rate = Some(error_rate(words.next().ok_or(CommandError::BadErrorRate)?)?),
             b"CAPACITY" => size = Some(capacity(words.next().ok_or(CommandError::BadCapacity)?)?),
@@ -323,7 +196,6 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         }
         Ok(true)
     })?;
-    let parts = options.resolve_ttl()?;
     let settings = call.settings();
     let is_named = options.name_a_kind();
     let mut known = match live {
@@ -337,36 +209,38 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     if is_named && known.is_static() {
         known.layout = None;
     }
-    let layout = options.layout_of(known.layout);
+    let Kind { family, layout, steps } = kind(&options, known.layout, settings)?;
     let mut spec = Spec {
-        capacity: parts.capacity(size.unwrap_or(known.capacity)),
+        capacity: steps.capacity(size.unwrap_or(known.capacity)),
         error_rate: rate.unwrap_or(known.error_rate),
         seed: Seed::default(),
         shards: options.shards.unwrap_or(known.shards),
         hash: options.hash.unwrap_or(known.hash),
         layout,
         cell: if is_named { options.counting.unwrap_or(Cell::Bit) } else { known.cell },
-        family: if is_named { family(&options, layout, settings)? } else { known.family },
+        family: if is_named { family } else { known.family },
     };
     if spec.is_static() {
         if is_named || options.shards.is_some_and(|shards| shards > 1) {
             return Err(CommandError::Exclusive(STATIC_ALONE));
         }
-        spec.seed = seed_or_random(options.seed, spec.hash)?;
+        spec.seed = seed_or_random(&options, spec.hash)?;
         return Ok(Reservation { spec: spec.list(), since_ms: None });
     }
-    if let (Family::Window { .. }, Some(window)) = (spec.family, live.and_then(LiveRef::window)) {
-        keep_schedule(&options, window)?;
+    if let (Family::Window { every_ms, .. }, Some(window)) = (spec.family, live.and_then(LiveRef::window)) {
+        keep_schedule(&options, every_ms, window)?;
     }
-    spec.seed = seed_or_random(options.seed, spec.hash)?;
+    spec.seed = seed_or_random(&options, spec.hash)?;
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
 /// Refuses a schedule that differs from the window's own.
-fn keep_schedule(options: &ReserveOptions<'_>, window: &Window) -> Result<(), CommandError> {
+fn keep_schedule(options: &Options, every_ms: u64, window: &Window) -> Result<(), CommandError> {
     let schedule = window.schedule();
-    let differs = |given: Option<u64>, own| given.is_some_and(|given| given != own);
-    if differs(options.every_ms, schedule.every_ms) || differs(options.since_ms, schedule.since_ms) {
+    let names_every = options.every_ms.is_some() || options.ttl_ms.is_some();
+    if names_every && every_ms != schedule.every_ms
+        || options.since_ms.is_some_and(|given| given != schedule.since_ms)
+    {
         return Err(CommandError::Exclusive(
             "a window and its shadow rotate together, so a rebuild keeps EVERY and SINCE; leave them out",
         ));
@@ -415,82 +289,6 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     Spec { family, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// The family that follows from the options, in this layout.
-fn family(
-    options: &ReserveOptions<'_>,
-    layout: Option<Layout>,
-    settings: Settings,
-) -> Result<Family, CommandError> {
-    if options.nonscaling && options.expansion.is_some() {
-        return Err(CommandError::NonscalingExpands);
-    }
-    let expansion = options.expansion.map(expansion_in_range).transpose()?;
-    if options.every_ms.is_some() && options.window.is_none() {
-        return Err(CommandError::Exclusive("EVERY belongs to WINDOW generations"));
-    }
-    if options.since_ms.is_some() && options.every_ms.is_none() {
-        return Err(CommandError::Exclusive("SINCE belongs to WINDOW generations EVERY milliseconds"));
-    }
-    if options.counting.is_some() && options.window.is_some() {
-        return Err(CommandError::Exclusive(
-            "COUNTING and WINDOW exclude each other: a window's items leave with their generation, not one by one",
-        ));
-    }
-    let asks_to_scale = options.asks_to_scale();
-    if asks_to_scale && options.counting.is_some() && layout != Some(Layout::Fingerprint) {
-        return Err(CommandError::Exclusive(
-            "a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, \
-             so COUNTING with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT",
-        ));
-    }
-    if asks_to_scale && options.window.is_some() {
-        return Err(CommandError::Exclusive(
-            "a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE cannot be combined with \
-             WINDOW",
-        ));
-    }
-    if let Some(generations) = options.window {
-        let is_table = layout == Some(Layout::Fingerprint);
-        if !is_table && !limits::GENERATIONS.contains(&generations.into()) {
-            return Err(bad("WINDOW", GENERATIONS));
-        }
-        let overflow = match options.on_full {
-            Some(OnFull::Error) => Overflow::Error,
-            Some(OnFull::Saturate) => Overflow::Saturate,
-            Some(OnFull::Rotate) => Overflow::Rotate,
-            // By default, no items are refused: a stream should not stop because one hour was busier than planned. A
-            // table has no room beyond its capacity, so it rotates.
-            _ if is_table => Overflow::Rotate,
-            _ => Overflow::Saturate,
-        };
-        return Ok(Family::Window { generations, overflow, every_ms: options.every_ms.unwrap_or(0) });
-    }
-    let fixed = options.nonscaling
-        || options.counting.is_some() && !asks_to_scale
-        || expansion == Some(0)
-        || matches!(options.on_full, Some(OnFull::Error | OnFull::Saturate | OnFull::Rotate));
-    let may_scale = expansion.or(Some(settings.expansion)).filter(|e| *e > 0);
-    if fixed && asks_to_scale {
-        return Err(CommandError::NonscalingExpands);
-    }
-    match may_scale {
-        Some(expansion) if !fixed => Ok(Family::Scaling {
-            expansion,
-            tightening: options.tightening.unwrap_or(Tightening::INVERSE_SQUARE),
-        }),
-        None if asks_to_scale => {
-            // The options ask for a filter that scales, but the configured expansion is 0: use RedisBloom's default.
-            let tightening = options.tightening.unwrap_or(Tightening::INVERSE_SQUARE);
-            Ok(Family::Scaling { expansion: Settings::default().expansion, tightening })
-        }
-        _ => Ok(Family::Fixed(match options.on_full {
-            Some(OnFull::Saturate) => Overflow::Saturate,
-            Some(OnFull::Rotate) => Overflow::Rotate,
-            _ => Overflow::Error,
-        })),
-    }
-}
-
 fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
     u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
 }
@@ -518,42 +316,10 @@ fn like<'a, C: Call<'a>>(
 /// don't depend on the configuration. A BF.REBUILD can't leave them out, because its defaults are the live filter's
 /// values.
 pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
-    let mut words = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
-    let mut option = |name: &str, value: &dyn fmt::Display| words.extend([name.into(), value.to_string()]);
-    match spec.family {
-        // Only a rebuild creates a static filter, and its kind follows from the layout.
-        _ if spec.is_static() => {}
-        Family::Fixed(overflow) => option("ONFULL", &overflow.as_str()),
-        Family::Scaling { expansion, tightening } => {
-            option("EXPANSION", &expansion);
-            if let Some(ratio) = tightening.ratio() {
-                option("TIGHTENING", &ratio);
-            }
-        }
-        Family::Window { generations, overflow, every_ms } => {
-            option("WINDOW", &generations);
-            option("ONFULL", &overflow.as_str());
-            if every_ms > 0 {
-                option("EVERY", &every_ms);
-                option("SINCE", &since_ms);
-            }
-        }
-    }
-    if spec.cell.counts() {
-        option("COUNTING", &spec.cell.bits());
-    }
-    let default = Spec::fixed(spec.capacity, spec.error_rate);
-    if !leave_out || spec.shards != default.shards {
-        option("SHARDS", &spec.shards);
-    }
-    if !leave_out || spec.layout != default.layout {
-        option("LAYOUT", &spec.layout_word());
-    }
-    if !leave_out || spec.hash != default.hash {
-        option("HASH", &spec.hash.as_str());
-    }
-    option("SEED", &format_args!("{:x}", u128::from(spec.seed)));
-    words.into_iter().map(String::into_bytes).collect()
+    let options = Options::of(spec, since_ms);
+    let options = if leave_out { options.without_defaults() } else { options };
+    let words = [spec.error_rate.to_string(), spec.capacity.to_string()].into_iter().chain(options.words());
+    words.map(String::into_bytes).collect()
 }
 
 /// The options of a BF.INSERT, checked and combined.
@@ -573,7 +339,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
-    let (mut aging, mut dialect) = (ReserveOptions::default(), Dialect::default());
+    let (mut aging, mut dialect) = (Options::default(), Dialect::default());
     let mut words = Arguments { call, next: 2 };
     loop {
         let Some(word) = words.next() else {
@@ -600,8 +366,10 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
             }
             b"NOCREATE" => create = false,
             b"NONSCALING" => nonscaling = true,
-            b"TTL" => aging.ttl_ms = Some(ttl_ms(&mut words)?),
-            b"STEPS" => aging.steps = Some(steps(&mut words)?),
+            name @ (b"TTL" | b"STEPS") => {
+                let row = options::find(name).ok_or(CommandError::Internal)?;
+                read(row, &mut aging, &mut words)?;
+            }
             word if dialect.read(word, &mut words)? => {}
             _ => return Err(refuse("Unknown argument received")),
         }
@@ -612,17 +380,14 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
             "ERR cannot use NONSCALING and VALIDATESCALETO options together",
         ));
     }
-    let capacity = aging.resolve_ttl()?.capacity(size);
-    let new = match aging.layout {
+    let Kind { family, layout, steps } = kind(&aging, None, settings)?;
+    let new = match aging.ttl_ms {
         Some(_) if dialect.is_spoken() => {
             return Err(CommandError::Exclusive(
                 "TTL creates a window, so TIGHTENING, SEED and VALIDATESCALETO cannot be given",
             ));
         }
-        Some(layout) => {
-            let family = family(&aging, layout, settings)?;
-            New::Bloomery(Spec { family, layout, ..Spec::fixed(capacity, rate) })
-        }
+        Some(_) => New::Bloomery(Spec { family, layout, ..Spec::fixed(steps.capacity(size), rate) }),
         None => match dialect.spec(size, rate, expansion) {
             Some(spec) => New::ValkeyBloom(spec),
             None => {

@@ -13,6 +13,8 @@ pub(super) mod valkey_bloom;
 use super::call::Call;
 use super::error::CommandError;
 use crate::hash::{HashKind, Seed};
+use crate::spelling::number;
+pub(super) use crate::spelling::{integer, unsigned};
 use smallvec::SmallVec;
 use std::str::FromStr;
 
@@ -23,33 +25,6 @@ const BEYOND_OPTIONS: usize = 16;
 /// option are cut off.
 pub(super) fn upper(word: &[u8]) -> SmallVec<[u8; BEYOND_OPTIONS]> {
     word.iter().take(BEYOND_OPTIONS).map(u8::to_ascii_uppercase).collect()
-}
-
-/// Parses an integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
-pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
-    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let canonical = match digits {
-        [b'0'] => bytes.len() == 1,
-        [b'1'..=b'9', ..] => true,
-        _ => false,
-    };
-    // Computes with negative numbers, because there is one more of them than of positive ones.
-    let subtract = |number: i64, digit: &u8| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        number.checked_mul(10)?.checked_sub(digit.into())
-    };
-    let below = digits.iter().try_fold(0, subtract).filter(|_| canonical)?;
-    if digits.len() < bytes.len() { Some(below) } else { below.checked_neg() }
-}
-
-/// Parses a number. NaN is refused.
-pub(super) fn number(bytes: &[u8]) -> Option<f64> {
-    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
-}
-
-/// Parses a non-negative integer in the server's syntax.
-pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
-    u64::try_from(integer(bytes)?).ok()
 }
 
 /// A client's bytes for use in an error text: printable, and short.
@@ -123,38 +98,6 @@ fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn integers_are_read_as_the_server_reads_them() {
-        for (text, value) in [
-            ("0", 0),
-            ("-5", -5),
-            ("100", 100),
-            ("9223372036854775807", i64::MAX),
-            ("-9223372036854775808", i64::MIN),
-        ] {
-            assert_eq!(integer(text.as_bytes()), Some(value));
-        }
-        for text in [
-            "",
-            "-",
-            "+1",
-            "01",
-            "-0",
-            " 1",
-            "1 ",
-            "1.5",
-            "1e3",
-            "0x10",
-            "9223372036854775808",
-            "-9223372036854775809",
-            "1:",
-            "1/",
-            "abc",
-        ] {
-            assert_eq!(integer(text.as_bytes()), None, "{text}");
-        }
-    }
 
     #[test]
     fn words_are_compared_with_options_by_their_first_bytes() {

@@ -1,57 +1,13 @@
 //! BF.*: commands on Bloom filters.
 
-use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Text};
+use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Options, Text};
 use super::{Argument, BLOBS, option, optional, required, word};
+use crate::options::OPTIONS;
 
 pub(in crate::command) const RESERVE: &[Argument] = &[
     required("error_rate", Double),
     required("capacity", Integer),
-    option("expansion", "EXPANSION", Integer),
-    optional(word("nonscaling", "NONSCALING")),
-    Argument {
-        name: "counting",
-        token: None,
-        kind: Block(&[word("counting", "COUNTING"), optional(required("bits", Integer))]),
-        optional: true,
-        multiple: false,
-    },
-    Argument {
-        name: "window",
-        token: None,
-        kind: Block(&[
-            Argument { optional: false, ..option("generations", "WINDOW", Integer) },
-            option("milliseconds", "EVERY", Integer),
-            option("unix_milliseconds", "SINCE", Integer),
-        ]),
-        optional: true,
-        multiple: false,
-    },
-    TTL,
-    option("shards", "SHARDS", Integer),
-    option(
-        "layout",
-        "LAYOUT",
-        OneOf(&[
-            word("auto", "AUTO"),
-            word("blocked", "BLOCKED"),
-            word("classic", "CLASSIC"),
-            word("fingerprint", "FINGERPRINT"),
-            word("partitioned", "PARTITIONED"),
-        ]),
-    ),
-    option("hash", "HASH", OneOf(&[word("xxh3", "XXH3"), word("siphash", "SIPHASH")])),
-    option("seed", "SEED", Text),
-    option("tightening", "TIGHTENING", Double),
-    option(
-        "onfull",
-        "ONFULL",
-        OneOf(&[
-            word("error", "ERROR"),
-            word("saturate", "SATURATE"),
-            word("scale", "SCALE"),
-            word("rotate", "ROTATE"),
-        ]),
-    ),
+    required("option", Options(OPTIONS)),
     option("like", "LIKE", Key),
     Argument {
         name: "foreign",

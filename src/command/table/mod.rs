@@ -9,6 +9,7 @@ use super::chunked::Chunked;
 use super::error::CommandError;
 use super::reply::Reply;
 use super::stored::DataType;
+use crate::options::OptionRow;
 use ArgumentKind::{PureToken, Text};
 use std::ffi::CStr;
 
@@ -150,6 +151,8 @@ pub enum ArgumentKind {
     PureToken,
     OneOf(&'static [Argument]),
     Block(&'static [Argument]),
+    /// The options of a filter. Each is an argument of its own.
+    Options(&'static [OptionRow]),
 }
 
 impl Entry {

@@ -263,7 +263,7 @@ def test_creation_carries_everything(wire):
         "BF.RESERVE j 0.1 10 COUNTING 16": f"bf.reserve j 0.1 10 ONFULL ERROR COUNTING 16 {tail}",
         "BF.RESERVE k 0.1 10 WINDOW 3": f"bf.reserve k 0.1 10 WINDOW 3 ONFULL SATURATE {tail}",
         "BF.RESERVE l 0.1 10 WINDOW 3 EVERY 90000 SINCE 5": (
-            f"bf.reserve l 0.1 10 WINDOW 3 ONFULL SATURATE EVERY 90000 SINCE 5 {tail}"
+            f"bf.reserve l 0.1 10 WINDOW 3 EVERY 90000 SINCE 5 ONFULL SATURATE {tail}"
         ),
         "BF.RESERVE m 0.1 10 SEED 00BEEF": f"bf.reserve m 0.1 10 EXPANSION 2 {tail}",
         "CF.ADD ca x": f"cf.reserve ca 1024 {cuckoo}",

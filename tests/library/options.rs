@@ -1,0 +1,53 @@
+//! The table of options.
+
+use bloomery::options::{OptionRow, Options, Value, find, rows};
+use bloomery::{Cell, Spec};
+use std::{env, fs};
+
+fn check(value: &Value) -> String {
+    let list = |words: &[String]| format!("one_of({})", words.join(", "));
+    match value {
+        Value::Flag => list(&["True".into()]),
+        Value::Integer { bounds: (least, most), .. } => format!("between({least}, {most})"),
+        Value::Numbers { numbers, .. } => {
+            list(&[&["True"], *numbers].concat().into_iter().map(str::to_owned).collect::<Vec<_>>())
+        }
+        Value::PowerOfTwo(most) => format!("power_of_two({most})"),
+        Value::Milliseconds { least, .. } => format!("between({least}, 2**63 - 1)"),
+        Value::Ratio => "ratio()".into(),
+        Value::Choice(words) => {
+            let words = words.iter().map(|(word, _)| format!("{:?}", word.to_uppercase()));
+            list(&words.collect::<Vec<_>>())
+        }
+        Value::Hex(most) => format!("hexadecimal({most})"),
+    }
+}
+
+/// `BLESS=1 cargo test` writes the file.
+#[test]
+fn the_python_client_has_the_same_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/bloomery_redis/_table.py");
+    let head = "\"\"\"The values of the options of BF.RESERVE. tests/library/options.rs writes this file.\"\"\"\n\n\
+                from ._checks import between, hexadecimal, one_of, power_of_two, ratio\n\nBLOOM = {\n";
+    let line = |row: &OptionRow| format!("    \"{}\": {},\n", row.word.to_lowercase(), check(&row.value));
+    let table = format!("{head}{}}}\n", rows().map(line).collect::<String>());
+    if env::var_os("BLESS").is_some() {
+        fs::write(path, &table).unwrap();
+    }
+    assert_eq!(fs::read_to_string(path).unwrap(), table, "BLESS=1 cargo test writes it");
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let spec = Spec { cell: Cell::Counter8, shards: 4, ..Spec::fixed(100, 0.01) };
+    for spec in [spec, Spec::scaling(100, 0.01), Spec::window(100, 0.01, 7)] {
+        let options = Options::of(&spec, 0);
+        let (words, mut read) = (options.words(), Options::default());
+        for pair in words.chunks(2) {
+            (find(pair[0].as_bytes()).unwrap().parse)(&mut read, pair[1].as_bytes()).unwrap();
+        }
+        assert_eq!(read.words(), words);
+        let kind = read.kind(None, 0).unwrap();
+        assert_eq!((kind.family, kind.layout), (spec.family, spec.layout));
+    }
+}
