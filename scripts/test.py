@@ -29,8 +29,8 @@ class Stage:
     background: bool = False  # mostly waits for the network, so it doesn't count towards AT_A_TIME
 
 
-# No stage compares times: docs/RELIABILITY.md says what does, and needs a quiet machine. So any two stages may run at the
-# same time.
+# No stage compares times: docs/RELIABILITY.md says what does, and needs a quiet machine. So any two stages may run at
+# the same time.
 #
 # Code with the same features and profile is compiled only once. So the program and its tests use the library with the
 # features that the library's own tests need (`internals` and `serde`). Release builds and the models don't wait for

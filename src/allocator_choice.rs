@@ -8,8 +8,8 @@ const UNDECIDED: u8 = 0;
 const SYSTEM: u8 = 1;
 const SERVER: u8 = 2;
 
-/// The decision. A call of [`server_serves`](AllocatorChoice::server_serves) decides for the system's allocator, and a call of
-/// [`bind`](AllocatorChoice::bind) for the server's. Only the first call counts.
+/// The decision. A call of [`server_serves`](AllocatorChoice::server_serves) decides for the system's allocator, and a
+/// call of [`bind`](AllocatorChoice::bind) for the server's. Only the first call counts.
 ///
 /// Relaxed ordering is enough: no other data depends on this byte. What the server's allocator needs was set up before
 /// `bind`.

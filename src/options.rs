@@ -436,8 +436,8 @@ pub struct Kind {
 }
 
 impl Options {
-    /// The options with which BF.RESERVE creates a filter of this spec, whatever the server's configuration. A window by
-    /// the clock begins at `since_ms`.
+    /// The options with which BF.RESERVE creates a filter of this spec, whatever the server's configuration. A window
+    /// by the clock begins at `since_ms`.
     pub fn of(spec: &Spec, since_ms: u64) -> Options {
         let mut options = Options {
             counting: spec.cell.counts().then_some(spec.cell),

@@ -1,5 +1,5 @@
-//! Numbers and words as commands spell them. The words for choices, such as layouts, hashes and policies. Each word is spelled once, next to its type. Commands,
-//! replies, the command-line program and its files all use this spelling.
+//! Numbers and words as commands spell them. The words for choices, such as layouts, hashes and policies. Each word is
+//! spelled once, next to its type. Commands, replies, the command-line program and its files all use this spelling.
 
 use std::fmt;
 

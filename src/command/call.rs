@@ -352,8 +352,9 @@ pub trait Call<'a> {
     /// between. When only the last piece is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody [gets](Call::has_replication_sinks) it, the
-    /// client can't wait, or the server doesn't tell the module when it forks.
+    /// Returns the filter if it isn't sent in this way, because it isn't large, nobody
+    /// [gets](Call::has_replication_sinks) it, the client can't wait, or the server doesn't tell the module when it
+    /// forks.
     fn send<T: Chunked>(&self, filter: T, event: &'static CStr) -> Result<Reply, T>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.

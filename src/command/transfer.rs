@@ -131,8 +131,8 @@ impl<T: Chunked> TwoStep for Placement<T> {
     }
 }
 
-/// Continues an upload with its next piece, unless a worker has placed it. After the last piece, puts the filter into its
-/// key.
+/// Continues an upload with its next piece, unless a worker has placed it. After the last piece, puts the filter into
+/// its key.
 fn proceed<'a, T: Chunked, C: Call<'a>>(
     call: &C,
     key: &mut C::Key<T>,

@@ -421,8 +421,8 @@ impl Uploads {
         self.outgoing.get(key).map(|outgoing| outgoing.command)
     }
 
-    /// Gives up sending a filter, if it isn't in its key yet. Returns it, and the command with which the caller can send
-    /// [`END`] to servers that have its pieces.
+    /// Gives up sending a filter, if it isn't in its key yet. Returns it, and the command with which the caller can
+    /// send [`END`] to servers that have its pieces.
     pub fn stop_sending(&mut self, key: &(i32, Vec<u8>)) -> Option<(Filter, &'static str)> {
         self.outgoing.remove(key).map(|outgoing| (outgoing.filter, outgoing.command))
     }
@@ -440,8 +440,8 @@ impl Uploads {
         self.waiting.get(key).map_or(0, |upload| upload.pieces.would_allocate(iterator, chunk))
     }
 
-    /// The position at which another thread is to place an upload's next chunk. [`proceed`](Uploads::proceed) must be called
-    /// afterwards. `None` if `proceed` itself reads the chunk.
+    /// The position at which another thread is to place an upload's next chunk. [`proceed`](Uploads::proceed) must be
+    /// called afterwards. `None` if `proceed` itself reads the chunk.
     pub(super) fn destination<T: Chunked>(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -455,8 +455,8 @@ impl Uploads {
     }
 
     /// Reads the next chunk of an upload, unless another thread has placed it. Returns what replicas and the AOF get of
-    /// the upload, and after the last chunk also the filter's pieces. If an error ends the upload, the upload is returned
-    /// with the error.
+    /// the upload, and after the last chunk also the filter's pieces. If an error ends the upload, the upload is
+    /// returned with the error.
     pub(super) fn proceed<T: Chunked>(
         &mut self,
         key: &(i32, Vec<u8>),

@@ -39,8 +39,8 @@ fn finish(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     }
 }
 
-/// A command that is timed [if it is long](Timing::IfLong) and has at most this number of arguments isn't timed from its start, because
-/// reading the clock twice would be a noticeable part of its time: 4% for a BF.MEXISTS of 10 items.
+/// A command that is timed [if it is long](Timing::IfLong) and has at most this number of arguments isn't timed from
+/// its start, because reading the clock twice would be a noticeable part of its time: 4% for a BF.MEXISTS of 10 items.
 const FEW_ARGUMENTS: usize = 64;
 
 /// Tells the server which arguments of a command are keys.

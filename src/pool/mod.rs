@@ -149,10 +149,10 @@ impl Pool {
         Ok(ticket)
     }
 
-    /// Takes a job out of the queue, so that it can be run [outside the pool](Pool::job_context). `None` if a worker has begun it. In
-    /// that case, the job runs to its end without giving others a turn, and resumes immediately if it was waiting for
-    /// its own turn. Costs a binary search, and moves the entries of the jobs before it or after it, whichever are
-    /// fewer.
+    /// Takes a job out of the queue, so that it can be run [outside the pool](Pool::job_context). `None` if a worker
+    /// has begun it. In that case, the job runs to its end without giving others a turn, and resumes immediately if it
+    /// was waiting for its own turn. Costs a binary search, and moves the entries of the jobs before it or after it,
+    /// whichever are fewer.
     pub fn withdraw(&self, ticket: Ticket) -> Option<Job> {
         let shared = self.0.get()?;
         let mut state = shared.lock();

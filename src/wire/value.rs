@@ -1,4 +1,5 @@
-//! A filter as a value of the data type `bloomery1`, or `bloomeryC` for a cuckoo filter: the strings that RDB files and DUMP payloads contain.
+//! A filter as a value of the data type `bloomery1`, or `bloomeryC` for a cuckoo filter: the strings that RDB files and
+//! DUMP payloads contain.
 
 use super::decode::Decoder;
 use super::encode::Encoder;

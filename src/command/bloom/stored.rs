@@ -1,7 +1,8 @@
 //! The family of Bloom filters: the values in keys, and their data types.
 //!
-//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be moved
-//! back. A filter that is being rebuilt is ours, wherever it came from: no other system's encoding can contain a shadow.
+//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be
+//! moved back. A filter that is being rebuilt is ours, wherever it came from: no other system's encoding can contain a
+//! shadow.
 
 use crate::command::chunked::Chunked;
 use crate::command::error::CommandError;

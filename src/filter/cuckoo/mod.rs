@@ -234,8 +234,8 @@ impl Cuckoo {
     }
 
     /// Tests items in order, in groups of `group` (at most [`GROUP`]), and passes each group's answers and its number
-    /// of items to `show`. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::prefetcher)
-    /// of the test.
+    /// of items to `show`. The buckets of a group are fetched together if the items were hashed
+    /// [ahead](Cuckoo::prefetcher) of the test.
     #[inline(always)]
     pub(crate) fn test_each(
         &self,

@@ -1,7 +1,7 @@
 //! Layers, and the layouts in which they store their items. Each layout has a folder here, with everything that it is:
 //! the sizes for a capacity and an error rate and back, the cells of an item, and what tests, adds and deletes do to
-//! them. The folder implements [`Algorithm`](algorithm::Algorithm). A new layout needs a folder, a line in `dispatch!`, and a variant of
-//! [`Layout`](crate::params::Layout) with its word and number.
+//! them. The folder implements [`Algorithm`](algorithm::Algorithm). A new layout needs a folder, a line in `dispatch!`,
+//! and a variant of [`Layout`](crate::params::Layout) with its word and number.
 //!
 //! BLOCKED, CLASSIC and PARTITIONED share `probes`: they only differ in where the probes of an item may fall.
 
@@ -30,7 +30,8 @@ pub use layer::Layer;
 pub use shape::{LayerSpec, Shape};
 pub(crate) use sizing::{AUTO_PENALTY, AUTO_PENALTY_IN_CHAIN};
 
-/// Evaluates an expression with `$A` as the [`Algorithm`](algorithm::Algorithm) of a layout. Nothing else matches on all layouts.
+/// Evaluates an expression with `$A` as the [`Algorithm`](algorithm::Algorithm) of a layout. Nothing else matches on
+/// all layouts.
 macro_rules! dispatch {
     ($layout:expr, $A:ident => $value:expr) => {{
         use $crate::filter::layout::algorithm::Algorithm as _;

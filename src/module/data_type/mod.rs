@@ -46,8 +46,8 @@ pub(super) fn handle_for<T: Stored>(value: &T) -> *mut raw::RedisModuleType {
     if other.is_null() { handle(0).cast() } else { other.cast() }
 }
 
-/// Registers the types. It is an error if the server refuses a family's own type. If another module has one of the other
-/// types, that module keeps loading the type's data, and the log says so.
+/// Registers the types. It is an error if the server refuses a family's own type. If another module has one of the
+/// other types, that module keeps loading the type's data, and the log says so.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.

@@ -16,8 +16,8 @@ use crate::sync::Ordering::Relaxed;
 pub(super) struct Blocked;
 
 /// Evaluates an expression with the layer's number of probes as the constant `K`, or with `K` = 0 if that number isn't
-/// between 4 and 7. Error rates down to 0.5% need up to seven probes, which fit into one word of the hash. If the number
-/// is constant, the loop disappears, and a test takes half the time.
+/// between 4 and 7. Error rates down to 0.5% need up to seven probes, which fit into one word of the hash. If the
+/// number is constant, the loop disappears, and a test takes half the time.
 macro_rules! with_probes {
     ($number:literal, $K:ident => $value:expr) => {{
         const $K: usize = $number;

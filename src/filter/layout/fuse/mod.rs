@@ -1,7 +1,7 @@
-//! FUSE: a binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022), which is a
-//! small filter for a set of items that is known in advance. An item has three cells, in three consecutive segments, and
-//! a fingerprint, which is the XOR of the cells. A test reads three cache lines. Items can't be added later, because
-//! each cell belongs to several items.
+//! FUSE: a binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022), which is
+//! a small filter for a set of items that is known in advance. An item has three cells, in three consecutive segments,
+//! and a fingerprint, which is the XOR of the cells. A test reads three cache lines. Items can't be added later,
+//! because each cell belongs to several items.
 
 mod build;
 mod places;

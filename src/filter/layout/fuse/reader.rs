@@ -1,5 +1,5 @@
-//! Reads a binary fuse filter. The word after the cells says how they are divided into segments, and how often an item's
-//! hash is mixed.
+//! Reads a binary fuse filter. The word after the cells says how they are divided into segments, and how often an
+//! item's hash is mixed.
 
 use super::places::Places;
 use super::sizes::Sizes;

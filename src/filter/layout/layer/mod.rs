@@ -2,7 +2,8 @@
 //! cells are; that is the layout's business.
 //!
 //! Any number of threads may read a layer. Any number may write to it, except with methods for a single writer or for a
-//! thread with its own shard. Tests and adds are wait-free on bits; counters change by compare-and-swap. No method needs
+//! thread with its own shard. Tests and adds are wait-free on bits; counters change by compare-and-swap. No method
+//! needs
 //! `&mut self`.
 
 mod census;

@@ -199,11 +199,11 @@ fn count_up<P: Probes, W: TallyWriter>(layer: &Layer, item: ItemHash) -> Added {
 /// otherwise it tests absent.
 ///
 /// An add that finds its item present by chance isn't counted, and neither is a delete after which the item still tests
-/// present. The errors cancel on average, but their sum grows with the square root of the number of deletes: in a filter
-/// for 100 items that always contained 90, the number was wrong by 10 after 9,000 deletes. The cells therefore limit the
-/// number in three ways. It isn't above adds minus deletes, which is exact. It is 0 only if all cells are 0. It stays
-/// within the noise of the estimate from the fill. A delete that left the item absent can't have made the number too
-/// large, so the third limit is skipped, and with it a logarithm.
+/// present. The errors cancel on average, but their sum grows with the square root of the number of deletes: in a
+/// filter for 100 items that always contained 90, the number was wrong by 10 after 9,000 deletes. The cells therefore
+/// limit the number in three ways. It isn't above adds minus deletes, which is exact. It is 0 only if all cells are 0.
+/// It stays within the noise of the estimate from the fill. A delete that left the item absent can't have made the
+/// number too large, so the third limit is skipped, and with it a logarithm.
 fn correct_items<P: Probes, W: TallyWriter>(layer: &Layer, item: ItemHash, is_uncertain: bool) {
     let items = layer.items();
     let mut correct = items;

@@ -1,5 +1,5 @@
-//! What BLOCKED, CLASSIC and PARTITIONED have in common: Bloom filters, in which each probe of an item falls on a bit or
-//! a counter that other items may also use. The three only differ in where the probes may fall.
+//! What BLOCKED, CLASSIC and PARTITIONED have in common: Bloom filters, in which each probe of an item falls on a bit
+//! or a counter that other items may also use. The three only differ in where the probes may fall.
 
 mod algorithm;
 pub mod schedule;

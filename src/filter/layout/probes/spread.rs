@@ -49,8 +49,8 @@ fn has_all(shard: &[AtomicU64], item: ItemHash, slices: Slices, probes: u32) -> 
 }
 
 /// [`has_all`] for several items, whose lines may be far away. For all items that the first two probes don't exclude,
-/// the lines of the next probes are fetched together. Otherwise a quarter of the absent items would wait for their third
-/// probe, and half of those items for the next one.
+/// the lines of the next probes are fetched together. Otherwise a quarter of the absent items would wait for their
+/// third probe, and half of those items for the next one.
 #[inline(always)]
 fn far_have_all<S: Spread>(layer: &Layer, items: &[ItemHash], asked: Hits) -> Hits {
     let (cells, probes) = (layer.words().len() as u64 * u64::from(u64::BITS), layer.probes());

@@ -1,4 +1,5 @@
-//! Reads a ribbon filter. The word after the table says how many blocks there are, and how often an item's hash is mixed.
+//! Reads a ribbon filter. The word after the table says how many blocks there are, and how often an item's hash is
+//! mixed.
 
 use super::equation::Equation;
 use super::sizes::{BLOCK, SPAN, Sizes};
