@@ -68,6 +68,7 @@ pub mod info;
 mod math;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod mem;
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod metrics;
 mod murmur;
 pub mod options;

@@ -122,7 +122,10 @@ pub const OPTIONS: &[OptionRow] = &[
         expected: "",
         help: "Fixed capacity: a full filter refuses new items",
         with: &[],
-        parse: |options, _| Some(options.nonscaling = true),
+        parse: |options, _| {
+            options.nonscaling = true;
+            Some(())
+        },
         write: |options| options.nonscaling.then(String::new),
     },
     OptionRow {

@@ -112,7 +112,7 @@ fn in_table(spec: &Spec) -> Spec {
 pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
     let Wanted::Bloom(spec) = wanted else { return None };
     let table = in_table(spec);
-    if spec.layout != None || table.validate().is_err() {
+    if spec.layout.is_some() || table.validate().is_err() {
         return None;
     }
     let (chosen, table) = (bloom(spec).ok()?, bloom(&table).ok()?);

@@ -73,7 +73,7 @@ fn bloom(spec: &Spec, key: &str) -> Vec<String> {
             }
         }
     }
-    if spec.layout != None {
+    if spec.layout.is_some() {
         add("LAYOUT", spec.layout_word().into());
     }
     if spec.shards != 1 {

@@ -8,6 +8,7 @@ use crate::parallel::{ParallelFor, alone};
 
 /// Totals over the layers or links of a Bloom filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 pub struct Contents {
     /// Number of layers or links.
     pub(crate) arrays: u64,

@@ -466,7 +466,7 @@ impl Command for Intersect {
 
 /// `BF.INTERSECT destination source source…`: replaces the destination with the intersection, as SINTERSTORE does.
 fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (key, sources) = open_to_intersect(call)?;
+    let (key, sources) = (open_destination(call)?, Sources::open(call)?);
     let filters = to_intersect(call, &key, &sources)?;
     let Some(((first_index, first), others)) = filters.split_first() else {
         return Err(CommandError::NotFound);
@@ -510,7 +510,7 @@ impl TwoStep for Intersecting {
         call: &C,
         result: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let (key, sources) = open_to_intersect(call)?;
+        let (key, sources) = (open_destination(call)?, Sources::open(call)?);
         let filters = to_intersect(call, &key, &sources)?;
         let now: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
         still_in_keys(&self.inputs, &now)?;
@@ -518,15 +518,12 @@ impl TwoStep for Intersecting {
     }
 }
 
-/// Opens the destination and the sources of an intersection.
-fn open_to_intersect<'a, C: Call<'a>>(
-    call: &C,
-) -> Result<(C::Key<Filter>, Sources<C::Key<Filter>>), CommandError> {
+/// Opens the destination of an intersection.
+fn open_destination<'a, C: Call<'a>>(call: &C) -> Result<C::Key<Filter>, CommandError> {
     let key = call.open::<Filter>(1, Access::Write);
     key.bloom()?;
     refuse_rebuild(&key)?;
-    let sources = Sources::open(call)?;
-    Ok((key, sources))
+    Ok(key)
 }
 
 /// The filters to intersect, each with the index of the argument that names its key. The parameters come from the

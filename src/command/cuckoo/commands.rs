@@ -91,7 +91,7 @@ fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key<Cuckoo>, spec: CuckooSpec) -> Result<(), CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
     admit_new(call, bytes, bytes)?;
-    key.create(Cuckoo::new(spec)?.into());
+    key.create(Cuckoo::new(spec)?);
     call.replicate(Effect::Creation("cf.reserve", &|| creation(&spec)));
     call.changed(c"cf.reserve");
     Ok(())

@@ -8,6 +8,9 @@ use bloomery::wire::redisbloom::Loader;
 use redis::{Cmd, Value};
 use std::fmt;
 
+/// Tests the items of a blob in the filter of a key, and returns an answer for each.
+type Test = fn(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Result<Vec<bool>>;
+
 /// A family of filters.
 pub(crate) struct Family {
     /// Name in options.
@@ -24,8 +27,7 @@ pub(crate) struct Family {
     pub(super) counting: &'static [&'static str],
     /// Sets the statistics that the reply leaves out because they follow from others.
     pub(in crate::server) complete: fn(&mut Summary),
-    /// Tests the items of a blob, and returns an answer for each.
-    pub(crate) test: fn(&mut Connection, &[u8], &[u8]) -> anyhow::Result<Vec<bool>>,
+    pub(crate) test: Test,
     /// How items are added.
     pub(crate) add: &'static Adding,
     /// How items are added to the new filter of a rebuild; `None` if these filters can't be rebuilt.

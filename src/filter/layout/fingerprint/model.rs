@@ -4,6 +4,8 @@
 use super::geometry::{Identity, Place};
 use super::sizes::Sizes;
 use super::table::{State, Table};
+use crate::bits::Hits;
+use crate::hash::ItemHash;
 use crate::sync::{AtomicU64, explore, thread};
 use std::sync::Arc;
 
