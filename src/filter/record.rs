@@ -47,7 +47,7 @@ pub trait Field: Sized + Default {
     fn from_value(value: Value) -> Self;
 }
 
-/// A struct that [`record!`] declares.
+/// A struct that `record!` declares.
 pub trait Record: Sized + Default + 'static {
     /// The fields, in the order in which commands reply with them.
     const ROWS: &'static [Row<Self>];

@@ -174,7 +174,7 @@ impl Registration {
     fn register(&self, entry: &Entry, callback: Callback) -> Result<(), String> {
         let name = name_of(entry.name);
         let getkeys = if names_its_keys(entry) { "getkeys-api" } else { "" };
-        let flags = CString::new(format!("{} {getkeys}", entry.all_flags())).unwrap_or_default();
+        let flags = CString::new(entry.all_flags(getkeys)).unwrap_or_default();
         let (ctx, callback) = (self.ctx, Some(callback));
         // SAFETY: the context is that of a running `RedisModule_OnLoad`. All strings are NUL-terminated and copied by
         // the server.

@@ -568,7 +568,7 @@ impl Compaction {
         })
     }
 
-    /// Ends the command whose compaction is done. `before` is the [shape](shape) before the compaction.
+    /// Ends the command whose compaction is done. `before` is the [shape] before the compaction.
     fn end<'a, C: Call<'a>>(self, call: &C, filter: &mut Cuckoo, before: Shape) -> Reply {
         match self {
             Compaction::AfterDelete(_) => deleted(call, filter),

@@ -187,18 +187,24 @@ impl Entry {
         !matches!(self.key, KeyUse::Read)
     }
 
-    /// All flags in the server's command table.
-    pub fn all_flags(&self) -> String {
+    /// All flags in the server's command table, with an `extra` one, which may be empty.
+    pub fn all_flags(&self, extra: &str) -> String {
         let access = if self.writes() { "write" } else { "readonly" };
         let fast = if self.timing == Timing::Never { "fast" } else { "" };
-        [access, self.flags, fast].join(" ")
+        listed(&[access, self.flags, fast, extra])
     }
 
     /// All ACL categories of the command, which belongs to a family with this category.
     pub fn all_categories(&self, family: &str) -> String {
         let access = if self.writes() { "write" } else { "read" };
-        [access, self.categories, family].join(" ")
+        listed(&[access, self.categories, family])
     }
+}
+
+/// Words with one space between them: the server refuses a list with an empty word.
+fn listed(words: &[&str]) -> String {
+    let words: Vec<&str> = words.iter().copied().filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 pub(super) const fn required(name: &'static str, kind: ArgumentKind) -> Argument {

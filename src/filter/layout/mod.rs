@@ -1,7 +1,7 @@
 //! Layers, and the layouts in which they store their items. Each layout has a folder here, with everything that it is:
 //! the sizes for a capacity and an error rate and back, the cells of an item, and what tests, adds and deletes do to
-//! them. The folder implements [`Algorithm`](algorithm::Algorithm). A new layout needs a folder, a line in `dispatch!`,
-//! and a variant of [`Layout`](crate::params::Layout) with its word and number.
+//! them. The folder implements `Algorithm`. A new layout needs a folder, a line in `dispatch!`, and a variant of
+//! [`Layout`](crate::params::Layout) with its word and number.
 //!
 //! BLOCKED, CLASSIC and PARTITIONED share `probes`: they only differ in where the probes of an item may fall.
 

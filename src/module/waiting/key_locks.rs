@@ -1,6 +1,6 @@
-//! An index of the commands in the queue of [`background`](super::background) that hold a key, by the key's name and by
-//! the filter in the key. The queue itself would be slow to search: a command may name tens of thousands of keys, and
-//! every write command looks up its key.
+//! An index of the commands in the queue that hold a key, by the key's name and by the filter in the key. The queue
+//! itself would be slow to search: a command may name tens of thousands of keys, and every write command looks up its
+//! key.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! The timer of the clients that wait. Whenever it fires, the turn of [`register`] runs on the main thread, between the
 //! commands of other clients, and says when its next turn is.
 //!
-//! Any thread may ask for a turn [soon](soon): an event of the server's loop then sets the timer. The event doesn't run
+//! Any thread may ask for a turn [soon]: an event of the server's loop then sets the timer. The event doesn't run
 //! the turn itself, because the server also handles events in the middle of a long-running script, when no command may
 //! run. It doesn't call timers at such times. A running timer couldn't set the timer either: a timer that is set by a
 //! timer fires a millisecond later at the earliest.
