@@ -85,9 +85,15 @@ fn parser(row: &'static OptionRow) -> ValueParser {
             Value::Milliseconds { .. } => parse_ms(text)?.to_string(),
             _ => text.to_owned(),
         };
+        let is_within = match row.value {
+            Value::Integer { bounds: (least, most), .. } => {
+                value.parse().is_ok_and(|number: u64| (least..=most).contains(&number))
+            }
+            _ => true,
+        };
         match (row.parse)(&mut Options::default(), value.as_bytes()) {
-            Some(()) => Ok(value),
-            None => Err(format!("{text:?} is not possible: expected {}", row.expected)),
+            Some(()) if is_within => Ok(value),
+            _ => Err(format!("{text:?} is not possible: expected {}", row.expected)),
         }
     })
 }
