@@ -29,16 +29,17 @@ fn a_ttl_is_a_window_that_begins_now() {
     let begins = |effects: &[String], with: String| {
         assert!(effects[0].starts_with(&with), "{effects:?}");
     };
-    let window = "ONFULL ROTATE EVERY 1000";
     begins(
         &server.take_replicated(),
-        format!("BF.RESERVE k 0.01 1000 WINDOW 32 {window} SINCE {START} LAYOUT FINGERPRINT SEED"),
+        format!(
+            "BF.RESERVE k 0.01 1000 WINDOW 32 EVERY 1000 SINCE {START} ONFULL ROTATE LAYOUT FINGERPRINT SEED"
+        ),
     );
     server.line("BF.RESERVE few 0.01 100 TTL 1000 STEPS 3 SEED 7 ONFULL ERROR").unwrap();
     begins(
         &server.take_replicated(),
         format!(
-            "BF.RESERVE few 0.01 34 WINDOW 4 ONFULL ERROR EVERY 334 SINCE {START} LAYOUT FINGERPRINT SEED"
+            "BF.RESERVE few 0.01 34 WINDOW 4 EVERY 334 SINCE {START} ONFULL ERROR LAYOUT FINGERPRINT SEED"
         ),
     );
     server.line("BF.INSERT new CAPACITY 62 ERROR 0.001 TTL 62 ITEMS a b").unwrap();
@@ -46,13 +47,12 @@ fn a_ttl_is_a_window_that_begins_now() {
     begins(
         &effects,
         format!(
-            "BF.RESERVE new 0.001 2 WINDOW 32 ONFULL ROTATE EVERY 2 SINCE {START} LAYOUT FINGERPRINT SEED"
+            "BF.RESERVE new 0.001 2 WINDOW 32 EVERY 2 SINCE {START} ONFULL ROTATE LAYOUT FINGERPRINT SEED"
         ),
     );
     assert_eq!(effects[1], "BF.MADD new a b");
     // Rotations are whole milliseconds apart.
-    for (ttl, window) in [("100", "WINDOW 26 ONFULL ROTATE EVERY 4"), ("5", "WINDOW 6 ONFULL ROTATE EVERY 1")]
-    {
+    for (ttl, window) in [("100", "WINDOW 26 EVERY 4 SINCE"), ("5", "WINDOW 6 EVERY 1 SINCE")] {
         server.line(&format!("BF.RESERVE ttl:{ttl} 0.01 100 TTL {ttl}")).unwrap();
         assert!(server.take_replicated()[0].contains(window), "{ttl}");
     }

@@ -262,7 +262,7 @@ fn the_clock_rotates_a_window_before_a_write_and_reads_see_it_at_once() {
     let server = FakeServer::default();
     server.now_ms.set(10_000);
     server.line("BF.RESERVE w 0.01 100 WINDOW 3 EVERY 1000").unwrap();
-    assert!(server.take_replicated()[0].contains("WINDOW 3 ONFULL SATURATE EVERY 1000 SINCE 10000"));
+    assert!(server.take_replicated()[0].contains("WINDOW 3 EVERY 1000 SINCE 10000 ONFULL SATURATE"));
     server.line("BF.ADD w old").unwrap();
     server.take_replicated();
 
