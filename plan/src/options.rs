@@ -294,8 +294,10 @@ impl Reserve {
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
     /// the server chooses its own.
     pub fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
-        match (wanted, self.capacity) {
-            (Wanted::Bloom(spec), Some(items)) if !spec.is_static() => {
+        match wanted {
+            Wanted::Bloom(spec) if !spec.is_static() => {
+                // With a TTL, the options name the number of items in that time, and the spec that of one step.
+                let items = self.capacity.filter(|_| self.flags.0.ttl_ms.is_some()).unwrap_or(spec.capacity);
                 let words = ["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
                 words.into_iter().chain(self.flags.0.words()).collect()
             }

@@ -138,8 +138,8 @@ def test_what_cannot_begin_is_refused(server, key, path):
         (["string", path], SERVER, "WRONGTYPE"),
         ([key, path, "/nonexistent"], USAGE, "cannot read /nonexistent"),
         ([key, path, "--cuckoo"], USAGE, "cuckoo filters cannot be rebuilt"),
-        ([key, path, "--static", "--counting"], USAGE, "cannot be used with"),
-        ([key, path, "--static", "--ttl", "1h"], USAGE, "cannot be used with"),
+        ([key, path, "--static", "--counting"], USAGE, "cannot be combined with"),
+        ([key, path, "--static", "--ttl", "1h"], USAGE, "cannot be combined with"),
         ([key, path, "--window", "65", "--layout", "blocked"], SERVER, "generations"),
     ]:
         _, errors = run("rebuild", *words, port=server.port, status=status)

@@ -345,8 +345,8 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
     target.command("BF.ADD", "bf:empty", "ada")
     done = run(source, target, *way, status=1)
     assert "bf:default: is at the target already, and differs: it is a string there" in done.stdout
-    assert "bf:reserved: is at the target already, and differs: it is a bloomery1 there" in done.stdout
-    assert "cf:default: is at the target already, and differs: it is a bloomeryC there" in done.stdout
+    assert "bf:reserved: is at the target already, and differs: it is a bloomeryC there" in done.stdout
+    assert "cf:default: is at the target already, and differs: it is a bloomery1 there" in done.stdout
     assert "bf:empty: is at the target already, and differs: Number of items inserted is 0 at the source" in done.stdout
     assert f"{len(RECORDED) - 4} filters copied" in done.stdout and "4 not at the target" in done.stdout
     assert target.command("GET", "bf:default") == b"mine"
