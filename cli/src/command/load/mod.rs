@@ -68,7 +68,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         if interrupted.is_set() {
             return Ok(());
         }
-        target.check(options, &mut sender.connect()?, position.new)?;
+        if let Err(lost) = target.check(options, &mut sender.connect()?, position.new) {
+            // The filter that took its place may look like it by now, so the next load must begin again.
+            if let Some((bookmark, _, connection)) = &mut load.bookmark {
+                bookmark.remove(connection)?;
+            }
+            return Err(lost);
+        }
         match &mut load.bookmark {
             Some((bookmark, _, connection)) => bookmark.remove(connection),
             None => Ok(()),
