@@ -51,6 +51,6 @@ pub trait Chunked: Stored + TryFrom<Filter> + Into<Filter> {
     /// Refuses a chunk.
     fn bad_chunk(why: DecodeError) -> CommandError;
 
-    /// Refuses a piece for a key that already holds a filter, of `bytes` bytes.
+    /// Refuses a piece of `bytes` bytes for a key that already holds a filter.
     fn complete_already(iterator: i64, bytes: u64) -> CommandError;
 }

@@ -18,9 +18,9 @@ use crate::command::options::bloom::{Insertion, insertion, new_filter};
 use crate::command::options::redisbloom;
 use crate::command::reply::{Answer, Answers, Reply};
 use crate::command::table::{
-    Command, Entry, ITEM, ITEMS, KeyUse, Timing,
+    Entry, ITEM, ITEMS, KeyUse, Timing,
     bloom::{BLOB, INSERT, O_K, O_K_N},
-    optional, word,
+    command, optional, word,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, Work, for_each_group, for_each_hashed_group, group_for};
@@ -42,11 +42,10 @@ type Outcome = Result<Added, CommandError>;
 
 // ---- one item ------------------------------------------------------------------------------------------------------
 
-/// BF.ADD.
-pub(super) struct Add;
-
-impl Command for Add {
-    const ENTRY: Entry = Entry {
+command!(
+    Add,
+    |call| add(call, Mode::Add),
+    Entry {
         name: "bf.add",
         arity: 3,
         key: KeyUse::Insert,
@@ -57,18 +56,13 @@ impl Command for Add {
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        add(call, Mode::Add)
     }
-}
+);
 
-/// BF.ADDNX.
-pub(super) struct Addnx;
-
-impl Command for Addnx {
-    const ENTRY: Entry = Entry {
+command!(
+    Addnx,
+    |call| add(call, Mode::AddIfAbsent),
+    Entry {
         name: "bf.addnx",
         arity: 3,
         key: KeyUse::Insert,
@@ -79,12 +73,8 @@ impl Command for Addnx {
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        add(call, Mode::AddIfAbsent)
     }
-}
+);
 
 /// `BF.ADD key item`, `BF.ADDNX key item`.
 #[inline(always)]
@@ -176,11 +166,10 @@ fn target_or_new<'k, 'a, C: Call<'a>>(
 
 // ---- many items ----------------------------------------------------------------------------------------------------
 
-/// BF.MADD.
-pub(super) struct Madd;
-
-impl Command for Madd {
-    const ENTRY: Entry = Entry {
+command!(
+    Madd,
+    |call| add_many(call),
+    Entry {
         name: "bf.madd",
         arity: -3,
         key: KeyUse::Insert,
@@ -192,12 +181,8 @@ impl Command for Madd {
         timing: Timing::IfLong,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        add_many(call)
     }
-}
+);
 
 /// `BF.MADD key item…`.
 #[inline(always)]
@@ -208,11 +193,10 @@ fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     add_arguments(call, &mut key, FIRST_ITEM)
 }
 
-/// BF.INSERT.
-pub(super) struct Insert;
-
-impl Command for Insert {
-    const ENTRY: Entry = Entry {
+command!(
+    Insert,
+    |call| insert(call),
+    Entry {
         name: "bf.insert",
         arity: -4,
         key: KeyUse::Insert,
@@ -224,12 +208,8 @@ impl Command for Insert {
         timing: Timing::IfLong,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        insert(call)
     }
-}
+);
 
 /// `BF.INSERT key [option…] ITEMS item…`.
 fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -337,11 +317,10 @@ impl Adds {
 
 // ---- many items in one string --------------------------------------------------------------------------------------
 
-/// BF.BULKADD.
-pub(super) struct Bulkadd;
-
-impl Command for Bulkadd {
-    const ENTRY: Entry = Entry {
+command!(
+    Bulkadd,
+    |call| add_bulk(call),
+    Entry {
         name: "bf.bulkadd",
         arity: -4,
         key: KeyUse::Insert,
@@ -352,12 +331,8 @@ impl Command for Bulkadd {
         arguments: &[optional(word("nocreate", "NOCREATE")), BLOB],
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        add_bulk(call)
     }
-}
+);
 
 /// `BF.BULKADD key [NOCREATE] FIXED width blob`, `BF.BULKADD key [NOCREATE] PREFIXED blob`: adds the items in order.
 fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

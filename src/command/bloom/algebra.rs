@@ -11,9 +11,9 @@ use crate::command::items::limit_items;
 use crate::command::options::printable;
 use crate::command::reply::Reply;
 use crate::command::table::{
-    ArgumentKind, Command, Entry, KeyUse, MoreKeys,
+    ArgumentKind, Entry, KeyUse, MoreKeys,
     bloom::{MERGE, O_CELLS, SOURCES},
-    has_blobs, required,
+    command, has_blobs, required,
 };
 use crate::error::Error;
 use crate::filter::{Bloom, Filter, Incompatible, Live, LiveRef, Target, Union};
@@ -98,11 +98,10 @@ fn counts(filter: LiveRef<'_>) -> bool {
     filter.bloom().is_some_and(|filter| filter.spec().cell.counts())
 }
 
-/// BF.MERGE.
-pub(super) struct Merge;
-
-impl Command for Merge {
-    const ENTRY: Entry = Entry {
+command!(
+    Merge,
+    |call| merge(call),
+    Entry {
         name: "bf.merge",
         arity: -3,
         key: KeyUse::Insert,
@@ -113,12 +112,8 @@ impl Command for Merge {
         arguments: MERGE,
         more_keys: &[MoreKeys::RestUnlessBlobs],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        merge(call)
     }
-}
+);
 
 /// `BF.MERGE destination source [source…]`: the destination becomes the union.
 ///
@@ -442,11 +437,10 @@ fn put_merged<'a, C: Call<'a>>(
     Ok(Reply::Ok)
 }
 
-/// BF.INTERSECT.
-pub(super) struct Intersect;
-
-impl Command for Intersect {
-    const ENTRY: Entry = Entry {
+command!(
+    Intersect,
+    |call| intersect(call),
+    Entry {
         name: "bf.intersect",
         arity: -4,
         key: KeyUse::Overwrite,
@@ -457,12 +451,8 @@ impl Command for Intersect {
         arguments: SOURCES,
         more_keys: &[MoreKeys::Rest],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        intersect(call)
     }
-}
+);
 
 /// `BF.INTERSECT destination source source…`: replaces the destination with the intersection, as SINTERSTORE does.
 fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -584,11 +574,10 @@ fn work(filter: LiveRef<'_>) -> u64 {
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })
 }
 
-/// BF.EQUAL.
-pub(super) struct Equal;
-
-impl Command for Equal {
-    const ENTRY: Entry = Entry {
+command!(
+    Equal,
+    |call| equal(call),
+    Entry {
         name: "bf.equal",
         arity: 3,
         key: KeyUse::Read,
@@ -598,12 +587,8 @@ impl Command for Equal {
         arguments: &[required("other", ArgumentKind::Key)],
         more_keys: &[MoreKeys::Rest],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        equal(call)
     }
-}
+);
 
 /// `BF.EQUAL key other`.
 fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -7,8 +7,9 @@ use crate::command::error::CommandError;
 use crate::command::items::{BLOOM_STEP, items, limit_items, step_for};
 use crate::command::reply::{Answer, Answers, Reply};
 use crate::command::table::{
-    Command, Entry, ITEM, ITEMS, KeyUse, Timing,
+    Entry, ITEM, ITEMS, KeyUse, Timing,
     bloom::{O_K, O_K_N},
+    command,
 };
 use crate::filter::bloom::batch::{Work, for_each_group};
 use crate::filter::{Bloom, Filter, Live, LiveMut, Target};
@@ -44,11 +45,10 @@ fn catch_up_to_delete<'a, C: Call<'a>>(call: &C, key: &mut C::Key<Filter>) -> Re
     if filter.is_some_and(Bloom::can_delete) { catch_up(call, key) } else { Ok(()) }
 }
 
-/// BF.DEL.
-pub(super) struct Del;
-
-impl Command for Del {
-    const ENTRY: Entry = Entry {
+command!(
+    Del,
+    |call| delete(call),
+    Entry {
         name: "bf.del",
         arity: 3,
         key: KeyUse::Delete,
@@ -58,12 +58,8 @@ impl Command for Del {
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        delete(call)
     }
-}
+);
 
 /// `BF.DEL key item`.
 fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -81,11 +77,10 @@ fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Bool(removed.present))
 }
 
-/// BF.MDEL.
-pub(super) struct Mdel;
-
-impl Command for Mdel {
-    const ENTRY: Entry = Entry {
+command!(
+    Mdel,
+    |call| delete_many(call),
+    Entry {
         name: "bf.mdel",
         arity: -3,
         key: KeyUse::Delete,
@@ -95,12 +90,8 @@ impl Command for Mdel {
         arguments: ITEMS,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        delete_many(call)
     }
-}
+);
 
 /// `BF.MDEL key item…`.
 fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -4,18 +4,17 @@ use crate::command::call::{Access, BloomKey, Call};
 use crate::command::error::CommandError;
 use crate::command::options::{Arguments, printable, unsigned, upper};
 use crate::command::reply::Reply;
-use crate::command::table::{ArgumentKind::Integer, Command, Entry, KeyUse, option};
+use crate::command::table::{ArgumentKind::Integer, Entry, KeyUse, command, option};
 use crate::filter::Filter;
 use crate::wire;
 
 /// Maximum number of bytes in a reply.
 pub(super) const MOST: u64 = 1 << 20;
 
-/// BF.EXPORT.
-pub(super) struct Export;
-
-impl Command for Export {
-    const ENTRY: Entry = Entry {
+command!(
+    Export,
+    |call| export(call),
+    Entry {
         name: "bf.export",
         arity: -2,
         key: KeyUse::Read,
@@ -24,12 +23,8 @@ impl Command for Export {
         since: "0.1.0",
         arguments: &[option("offset", "OFFSET", Integer), option("count", "COUNT", Integer)],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        export(call)
     }
-}
+);
 
 /// `BF.EXPORT key [OFFSET offset] [COUNT count]`.
 fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

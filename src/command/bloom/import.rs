@@ -5,7 +5,7 @@ use crate::command::error::CommandError;
 use crate::command::options::foreign::{CODEC, FUNNEL, TYPE, items};
 use crate::command::options::{Arguments, bad, printable, unsigned, upper};
 use crate::command::reply::Reply;
-use crate::command::table::{ArgumentKind::Text, Command, Entry, KeyUse, MoreKeys, bloom::IMPORT, required};
+use crate::command::table::{ArgumentKind::Text, Entry, KeyUse, MoreKeys, bloom::IMPORT, command, required};
 use crate::command::transfer::put;
 use crate::filter::foreign::Encoding;
 use crate::filter::{Filter, Foreign, Live};
@@ -15,11 +15,10 @@ use crate::wire::DecodeError;
 use crate::wire::import::{self, bitmap};
 use std::sync::Arc;
 
-/// BF.IMPORT.
-pub(super) struct Import;
-
-impl Command for Import {
-    const ENTRY: Entry = Entry {
+command!(
+    Import,
+    |call| import(call),
+    Entry {
         name: "bf.import",
         arity: -4,
         key: KeyUse::Insert,
@@ -33,12 +32,8 @@ impl Command for Import {
             MoreKeys::Behind { word: c"REDISSON", from: 2, only: true, count: 2 },
         ],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        import(call)
     }
-}
+);
 
 /// `BF.IMPORT dest format …`:
 ///
@@ -62,11 +57,10 @@ fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, format, source)
 }
 
-/// BF.LOAD.
-pub(super) struct Load;
-
-impl Command for Load {
-    const ENTRY: Entry = Entry {
+command!(
+    Load,
+    |call| load(call),
+    Entry {
         name: "bf.load",
         arity: 3,
         key: KeyUse::Insert,
@@ -76,12 +70,8 @@ impl Command for Load {
         since: "0.1.0",
         arguments: &[required("data", Text)],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        load(call)
     }
-}
+);
 
 /// `BF.LOAD key data`: the command that valkey-bloom writes into an AOF.
 fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -7,14 +7,13 @@ use crate::command::error::CommandError;
 use crate::command::options::bloom::{Reservation, reservation};
 use crate::command::options::{self, redisbloom};
 use crate::command::reply::Reply;
-use crate::command::table::{Command, Entry, KeyUse, MoreKeys, Timing, bloom::RESERVE};
+use crate::command::table::{Entry, KeyUse, MoreKeys, Timing, bloom::RESERVE, command};
 use crate::filter::{Bloom, Filter, Target};
 
-/// BF.RESERVE.
-pub(super) struct Reserve;
-
-impl Command for Reserve {
-    const ENTRY: Entry = Entry {
+command!(
+    Reserve,
+    |call| reserve(call),
+    Entry {
         name: "bf.reserve",
         arity: -4,
         key: KeyUse::Insert,
@@ -27,12 +26,8 @@ impl Command for Reserve {
         more_keys: &[MoreKeys::Behind { word: c"LIKE", from: 4, only: false, count: 1 }],
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        reserve(call)
     }
-}
+);
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -56,11 +51,10 @@ fn vacant<'a, C: Call<'a>>(call: &C) -> Result<C::Key<Filter>, CommandError> {
     if key.bloom()?.is_some() { Err(CommandError::Exists) } else { Ok(key) }
 }
 
-/// BF.CLEAR.
-pub(super) struct Clear;
-
-impl Command for Clear {
-    const ENTRY: Entry = Entry {
+command!(
+    Clear,
+    |call| clear(call),
+    Entry {
         name: "bf.clear",
         arity: 2,
         key: KeyUse::Delete,
@@ -68,12 +62,8 @@ impl Command for Clear {
         complexity: "O(1)",
         since: "0.1.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        clear(call)
     }
-}
+);
 
 /// `BF.CLEAR key`.
 fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

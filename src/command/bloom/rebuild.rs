@@ -15,7 +15,7 @@ use crate::command::items::limit_items;
 use crate::command::options::bloom::{Reservation, creation, shadow};
 use crate::command::options::{bad, upper};
 use crate::command::reply::Reply;
-use crate::command::table::{ArgumentKind::OneOf, Command, Entry, KeyUse, bloom::REBUILD, required};
+use crate::command::table::{ArgumentKind::OneOf, Entry, KeyUse, bloom::REBUILD, command, required};
 use crate::error::Error;
 use crate::filter::record::Replies;
 use crate::filter::{Bloom, Filter, Garbage, Live, LiveRef, Target};
@@ -33,11 +33,10 @@ const COMMITTED: &CStr = c"bf.rebuild.commit";
 /// Building a static filter takes as long per item as merging this many bytes of cells.
 const BUILD_COST: u64 = 128;
 
-/// BF.REBUILD.
-pub(super) struct Rebuild;
-
-impl Command for Rebuild {
-    const ENTRY: Entry = Entry {
+command!(
+    Rebuild,
+    |call| rebuild(call),
+    Entry {
         name: "bf.rebuild",
         arity: -3,
         key: KeyUse::Update,
@@ -48,12 +47,8 @@ impl Command for Rebuild {
         arguments: &[required("action", OneOf(REBUILD))],
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        rebuild(call)
     }
-}
+);
 
 /// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT |
 /// STATUS`.

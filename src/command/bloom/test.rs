@@ -7,9 +7,9 @@ use crate::command::error::CommandError;
 use crate::command::items::{BLOOM_STEP, items, limit_items, time_probes};
 use crate::command::reply::{Answer, Answers, Reply};
 use crate::command::table::{
-    Command, Entry, ITEM, ITEMS, KeyUse, Timing,
+    Entry, ITEM, ITEMS, KeyUse, Timing,
     bloom::{BLOB, O_K, O_K_N},
-    optional, word,
+    command, optional, word,
 };
 use crate::filter::bloom::batch::{GROUP, Probed, Work, for_each_group};
 use crate::filter::{Bloom, Filter, Foreign, Live, LiveRef};
@@ -36,11 +36,10 @@ pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u
     }
 }
 
-/// BF.EXISTS.
-pub(super) struct Exists;
-
-impl Command for Exists {
-    const ENTRY: Entry = Entry {
+command!(
+    Exists,
+    |call| test(call),
+    Entry {
         name: "bf.exists",
         arity: 3,
         key: KeyUse::Read,
@@ -50,18 +49,13 @@ impl Command for Exists {
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        test(call)
     }
-}
+);
 
-/// BF.TEST.
-pub(super) struct Test;
-
-impl Command for Test {
-    const ENTRY: Entry = Entry {
+command!(
+    Test,
+    |call| test(call),
+    Entry {
         name: "bf.test",
         arity: 3,
         key: KeyUse::Read,
@@ -71,12 +65,8 @@ impl Command for Test {
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        test(call)
     }
-}
+);
 
 /// `BF.EXISTS key item`, `BF.TEST key item`. As in RedisBloom, a missing key or a key of another type contains no
 /// items.
@@ -151,11 +141,10 @@ impl Tester for Foreign {
     }
 }
 
-/// BF.MEXISTS.
-pub(super) struct Mexists;
-
-impl Command for Mexists {
-    const ENTRY: Entry = Entry {
+command!(
+    Mexists,
+    |call| test_many(call),
+    Entry {
         name: "bf.mexists",
         arity: -3,
         key: KeyUse::Read,
@@ -166,12 +155,8 @@ impl Command for Mexists {
         timing: Timing::IfLong,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        test_many(call)
     }
-}
+);
 
 /// `BF.MEXISTS key item…`.
 #[inline(always)]
@@ -298,11 +283,10 @@ fn answers(
     }
 }
 
-/// BF.BULKTEST.
-pub(super) struct Bulktest;
-
-impl Command for Bulktest {
-    const ENTRY: Entry = Entry {
+command!(
+    Bulktest,
+    |call| test_bulk(call),
+    Entry {
         name: "bf.bulktest",
         arity: -4,
         key: KeyUse::Read,
@@ -311,12 +295,8 @@ impl Command for Bulktest {
         since: "0.1.0",
         arguments: &[BLOB, optional(word("count", "COUNT"))],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        test_bulk(call)
     }
-}
+);
 
 /// `BF.BULKTEST key FIXED width blob [COUNT]`, `BF.BULKTEST key PREFIXED blob [COUNT]`.
 fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -369,11 +349,10 @@ fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }))
 }
 
-/// BF.COUNT.
-pub(super) struct Count;
-
-impl Command for Count {
-    const ENTRY: Entry = Entry {
+command!(
+    Count,
+    |call| count(call),
+    Entry {
         name: "bf.count",
         arity: 3,
         key: KeyUse::Read,
@@ -383,12 +362,8 @@ impl Command for Count {
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        count(call)
     }
-}
+);
 
 /// `BF.COUNT key item`.
 fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -1,18 +1,14 @@
 //! BF.SCANDUMP and LOADCHUNK; see [`crate::command::transfer`].
 
-use crate::command::call::Call;
-use crate::command::error::CommandError;
-use crate::command::reply::Reply;
 use crate::command::table::ArgumentKind::{Integer, Text};
-use crate::command::table::{Command, Entry, KeyUse, Timing, required};
+use crate::command::table::{Entry, KeyUse, Timing, command, required};
 use crate::command::transfer::{load_chunk, scan_dump};
 use crate::filter::Filter;
 
-/// BF.SCANDUMP.
-pub(super) struct Scandump;
-
-impl Command for Scandump {
-    const ENTRY: Entry = Entry {
+command!(
+    Scandump,
+    |call| scan_dump::<Filter, C>(call),
+    Entry {
         name: "bf.scandump",
         arity: 3,
         key: KeyUse::Read,
@@ -22,18 +18,13 @@ impl Command for Scandump {
         arguments: &[required("iterator", Integer)],
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        scan_dump::<Filter, C>(call)
     }
-}
+);
 
-/// BF.LOADCHUNK.
-pub(super) struct Loadchunk;
-
-impl Command for Loadchunk {
-    const ENTRY: Entry = Entry {
+command!(
+    Loadchunk,
+    |call| load_chunk::<Filter, C>(call),
+    Entry {
         name: "bf.loadchunk",
         arity: 4,
         key: KeyUse::Insert,
@@ -43,9 +34,5 @@ impl Command for Loadchunk {
         since: "1.0.0",
         arguments: &[required("iterator", Integer), required("data", Text)],
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        load_chunk::<Filter, C>(call)
     }
-}
+);

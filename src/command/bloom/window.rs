@@ -8,17 +8,17 @@ use crate::command::error::CommandError;
 use crate::command::options::{bad, unsigned};
 use crate::command::reply::Reply;
 use crate::command::table::{
-    Command, Entry, KeyUse, Timing,
+    Entry, KeyUse, Timing,
     bloom::{AGE, O_K},
+    command,
 };
 use crate::filter::{Due, Filter, Schedule, Standing};
 use crate::params::limits;
 
-/// BF.ROTATE.
-pub(super) struct Rotate;
-
-impl Command for Rotate {
-    const ENTRY: Entry = Entry {
+command!(
+    Rotate,
+    |call| rotate(call),
+    Entry {
         name: "bf.rotate",
         arity: -2,
         key: KeyUse::Update,
@@ -26,12 +26,8 @@ impl Command for Rotate {
         complexity: "O(1)",
         since: "0.1.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        rotate(call)
     }
-}
+);
 
 /// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]` or
 /// `BF.ROTATE key SCHEDULE since rotations`.
@@ -128,11 +124,10 @@ fn replicated<'a, C: Call<'a>>(call: &C) -> Result<Replicated, CommandError> {
     Ok(Replicated::At { number, by_hand: call.argc() == 5 })
 }
 
-/// BF.AGE.
-pub(super) struct Age;
-
-impl Command for Age {
-    const ENTRY: Entry = Entry {
+command!(
+    Age,
+    |call| age(call),
+    Entry {
         name: "bf.age",
         arity: -3,
         key: KeyUse::Read,
@@ -142,12 +137,8 @@ impl Command for Age {
         arguments: AGE,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        age(call)
     }
-}
+);
 
 /// `BF.AGE key item [MS]`.
 fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -11,7 +11,7 @@ use crate::command::options::cuckoo::{creation, insertion, new_filter, reservati
 use crate::command::options::redisbloom;
 use crate::command::reply::{Answer, Answers, Reply};
 use crate::command::table::{
-    self, Command, Entry, ITEMS, KeyUse, Timing,
+    self, Entry, ITEMS, KeyUse, Timing, command,
     cuckoo::{INSERT, O_N, O_N_M, RESERVE},
 };
 use crate::error::Error;
@@ -52,11 +52,10 @@ const COMPACTED_BY_DELETE: u64 = 1 << 14;
 /// the server for one to two milliseconds.
 const BYTES_OF_A_STEP: u64 = 64;
 
-/// CF.RESERVE.
-pub(super) struct Reserve;
-
-impl Command for Reserve {
-    const ENTRY: Entry = Entry {
+command!(
+    Reserve,
+    |call| reserve(call),
+    Entry {
         name: "cf.reserve",
         arity: -3,
         key: KeyUse::Insert,
@@ -68,12 +67,8 @@ impl Command for Reserve {
         arguments: RESERVE,
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        reserve(call)
     }
-}
+);
 
 /// `CF.RESERVE key capacity [option…]`.
 fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -97,11 +92,10 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key<Cuckoo>, spec: CuckooSpec)
     Ok(())
 }
 
-/// CF.ADD.
-pub(super) struct Add;
-
-impl Command for Add {
-    const ENTRY: Entry = Entry {
+command!(
+    Add,
+    |call| add(call, Mode::Add),
+    Entry {
         name: "cf.add",
         arity: 3,
         key: KeyUse::Insert,
@@ -112,18 +106,13 @@ impl Command for Add {
         arguments: table::ITEM,
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        add(call, Mode::Add)
     }
-}
+);
 
-/// CF.ADDNX.
-pub(super) struct Addnx;
-
-impl Command for Addnx {
-    const ENTRY: Entry = Entry {
+command!(
+    Addnx,
+    |call| add(call, Mode::AddIfAbsent),
+    Entry {
         name: "cf.addnx",
         arity: 3,
         key: KeyUse::Insert,
@@ -134,12 +123,8 @@ impl Command for Addnx {
         arguments: table::ITEM,
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        add(call, Mode::AddIfAbsent)
     }
-}
+);
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.
 #[inline(always)]
@@ -159,11 +144,10 @@ fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     Ok(Reply::Bool(added))
 }
 
-/// CF.INSERT.
-pub(super) struct Insert;
-
-impl Command for Insert {
-    const ENTRY: Entry = Entry {
+command!(
+    Insert,
+    |call| insert(call, Mode::Add),
+    Entry {
         name: "cf.insert",
         arity: -4,
         key: KeyUse::Insert,
@@ -175,18 +159,13 @@ impl Command for Insert {
         timing: Timing::IfLong,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        insert(call, Mode::Add)
     }
-}
+);
 
-/// CF.INSERTNX.
-pub(super) struct Insertnx;
-
-impl Command for Insertnx {
-    const ENTRY: Entry = Entry {
+command!(
+    Insertnx,
+    |call| insert(call, Mode::AddIfAbsent),
+    Entry {
         name: "cf.insertnx",
         arity: -4,
         key: KeyUse::Insert,
@@ -198,12 +177,8 @@ impl Command for Insertnx {
         timing: Timing::IfLong,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        insert(call, Mode::AddIfAbsent)
     }
-}
+);
 
 /// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
 fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
@@ -339,11 +314,10 @@ fn asked<K: Key<Cuckoo>>(key: &K) -> Option<&Cuckoo> {
     key.value().ok().flatten()
 }
 
-/// CF.EXISTS.
-pub(super) struct Exists;
-
-impl Command for Exists {
-    const ENTRY: Entry = Entry {
+command!(
+    Exists,
+    |call| test(call),
+    Entry {
         name: "cf.exists",
         arity: 3,
         key: KeyUse::Read,
@@ -353,12 +327,8 @@ impl Command for Exists {
         arguments: table::ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        test(call)
     }
-}
+);
 
 /// `CF.EXISTS key item`.
 #[inline(always)]
@@ -368,11 +338,10 @@ fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Bool(present))
 }
 
-/// CF.MEXISTS.
-pub(super) struct Mexists;
-
-impl Command for Mexists {
-    const ENTRY: Entry = Entry {
+command!(
+    Mexists,
+    |call| test_many(call),
+    Entry {
         name: "cf.mexists",
         arity: -3,
         key: KeyUse::Read,
@@ -383,12 +352,8 @@ impl Command for Mexists {
         timing: Timing::IfLong,
         in_pieces: true,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        test_many(call)
     }
-}
+);
 
 /// `CF.MEXISTS key item…`.
 fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -410,11 +375,10 @@ fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Answers(answers))
 }
 
-/// CF.COUNT.
-pub(super) struct Count;
-
-impl Command for Count {
-    const ENTRY: Entry = Entry {
+command!(
+    Count,
+    |call| count(call),
+    Entry {
         name: "cf.count",
         arity: 3,
         key: KeyUse::Read,
@@ -424,12 +388,8 @@ impl Command for Count {
         arguments: table::ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        count(call)
     }
-}
+);
 
 /// `CF.COUNT key item`.
 fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -437,11 +397,10 @@ fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(asked(&key).map_or(0, |filter| filter.count(filter.hash(call.arg(ITEM)))).into())
 }
 
-/// CF.DEL.
-pub(super) struct Del;
-
-impl Command for Del {
-    const ENTRY: Entry = Entry {
+command!(
+    Del,
+    |call| delete(call),
+    Entry {
         name: "cf.del",
         arity: 3,
         key: KeyUse::Delete,
@@ -451,12 +410,8 @@ impl Command for Del {
         arguments: table::ITEM,
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        delete(call)
     }
-}
+);
 
 /// `CF.DEL key item`. If the filter is [sparse](Cuckoo::is_sparse) afterwards, compacts it.
 fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -480,11 +435,10 @@ fn deleted<'a, C: Call<'a>>(call: &C, filter: &mut Cuckoo) -> Reply {
     Reply::Bool(true)
 }
 
-/// CF.COMPACT.
-pub(super) struct Compact;
-
-impl Command for Compact {
-    const ENTRY: Entry = Entry {
+command!(
+    Compact,
+    |call| compact(call),
+    Entry {
         name: "cf.compact",
         arity: 2,
         key: KeyUse::Update,
@@ -492,12 +446,8 @@ impl Command for Compact {
         complexity: "O(n), where n is the number of slots",
         since: "1.0.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        compact(call)
     }
-}
+);
 
 /// `CF.COMPACT key`.
 fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -4,16 +4,15 @@ use super::{advice, fields};
 use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
 use crate::command::reply::{Numbers, Reply};
-use crate::command::table::{Command, Entry, KeyUse, Timing};
+use crate::command::table::{Entry, KeyUse, Timing, command};
 use crate::filter::record::Replies;
 use crate::filter::{Cuckoo, FilterRef};
 use std::ffi::CStr;
 
-/// CF.INFO.
-pub(in crate::command) struct Info;
-
-impl Command for Info {
-    const ENTRY: Entry = Entry {
+command!(
+    Info,
+    |call| info(call),
+    Entry {
         name: "cf.info",
         arity: 2,
         key: KeyUse::Read,
@@ -22,12 +21,8 @@ impl Command for Info {
         since: "1.0.0",
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        info(call)
     }
-}
+);
 
 /// `CF.INFO key`.
 fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -35,11 +30,10 @@ fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Numbers(brief(key.value()?.ok_or(CommandError::NotFound)?)))
 }
 
-/// CF.STATS.
-pub(in crate::command) struct Stats;
-
-impl Command for Stats {
-    const ENTRY: Entry = Entry {
+command!(
+    Stats,
+    |call| stats(call),
+    Entry {
         name: "cf.stats",
         arity: 2,
         key: KeyUse::Read,
@@ -47,12 +41,8 @@ impl Command for Stats {
         complexity: "O(1)",
         since: "0.1.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        stats(call)
     }
-}
+);
 
 /// `CF.STATS key`.
 fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -96,11 +86,10 @@ fn brief(filter: &Cuckoo) -> Numbers {
     Numbers::new(&NAMES, values.map(Some))
 }
 
-/// CF.DEBUG.
-pub(in crate::command) struct Debug;
-
-impl Command for Debug {
-    const ENTRY: Entry = Entry {
+command!(
+    Debug,
+    |call| debug(call),
+    Entry {
         name: "cf.debug",
         arity: 2,
         key: KeyUse::Read,
@@ -108,12 +97,8 @@ impl Command for Debug {
         complexity: "O(1)",
         since: "1.0.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        debug(call)
     }
-}
+);
 
 /// `CF.DEBUG key`: one line, in RedisBloom's format.
 fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -11,7 +11,7 @@ pub(super) use usage::Feedback;
 use super::call::{Access, BloomKey, Call, Key};
 use super::error::CommandError;
 use super::reply::{Numbers, Reply};
-use crate::command::table::{Command, Entry, KeyUse, Timing, bloom::INFO};
+use crate::command::table::{Entry, KeyUse, Timing, bloom::INFO, command};
 use crate::filter::foreign::Growth;
 use crate::filter::foreign::redisbloom::FORCE_64;
 use crate::filter::record::{Record, Replies};
@@ -28,11 +28,10 @@ const MOST_LAYERS: usize = 128;
 /// Fields of a map, in order.
 type Fields = Vec<(&'static str, Reply)>;
 
-/// BF.CARD.
-pub(super) struct Card;
-
-impl Command for Card {
-    const ENTRY: Entry = Entry {
+command!(
+    Card,
+    |call| card(call),
+    Entry {
         name: "bf.card",
         arity: 2,
         key: KeyUse::Read,
@@ -42,12 +41,8 @@ impl Command for Card {
         since: "2.4.4",
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        card(call)
     }
-}
+);
 
 /// `BF.CARD key`.
 fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -55,11 +50,10 @@ fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
-/// BF.INFO.
-pub(super) struct Info;
-
-impl Command for Info {
-    const ENTRY: Entry = Entry {
+command!(
+    Info,
+    |call| info(call),
+    Entry {
         name: "bf.info",
         arity: -2,
         key: KeyUse::Read,
@@ -69,12 +63,8 @@ impl Command for Info {
         arguments: INFO,
         timing: Timing::IfLong,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        info(call)
     }
-}
+);
 
 /// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`.
 fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -94,11 +84,10 @@ fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// BF.STATS.
-pub(super) struct Stats;
-
-impl Command for Stats {
-    const ENTRY: Entry = Entry {
+command!(
+    Stats,
+    |call| stats(call),
+    Entry {
         name: "bf.stats",
         arity: 2,
         key: KeyUse::Read,
@@ -106,12 +95,8 @@ impl Command for Stats {
         complexity: "O(l), where l is the number of layers",
         since: "0.1.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        stats(call)
     }
-}
+);
 
 /// `BF.STATS key`: replies with all fields. By default, BF.INFO replies with only RedisBloom's five, because clients'
 /// parsers fail if there are more.
@@ -151,11 +136,10 @@ pub(super) fn fields<R: Record>(record: &R, family: Replies) -> Fields {
     record.fields(family).map(|(name, value)| (name, value.into())).collect()
 }
 
-/// BF.DEBUG.
-pub(super) struct Debug;
-
-impl Command for Debug {
-    const ENTRY: Entry = Entry {
+command!(
+    Debug,
+    |call| debug(call),
+    Entry {
         name: "bf.debug",
         arity: 2,
         key: KeyUse::Read,
@@ -163,12 +147,8 @@ impl Command for Debug {
         complexity: "O(n), where n is the number of layers",
         since: "1.0.0",
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        debug(call)
     }
-}
+);
 
 /// `BF.DEBUG key`: lines in RedisBloom's format.
 fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -4,14 +4,13 @@ use crate::command::call::{Access, BloomKey, Call};
 use crate::command::error::CommandError;
 use crate::command::options::{bad, unsigned};
 use crate::command::reply::Reply;
-use crate::command::table::{ArgumentKind::Integer, Command, Entry, KeyUse, Timing, required};
+use crate::command::table::{ArgumentKind::Integer, Entry, KeyUse, Timing, command, required};
 use crate::filter::Filter;
 
-/// BF.FEEDBACK.
-pub(in crate::command) struct Feedback;
-
-impl Command for Feedback {
-    const ENTRY: Entry = Entry {
+command!(
+    Feedback,
+    |call| feedback(call),
+    Entry {
         name: "bf.feedback",
         arity: 4,
         key: KeyUse::Read,
@@ -21,12 +20,8 @@ impl Command for Feedback {
         arguments: &[required("checked", Integer), required("false", Integer)],
         timing: Timing::Never,
         ..Entry::PLAIN
-    };
-
-    fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-        feedback(call)
     }
-}
+);
 
 /// `BF.FEEDBACK key checked false`: records that of `checked` "yes" answers, `false` were wrong.
 fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -26,6 +26,24 @@ pub trait Command: 'static {
     fn run<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>;
 }
 
+/// Declares a command: a type of this name that implements [`Command`], with the function that runs it and its entry.
+macro_rules! command {
+    ($name:ident, |$call:ident| $run:expr, $entry:expr $(,)?) => {
+        pub(in crate::command) struct $name;
+
+        impl $crate::command::table::Command for $name {
+            const ENTRY: $crate::command::table::Entry = $entry;
+
+            fn run<'a, C: $crate::command::call::Call<'a>>(
+                $call: &C,
+            ) -> Result<$crate::command::reply::Reply, $crate::command::error::CommandError> {
+                $run
+            }
+        }
+    };
+}
+pub(super) use command;
+
 /// Something that is done for each family, or for what it consists of. A family comes before its parts.
 pub trait ForEach {
     /// Does it for a family with this ACL category.

@@ -166,7 +166,7 @@ fn run_next_step(ctx: Context<'_>, mut waiting: Waiting) {
     if let Some(request) = resumed.request.take() {
         registry::unblock(request, command, database, outcome);
     }
-    // The work might have the last references to filters.
+    // The work may hold the last references to its filters.
     reclaim::free(work, bytes);
 }
 
