@@ -116,7 +116,7 @@ STAGES = [
             "memory --count 64 --server redis-7.0",
             "latency --count 1 --short --unbounded --server redis-8.0",
             "load --count 300000 --server redis-8.0",
-            "valgrind --count 20 --server redis-8.0",
+            "valgrind --count 20 --server redis-7.0",
         )
     ),
 ]

@@ -128,7 +128,7 @@ mod tests {
             for side in 0..sides {
                 assert_eq!(firsts.iter().filter(|first| **first == side).count(), 2, "{firsts:?}");
             }
-            assert!(order(0, sides).eq((0..sides)) && order(1, sides).eq((0..sides).rev()));
+            assert!(order(0, sides).eq(0..sides) && order(1, sides).eq((0..sides).rev()));
         }
     }
 

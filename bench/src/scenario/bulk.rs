@@ -8,7 +8,6 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::Result;
-use bloomery::None;
 
 const RATE: f64 = 0.01;
 

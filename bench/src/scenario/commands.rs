@@ -8,7 +8,6 @@ use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use crate::wire::{Batch, Tally};
 use anyhow::{Result, anyhow};
-use bloomery::None;
 use fastrand::Rng;
 
 /// Error rate of the filters.

@@ -8,7 +8,7 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::Result;
-use bloomery::{Cell, Layout, Spec};
+use bloomery::{Cell, Spec};
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.many);

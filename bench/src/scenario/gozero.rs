@@ -10,7 +10,6 @@ use crate::server::{SERVER_CORE, Server, query};
 use crate::table;
 use crate::wire::Batch;
 use anyhow::Result;
-use bloomery::None;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Numbers of probes and of bits per item: go-zero's constants.

@@ -12,7 +12,6 @@ use crate::probe::Probe;
 use crate::server::{Server, query};
 use crate::table;
 use anyhow::{Context, Result};
-use bloomery::None;
 use std::time::Duration;
 
 /// Enough items to touch every page of the filter.

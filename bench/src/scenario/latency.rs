@@ -11,7 +11,6 @@ use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use crate::wire::Batch;
 use anyhow::Result;
-use bloomery::None;
 use fastrand::Rng;
 use std::time::{Duration, Instant};
 

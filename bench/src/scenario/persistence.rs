@@ -9,7 +9,6 @@ use crate::measure::{Series, Spread};
 use crate::server::{Server, query};
 use crate::table;
 use anyhow::{Result, ensure};
-use bloomery::None;
 use fastrand::Rng;
 use std::time::Duration;
 

@@ -73,7 +73,8 @@ class Filter:
         self.server.command("DEBUG", "RELOAD")
 
     def restored(self):
-        """Loads the data that the server last saved. The filter and the bookmark are then both older."""
+        """Loads the data that the server last saved. The filter and the bookmark are then both older. If the bookmark
+        hasn't moved since, the next load may find that items are missing, and refuses."""
         self.server.command("DEBUG", "RELOAD", "NOSAVE")
 
     def no_memory(self):
@@ -189,7 +190,7 @@ def scenario(server, proxy, path, kind, rng, more=()) -> int:
         assert filter.is_complete() or (lost and calls_since <= 1), text
         assert lost or server.command("KEYS", "*bloomery-load*") == [], text
     else:
-        assert lost, f"nothing was lost, but it failed: {text}"
+        assert lost or "restored" in text, f"nothing was lost, but it failed: {text}"
     return code
 
 
@@ -232,17 +233,17 @@ def test_a_failover_loses_bookmark_and_items_alike(new_server, path):
     primary.command(*RESERVATIONS["scaling"])
     primary.wait_for_replicas()
     words = ["load", "k", path, "--resume", "--batch", BATCH, "-q"]
-    calls = 0
+    moves = 0
 
     def count(words):
-        nonlocal calls
-        is_batch = words[0].upper() == b"BF.BULKADD"
-        calls += is_batch
-        if is_batch and calls == 6:
-            # From now on, adds don't reach the replica.
+        nonlocal moves
+        is_move = words[0].upper() == b"EVAL"
+        moves += is_move
+        if is_move and moves == 6:
+            # From now on, nothing reaches the replica.
             primary.wait_for_replicas()
             replica.command("REPLICAOF", "NO", "ONE")
-        return is_batch and calls == 10
+        return is_move and moves == 10
 
     with Proxy(primary.port) as proxy:
         proxy.before = count
