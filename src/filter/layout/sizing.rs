@@ -10,6 +10,7 @@ use super::dispatch;
 use super::shape::{LayerSpec, Shape};
 use crate::error::Error;
 use crate::params::{Layout, limits};
+use std::cell::Cell;
 
 /// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 pub(crate) const AUTO_PENALTY: f64 = 1.15;
@@ -21,6 +22,13 @@ pub(crate) const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 /// AUTO chooses CLASSIC for layers up to this size, which fit into the second-level cache of a server's core. In the
 /// cache, the lines of several probes cost little more than one line, so blocks aren't worth their memory.
 const CACHED_BYTES: u64 = 512 << 10;
+
+thread_local! {
+    /// The requirements, the penalty and the shape that this thread computed last. Most filters are created like the
+    /// one before them, and a full chain that can't grow requests the same layer with every add. Computing takes half
+    /// a microsecond or more.
+    static LAST: Cell<Option<(LayerSpec, f64, Shape)>> = const { Cell::new(None) };
+}
 
 impl LayerSpec {
     /// The smallest shape that keeps the promise.
@@ -35,6 +43,17 @@ impl LayerSpec {
 
     /// Like [`shape`](LayerSpec::shape), but with this penalty instead of [`AUTO_PENALTY`].
     pub(crate) fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
+        match LAST.get() {
+            Some((spec, within, shape)) if spec == *self && within == penalty => Ok(shape),
+            _ => {
+                let shape = self.solve(penalty)?;
+                LAST.set(Some((*self, penalty, shape)));
+                Ok(shape)
+            }
+        }
+    }
+
+    fn solve(&self, penalty: f64) -> Result<Shape, Error> {
         if !(limits::MIN_LAYER_ERROR_RATE..1.0).contains(&self.error_rate) {
             return Err(Error::ErrorRate(self.error_rate));
         }
@@ -65,7 +84,7 @@ impl LayerSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Cell;
+    use crate::params;
 
     fn bits_per_item(layout: Layout, error_rate: f64) -> f64 {
         let shape =
@@ -87,7 +106,7 @@ mod tests {
     fn what_no_size_holds_is_an_error() {
         // CLASSIC keeps this promise. BLOCKED can't at any size up to the limit: a block has only 32 counters of 16
         // bits.
-        let layer = LayerSpec { cell: Cell::Counter16, ..LayerSpec::new(1 << 36, 1e-12) };
+        let layer = LayerSpec { cell: params::Cell::Counter16, ..LayerSpec::new(1 << 36, 1e-12) };
         assert!(layer.shape().is_ok());
         let blocked = LayerSpec { layout: Some(Layout::Blocked), ..layer };
         assert_eq!(blocked.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
