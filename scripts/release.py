@@ -66,7 +66,7 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
 def licences(source: Path, target: str) -> None:
     """Prints the licences of all packages that are linked into the module or into the program."""
     module = {package["id"]: package for package in linked(source, target, "module")}
-    program = {package["id"]: package for package in linked(source, target, "cli", "--no-default-features")}
+    program = {package["id"]: package for package in linked(source, target, "cli")}
     packages = sorted((module | program).values(), key=lambda package: (package["name"], package["version"]))
     others = {package["name"]: package for package in packages}
     print(

@@ -33,8 +33,8 @@ class Stage:
 # the same time.
 #
 # Code with the same features and profile is compiled only once. So the program and its tests use the library with the
-# features that the library's own tests need (`internals` and `serde`). Release builds and the models don't wait for
-# debug builds, because cargo's locks are per target folder and profile.
+# feature that the library's own tests need (`serde`). Release builds and the models don't wait for debug builds,
+# because cargo's locks are per target folder and profile.
 STAGES = [
     Stage(
         "fetch",
@@ -50,7 +50,6 @@ STAGES = [
         background=True,
     ),
     Stage("format", "cargo fmt --all --check && cargo fmt --all --check --manifest-path bench/Cargo.toml", quick=True),
-    Stage("layers", "scripts/layers", quick=True),
     Stage("seeded bugs apply", "scripts/seeded-bugs --check"),
     # With --quick, the module isn't optimised across crates, which takes most of the time.
     Stage(
@@ -61,20 +60,20 @@ STAGES = [
     ),
     Stage(
         "program",
-        "cargo build --package bloomery-cli --features bloomery/internals,bloomery/serde --locked",
+        "cargo build --package bloomery-cli --features bloomery/serde --locked",
         lock="debug",
     ),
     Stage(
         "clippy",
         "cargo clippy --workspace --all-targets --locked -- -D warnings",
         lock="debug",
-        quick="cargo clippy --lib --locked -- -D warnings",
+        quick="cargo clippy --workspace --lib --locked -- -D warnings",
     ),
     Stage(
         "tests",
-        "cargo test --workspace --no-default-features --locked",
+        "cargo test --workspace --locked",
         lock="debug",
-        quick="CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test --no-default-features --locked --lib --test commands --test wire "
+        quick="CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test --locked --lib --test commands --test wire "
         "-- --skip every_flipped_bit_under",
     ),
     Stage("loom", "scripts/loom", lock="loom"),
@@ -85,13 +84,10 @@ STAGES = [
         needs=SERVERS,
     ),
     Stage("quick servers", "", needs=("fetch", "module"), quick=f"{PYTEST} tests/server -m quick --server redis-8.0"),
-    # With the feature `module`, these tests use the module's allocator. For other tests, it makes no difference.
-    Stage("tests with module", "cargo test --locked --lib", lock="debug"),
-    Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     # Checks the links in the comments of the public interface, and then in all comments.
     Stage(
         "rustdoc",
-        f"{RUSTDOC} --no-default-features && {RUSTDOC} --workspace --document-private-items",
+        f"{RUSTDOC} --package bloomery-redis && {RUSTDOC} --workspace --document-private-items",
         lock="debug",
     ),
     Stage("dependencies", "scripts/deny"),

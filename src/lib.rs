@@ -1,9 +1,8 @@
 //! Bloom and cuckoo filters: cache-line blocked, sharded, counting, scaling and windowed. Several threads can read and
 //! write a filter. Filters are saved in a versioned format that programs in other languages can read.
 //!
-//! The crate has two uses. As a library (`default-features = false`) it is plain Rust: no server, no libclang. With the
-//! default feature `module` it also contains the module: the package `bloomery-module` links it as `libbloomery.so`,
-//! which Redis and Valkey load with `MODULE LOAD`.
+//! The commands of the server module are in the package `bloomery-commands`, and the module that Redis and Valkey load
+//! is in `bloomery-module`.
 //!
 //! ```
 //! use bloomery::Bloom;
@@ -34,76 +33,33 @@
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
 //! | `serde` | the feature `serde` |
 //!
-//! The folders are layers, and each uses only those that follow it here: `module` (the only one that knows a server) →
-//! `command` (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks this.
+//! The folders are layers, and each uses only those that follow it here: `wire` (bytes in and out) → `filter` → `bits`.
 
-#![deny(clippy::undocumented_unsafe_blocks)]
-#![cfg_attr(
-    not(any(feature = "module", feature = "internals")),
-    allow(dead_code, unused_imports, reason = "only commands use it, which the plain library does not have")
-)]
+#![deny(unsafe_code)]
 
-#[cfg(any(feature = "module", feature = "internals", test))]
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod command;
-#[cfg(any(feature = "module", feature = "internals", test))]
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod config;
-#[cfg(any(feature = "module", feature = "internals", test))]
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod pool;
-
-#[cfg(any(feature = "module", test))]
-mod allocator_choice;
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod bits;
 mod error;
-#[cfg(failpoints)]
-mod failpoint;
 pub mod filter;
-mod hash;
-#[doc(hidden)]
-pub mod info;
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod math;
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod mem;
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod metrics;
 mod murmur;
 pub mod options;
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
-mod parallel;
-mod params;
-mod spelling;
 mod sync;
 pub mod wire;
 
-#[cfg(feature = "module")]
-mod module;
-
-/// Internals for the tests, the benchmarks and the fuzz targets of this repository. They may change at any time.
-#[cfg(feature = "internals")]
+// For the other packages of this repository. They may change at any time.
 #[doc(hidden)]
-pub mod internals {
-    pub use crate::parallel::{ParallelFor, Stop, alone};
-
-    pub mod bits {
-        pub use crate::bits::*;
-    }
-    pub mod command {
-        pub use crate::command::*;
-    }
-    pub mod config {
-        pub use crate::config::*;
-    }
-    pub mod math {
-        pub use crate::math::*;
-    }
-    pub mod pool {
-        pub use crate::pool::*;
-    }
-}
+pub mod bits;
+#[doc(hidden)]
+pub mod hash;
+#[doc(hidden)]
+pub mod mem;
+#[doc(hidden)]
+pub mod metrics;
+#[doc(hidden)]
+pub mod parallel;
+#[doc(hidden)]
+pub mod params;
+#[doc(hidden)]
+pub mod spelling;
 
 pub use bits::Hits;
 pub use error::Error;
@@ -114,8 +70,6 @@ pub use filter::{
 pub use hash::{HashKind, Hashed, Item, Seed};
 pub use params::{Cell, Family, Layout, Overflow, Spec, Steps, Tightening, limits};
 pub use spelling::UnknownChoice;
-
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use {
     filter::layout::{Layer, LayerSpec, Shape},

@@ -12,7 +12,7 @@
 /// How the probes of an item are spread: over the cells of one range, with the same number of probes in each slice of
 /// the range.
 #[derive(Clone, Copy, Debug)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Number of ranges.
     pub ranges: f64,
     /// Slices of a range: in PARTITIONED, as many as an item has probes; otherwise 1.
@@ -24,11 +24,11 @@ pub struct Spread {
 }
 
 /// ln 2.
-pub const LN_2: f64 = std::f64::consts::LN_2;
+pub(crate) const LN_2: f64 = std::f64::consts::LN_2;
 
 /// `base` to an integer power, by squaring. `f64::powi` may give different results with different compilers; this
 /// function must not.
-pub fn power(base: f64, exponent: u32) -> f64 {
+pub(crate) fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {
         if rest & 1 == 1 {
@@ -70,7 +70,7 @@ fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
 /// (tests/library/error_rate.rs). The slices of a range are filled by independent probes, so their rates multiply. With
 /// one probe per slice, this is exact: the rate of k slices of s cells is (1 − (1 − 1/s)^n)^k (Almeida et al.,
 /// "Scalable Bloom Filters", 2007).
-pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
+pub(crate) fn mixture_rate(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let k = f64::from(probes);
     let ln_empty = k * ln_miss(cells);
@@ -121,7 +121,7 @@ pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
 /// Error rate of a split-block filter whose blocks contain `load` items on average. A block has eight words of 32 bits,
 /// and an item sets one bit in each. The rate is the mean of (1 − (31/32)^j)^8 over a Poisson distribution of j (Apple,
 /// "Split block Bloom filters", 2021).
-pub fn split_block_rate(load: f64) -> f64 {
+pub(crate) fn split_block_rate(load: f64) -> f64 {
     // (31/32)^700 is 2e-10.
     if load > 700.0 {
         return 1.0;
@@ -138,7 +138,7 @@ pub fn split_block_rate(load: f64) -> f64 {
 
 /// Expected fraction of set cells if the ranges contain `items` items: the inverse of [`estimate_items`].
 #[cfg(test)]
-pub fn expected_fill(spread: Spread, items: f64) -> f64 {
+pub(crate) fn expected_fill(spread: Spread, items: f64) -> f64 {
     -libm::expm1(items * ln_item_miss(spread))
 }
 
@@ -146,7 +146,7 @@ pub fn expected_fill(spread: Spread, items: f64) -> f64 {
 ///
 /// Swamidass and Baldi, "Mathematical Correction for Fingerprint Similarity Measures" (2007), extended to blocks:
 /// an item leaves a given cell empty unless it falls into the cell's range and one of its k probes hits the cell.
-pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
+pub(crate) fn estimate_items(spread: Spread, fill: f64) -> f64 {
     if fill >= 1.0 {
         return f64::INFINITY;
     }
@@ -162,7 +162,7 @@ pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
 /// number of empty cells follows as a sum over pairs of cells. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load
 /// of λ = k·n/m, as in [`range_rate`]. For blocks whose cells are mostly set, the variance is many times larger, since
 /// some blocks are much fuller than others.
-pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
+pub(crate) fn estimate_deviation(spread: Spread, items: f64) -> f64 {
     let Spread { ranges, slices, cells, probes } = spread;
     let (k, range) = (f64::from(probes), f64::from(slices) * cells);
     let all = ranges * range;

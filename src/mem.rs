@@ -12,12 +12,14 @@
 //! block                    start, a multiple of 64
 //! │ 0..=64 bytes of padding │ len words …           │
 //! ```
-//! Blocks below [`ALIGNED_FROM`] have no padding, and neither do those that an allocator aligns by itself, as jemalloc
+//! Blocks below `ALIGNED_FROM` have no padding, and neither do those that an allocator aligns by itself, as jemalloc
 //! does. With padding, a block whose size is a power of two would need jemalloc's next size class, which is a quarter
 //! larger.
 //!
-//! [`Shared`] words have several owners and a head. If there are only a few words, they follow the head in the same
+//! `Shared` words have several owners and a head. If there are only a few words, they follow the head in the same
 //! block, unless that would need more memory. A server may have a million small filters, so every byte counts.
+
+#![allow(unsafe_code)]
 
 use crate::error::Error;
 use crate::metrics::CELL_BYTES;
@@ -47,7 +49,7 @@ static ALIGNS: AtomicBool = AtomicBool::new(true);
 const LEN_BITS: u32 = u32::BITS + u16::BITS;
 
 /// Words, regardless of how they are owned.
-pub(crate) type Cells = [AtomicU64];
+pub type Cells = [AtomicU64];
 
 /// Whether huge pages are requested for large blocks.
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
@@ -55,8 +57,7 @@ static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 /// Sets whether huge pages are requested for large blocks that are allocated from now on. With huge pages, probes of a
 /// large filter miss the TLB less often. But while a child process saves, the first write to a page copies 2 MiB
 /// instead of 4 KiB.
-#[cfg(feature = "module")]
-pub(crate) fn use_huge_pages(wanted: bool) {
+pub fn use_huge_pages(wanted: bool) {
     HUGE_PAGES.store(wanted, Relaxed);
 }
 
@@ -504,7 +505,6 @@ impl<B: Copy, H, X> Shared<B, H, X> {
     }
 
     /// The number of owners.
-    #[cfg(feature = "module")]
     pub(crate) fn owners(&self) -> usize {
         self.block().owners.load(Relaxed) as usize
     }

@@ -48,7 +48,7 @@ impl Stop {
 
 /// Runs an empty task, which lets other jobs run, and returns whether it was executed. If not, the work is no longer
 /// needed. For work that can't be divided.
-pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
+pub fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
     let is_run = AtomicU64::new(0);
     parallel(1, &|_| is_run.store(1, Relaxed));
     is_run.into_inner() != 0

@@ -409,18 +409,21 @@ impl Spec {
     }
 
     /// The spec of the list of hashes from which a static filter is built. The list grows.
-    pub(crate) fn list(self) -> Spec {
+    #[doc(hidden)]
+    pub fn list(self) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, shards: 1, cell: Cell::Bit, ..self }
     }
 
     /// The spec of the static filter that is built from a list with this many different items.
-    pub(crate) fn built(self, items: u64) -> Spec {
+    #[doc(hidden)]
+    pub fn built(self, items: u64) -> Spec {
         Spec { family: Family::Fixed(Overflow::Error), capacity: items.max(1), ..self }
     }
 
     /// Whether this is the spec of a [list](Spec::list) of hashes.
-    pub(crate) fn is_list(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_list(&self) -> bool {
         self.is_static() && matches!(self.family, Family::Scaling { .. })
     }
 

@@ -55,7 +55,7 @@ macro_rules! spelling {
 pub(crate) use spelling;
 
 /// Parses an integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
-pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
+pub fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let canonical = match digits {
         [b'0'] => bytes.len() == 1,
@@ -72,12 +72,12 @@ pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
 }
 
 /// Parses a number. NaN is refused.
-pub(crate) fn number(bytes: &[u8]) -> Option<f64> {
+pub fn number(bytes: &[u8]) -> Option<f64> {
     std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
 }
 
 /// Parses a non-negative integer in the server's syntax.
-pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
+pub fn unsigned(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok()
 }
 

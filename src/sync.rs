@@ -1,35 +1,28 @@
 //! The atomics, locks and threads that loom replaces in the models of this crate (the modules called `model`).
 
-/// `std`'s atomic even in the models, for a metric that is only displayed. With loom's atomic, a model would explore
-/// every value that a thread may see, which would multiply the executions for nothing.
-pub(crate) use std::sync::atomic::AtomicU64 as Figure;
-
 // Unit tests only: loom is a development dependency, and an ordinary build never contains it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering, fence},
     },
     thread,
 };
-#[cfg(all(not(all(loom, test)), any(feature = "module", test)))]
-pub(crate) use std::sync::atomic::AtomicU8;
 #[cfg(not(all(loom, test)))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering, fence},
     },
-    thread,
 };
 
 /// Tries every interleaving of a model's threads with up to `LOOM_MAX_PREEMPTIONS` (default 2) preemptions:
 ///
 /// ```text
-/// RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib model
+/// RUSTFLAGS="--cfg loom" cargo test --release --lib model
 /// ```
 #[cfg(all(loom, test))]
 pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {

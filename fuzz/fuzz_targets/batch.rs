@@ -7,13 +7,11 @@
 #[path = "../../tests/support/fake_server.rs"]
 mod fake_server;
 #[allow(unused_imports)]
-#[path = "../../tests/support/internals.rs"]
-mod internals;
 
 use bloomery::Filter;
 use bloomery_fuzz::{Input, LARGE, made};
 use fake_server::FakeServer;
-use internals::command::{Answer, Reply};
+use bloomery_commands::{Answer, Reply};
 use libfuzzer_sys::fuzz_target;
 
 /// A server with a copy of the filter under the key `a`.

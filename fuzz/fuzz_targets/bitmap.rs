@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bloomery::internals::alone;
+use bloomery::parallel::alone;
 use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
 use bloomery::wire::import::bitmap;

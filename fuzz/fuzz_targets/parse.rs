@@ -7,13 +7,11 @@
 #[path = "../../tests/support/fake_server.rs"]
 mod fake_server;
 #[allow(unused_imports)]
-#[path = "../../tests/support/internals.rs"]
-mod internals;
 
 use bloomery::wire::{Decoder, Encoder};
 use bloomery_fuzz::{Input, LARGE};
 use fake_server::{Content, FakeServer};
-use internals::command::table;
+use bloomery_commands::table;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 

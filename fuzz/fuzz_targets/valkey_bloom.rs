@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bloomery::internals::alone;
+use bloomery::parallel::alone;
 use bloomery::Filter;
 use bloomery::wire::import;
 use bloomery_fuzz::{Input, survives};

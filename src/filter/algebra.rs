@@ -11,12 +11,8 @@ use crate::params::limits;
 impl LiveRef<'_> {
     /// Whether both filters give the same answer for every item. If they are windows, the answers depend on their
     /// current generations, whose numbers are in `generations`.
-    pub(crate) fn equal_at(
-        self,
-        other: LiveRef<'_>,
-        generations: [u64; 2],
-        parallel: &ParallelFor<'_>,
-    ) -> bool {
+    #[doc(hidden)]
+    pub fn equal_at(self, other: LiveRef<'_>, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         match (self, other) {
             (LiveRef::Bloom(a), LiveRef::Bloom(b)) => a.equal_at(b, generations, parallel),
             (LiveRef::Foreign(a), LiveRef::Foreign(b)) => a.equal_in(b, parallel),

@@ -8,13 +8,13 @@ use crate::parallel::{ParallelFor, alone};
 
 /// Totals over the layers or links of a Bloom filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 pub struct Contents {
     /// Number of layers or links.
-    pub(crate) arrays: u64,
-    pub(crate) items: u64,
+    pub arrays: u64,
+    /// Number of items.
+    pub items: u64,
     /// Number of items that the arrays are sized for.
-    pub(crate) capacity: u64,
+    pub capacity: u64,
 }
 
 impl Contents {
@@ -103,7 +103,8 @@ impl<'a> LiveRef<'a> {
     }
 
     /// The filter's usage counters.
-    pub(crate) fn usage(self) -> &'a Usage {
+    #[doc(hidden)]
+    pub fn usage(self) -> &'a Usage {
         match self {
             LiveRef::Bloom(filter) => filter.usage(),
             LiveRef::Foreign(filter) => filter.usage(),
@@ -111,7 +112,8 @@ impl<'a> LiveRef<'a> {
     }
 
     /// The filter's usage counters, for reading only. Unlike [`usage`](LiveRef::usage), this never allocates them.
-    pub(crate) fn usage_so_far(self) -> &'a Usage {
+    #[doc(hidden)]
+    pub fn usage_so_far(self) -> &'a Usage {
         match self {
             LiveRef::Bloom(filter) => filter.usage_so_far(),
             LiveRef::Foreign(filter) => filter.usage(),
@@ -145,7 +147,8 @@ impl<'a> LiveRef<'a> {
 
     /// Totals over the filter's layers or links.
     #[inline]
-    pub(crate) fn contents(self) -> Contents {
+    #[doc(hidden)]
+    pub fn contents(self) -> Contents {
         match self {
             LiveRef::Bloom(filter) => Contents::sum(
                 filter.layers().iter().map(|layer| (layer.items_for_single_writer(), layer.capacity())),
@@ -233,8 +236,8 @@ impl<'a> LiveRef<'a> {
 
     /// The address of the filter's first array of cells. Two filters have the same address if and only if they
     /// [share](LiveRef::share) the array.
-    #[cfg(feature = "module")]
-    pub(crate) fn address(self) -> usize {
+    #[doc(hidden)]
+    pub fn address(self) -> usize {
         match self {
             LiveRef::Bloom(filter) => filter.layers().first().map_or(0, |layer| layer.address()),
             LiveRef::Foreign(filter) => filter.links().first().map_or(0, |link| link.address()),
@@ -243,8 +246,8 @@ impl<'a> LiveRef<'a> {
 
     /// Whether any of the filter's arrays of cells has more than `sharing` owners. Each filter that
     /// [shares](LiveRef::share) an array is one of its owners.
-    #[cfg(feature = "module")]
-    pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
+    #[doc(hidden)]
+    pub fn is_owned_beside(self, sharing: usize) -> bool {
         match self {
             LiveRef::Bloom(filter) => filter.layers().iter().any(|layer| layer.owners() > sharing),
             LiveRef::Foreign(filter) => filter.links().iter().any(|link| link.owners() > sharing),

@@ -40,7 +40,7 @@ pub use incompatible::Incompatible;
 pub(crate) use layout::Census;
 #[doc(hidden)]
 pub use layout::Layer;
-pub(crate) use live::Contents;
+pub use live::Contents;
 pub use live::{Live, LiveMut, LiveRef};
 #[doc(hidden)]
 pub use outlook::{Step, layers_after};
@@ -86,7 +86,8 @@ impl Target<'_> {
     /// Counts items that commands have added. Refused items don't count. During a rebuild, the live filter counts the
     /// items.
     #[inline(always)]
-    pub(crate) fn added(&mut self, items: u64) {
+    #[doc(hidden)]
+    pub fn added(&mut self, items: u64) {
         match self {
             Target::One(live) => live.added(items),
             Target::Both(rebuild) => rebuild.both_mut().0.as_mut().added(items),
@@ -94,7 +95,8 @@ impl Target<'_> {
     }
 
     /// Maximum number of cache lines that adding an item touches.
-    pub(crate) fn lines(&self) -> usize {
+    #[doc(hidden)]
+    pub fn lines(&self) -> usize {
         match self {
             Target::One(LiveMut::Bloom(filter)) => LiveRef::Bloom(filter).lines(),
             Target::One(LiveMut::Foreign(filter)) => LiveRef::Foreign(filter).lines(),
@@ -165,10 +167,7 @@ impl Filter {
 
     /// The cuckoo filter, if it is one.
     pub fn into_cuckoo(self) -> Option<Cuckoo> {
-        match self {
-            Filter::Cuckoo(filter) => Some(filter),
-            _ => None,
-        }
+        self.try_into().ok()
     }
 
     /// The Bloom filter, native or another system's, if it isn't being rebuilt.
@@ -247,7 +246,8 @@ impl Filter {
 
     /// Ends a rebuild whose shadow is a list: `built`, the filter that was built from it, replaces the live filter.
     /// Returns the live filter and the list. Does nothing and returns `None` if no rebuild is running.
-    pub(crate) fn commit_built(&mut self, built: Bloom) -> Option<(Live, Bloom)> {
+    #[doc(hidden)]
+    pub fn commit_built(&mut self, built: Bloom) -> Option<(Live, Bloom)> {
         let parts = self.take_rebuild()?.into_parts();
         *self = Filter::Bloom(built);
         Some(parts)
@@ -274,7 +274,8 @@ impl Filter {
 
     /// Moves the filter out of `self`, which the caller must then fill again. The placeholder left there has no bits
     /// and no items.
-    pub(crate) fn take(&mut self) -> Filter {
+    #[doc(hidden)]
+    pub fn take(&mut self) -> Filter {
         std::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
     }
 }
@@ -282,7 +283,8 @@ impl Filter {
 impl<'a> FilterRef<'a> {
     /// The filter's arrays of cells: layers, links or sub-filters. During a rebuild, the live filter's arrays come
     /// first, then the shadow's.
-    pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Cells> {
+    #[doc(hidden)]
+    pub fn arrays(self) -> impl Iterator<Item = &'a Cells> {
         let (layers, links, tables, shadow) = match self {
             FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
             FilterRef::Foreign(filter) => (&[][..], filter.links(), &[][..], &[][..]),
@@ -339,6 +341,17 @@ impl From<Foreign> for Filter {
 impl From<Cuckoo> for Filter {
     fn from(filter: Cuckoo) -> Filter {
         Filter::Cuckoo(filter)
+    }
+}
+
+impl TryFrom<Filter> for Cuckoo {
+    type Error = Filter;
+
+    fn try_from(filter: Filter) -> Result<Cuckoo, Filter> {
+        match filter {
+            Filter::Cuckoo(filter) => Ok(filter),
+            other => Err(other),
+        }
     }
 }
 

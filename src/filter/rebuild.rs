@@ -54,7 +54,8 @@ impl Rebuild {
     }
 
     /// Both filters, mutably borrowed.
-    pub(crate) fn both_mut(&mut self) -> (&mut Live, &mut Bloom) {
+    #[doc(hidden)]
+    pub fn both_mut(&mut self) -> (&mut Live, &mut Bloom) {
         (&mut self.live, &mut self.shadow)
     }
 

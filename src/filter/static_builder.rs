@@ -110,7 +110,6 @@ impl StaticBuilder {
     }
 
     /// The list, for use as the shadow of a rebuild.
-    #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     pub fn into_list(self) -> Bloom {
         self.list

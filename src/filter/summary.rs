@@ -407,7 +407,8 @@ impl FilterRef<'_> {
 
 impl LiveRef<'_> {
     /// Adds to the filter's summary how this server has used it.
-    pub(crate) fn add_usage(self, summary: &mut Summary, now_ms: u64) {
+    #[doc(hidden)]
+    pub fn add_usage(self, summary: &mut Summary, now_ms: u64) {
         let usage = self.usage_so_far();
         let tests = usage.tests();
         summary.tests_yes = Some(tests.yes);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// Only the server's main thread writes them, so counting costs one load and one store. Tests on other threads are
 /// counted separately; see [`Usage::off_main_thread`].
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
+pub struct Usage {
     yes: AtomicU64,
     no: AtomicU64,
     adds: AtomicU64,
@@ -36,7 +36,7 @@ pub(super) static NONE: Usage = Usage {
 /// The counts from threads other than the main thread, the reports from clients, the number of early rotations, and the
 /// reason why the last rebuild ended.
 #[derive(Debug, Default)]
-pub(crate) struct SharedUsage {
+pub struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
@@ -59,14 +59,14 @@ pub(crate) struct Tests {
 impl Usage {
     /// Counts answers. Must be called by one thread at a time.
     #[inline(always)]
-    pub(crate) fn tested(&self, yes: u64, no: u64) {
+    pub fn tested(&self, yes: u64, no: u64) {
         count(&self.yes, yes);
         count(&self.no, no);
     }
 
     /// Counts one answer, like [`tested`](Usage::tested).
     #[inline(always)]
-    pub(crate) fn answered(&self, yes: bool) {
+    pub fn answered(&self, yes: bool) {
         count(if yes { &self.yes } else { &self.no }, 1);
     }
 
@@ -78,7 +78,7 @@ impl Usage {
     }
 
     /// Counts items that were deleted. Must be called by one thread at a time.
-    pub(crate) fn deleted(&self, items: u64) {
+    pub fn deleted(&self, items: u64) {
         count(&self.deletes, items);
     }
 
@@ -93,7 +93,7 @@ impl Usage {
     }
 
     /// The counters for threads that read the filter while the main thread works.
-    pub(crate) fn off_main_thread(&self) -> Arc<SharedUsage> {
+    pub fn off_main_thread(&self) -> Arc<SharedUsage> {
         Arc::clone(self.shared.get_or_init(Arc::default))
     }
 
@@ -121,7 +121,7 @@ impl Usage {
     }
 
     /// Records a report at Unix time `now_ms`: of `checked` "yes" answers, `wrong` were false.
-    pub(crate) fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
+    pub fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
         let tests = self.tests();
         let more = self.shared.get_or_init(Arc::default);
         let mut feedback = more.feedback();
@@ -139,19 +139,19 @@ impl Usage {
     }
 
     /// Records why a rebuild of the filter ended on its own.
-    pub(crate) fn rebuild_ended(&self, why: &str) {
+    pub fn rebuild_ended(&self, why: &str) {
         *self.shared.get_or_init(Arc::default).rebuild_ended() = Some(why.into());
     }
 
     /// Forgets why the last rebuild ended, because another one is starting.
-    pub(crate) fn rebuild_begins(&self) {
+    pub fn rebuild_begins(&self) {
         if let Some(more) = self.shared.get() {
             *more.rebuild_ended() = None;
         }
     }
 
     /// Why the last rebuild ended, if it ended on its own.
-    pub(crate) fn why_rebuild_ended(&self) -> Option<String> {
+    pub fn why_rebuild_ended(&self) -> Option<String> {
         self.shared.get()?.rebuild_ended().as_deref().map(str::to_owned)
     }
 
@@ -168,7 +168,7 @@ impl Usage {
 
 impl SharedUsage {
     /// Counts answers. Any number of threads may call this at once.
-    pub(crate) fn tested(&self, yes: u64, no: u64) {
+    pub fn tested(&self, yes: u64, no: u64) {
         self.yes.fetch_add(yes, Relaxed);
         self.no.fetch_add(no, Relaxed);
     }

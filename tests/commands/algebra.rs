@@ -4,10 +4,10 @@
 use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{CommandError, Reply};
 use crate::support::kinds::RESERVE_OPTIONS;
 use bloomery::Spec;
 use bloomery::filter::Bloom;
+use bloomery_commands::{CommandError, Reply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -6,9 +6,9 @@ use super::doubling::lines;
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{CommandError, Reply, table};
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::{Encoder, Export};
+use bloomery_commands::{CommandError, Reply, table};
 use std::collections::BTreeSet;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);

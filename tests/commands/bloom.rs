@@ -3,9 +3,9 @@
 
 use super::pair::Pair;
 use crate::support::fake_server::{Content, FakeServer};
-use crate::support::internals::command::{Answer, CommandError, Reply};
-use crate::support::internals::config::Settings;
 use crate::support::kinds::RESERVE_OPTIONS;
+use bloomery_commands::config::Settings;
+use bloomery_commands::{Answer, CommandError, Reply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

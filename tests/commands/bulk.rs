@@ -3,8 +3,8 @@
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{Answer, CommandError, Reply};
-use crate::support::internals::config::Settings;
+use bloomery_commands::config::Settings;
+use bloomery_commands::{Answer, CommandError, Reply};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 

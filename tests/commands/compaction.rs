@@ -3,9 +3,9 @@
 
 use super::pair::Pair;
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::{CommandError, Reply};
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::Encoder;
+use bloomery_commands::{CommandError, Reply};
 
 /// A filter and its items. Compacting the filter needs more steps than one command may take on a native filter.
 fn theirs() -> (Cuckoo, Vec<[u8; 8]>) {

@@ -1,8 +1,8 @@
 //! CF commands without a server: refusals, what is replicated, and whether a replica ends up with the same bytes.
 
 use crate::support::fake_server::{Content, FakeServer};
-use crate::support::internals::command::{Answer, CommandError, Reply};
-use crate::support::internals::config::Settings;
+use bloomery_commands::config::Settings;
+use bloomery_commands::{Answer, CommandError, Reply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

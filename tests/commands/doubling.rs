@@ -7,15 +7,15 @@
 //! most 5 ms at the largest size is skipped.
 //!
 //! A busy machine can make these tests fail, so they run only if they are asked for:
-//! `cargo test --no-default-features --test commands doubling:: -- --ignored`.
+//! `cargo test --test commands doubling:: -- --ignored`.
 
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::table;
-use crate::support::internals::config::Settings;
 use crate::support::rdb::{Field, Fields};
 use bloomery::filter::{Bloom, Filter};
 use bloomery::wire::{Encoder, redisbloom};
 use bloomery::{Family, Overflow, Spec};
+use bloomery_commands::config::Settings;
+use bloomery_commands::table;
 use std::time::Duration;
 
 type Words = Vec<Vec<u8>>;

@@ -3,8 +3,8 @@
 
 use crate::support::fake_server::FakeServer;
 use crate::support::golden;
-use crate::support::internals::command::Reply;
-use crate::support::internals::config::Settings;
+use bloomery_commands::Reply;
+use bloomery_commands::config::Settings;
 
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!("{key}") };

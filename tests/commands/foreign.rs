@@ -3,9 +3,9 @@
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::rdb::hex;
 use bloomery::wire::Encoder;
+use bloomery_commands::{Answer, CommandError, Reply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;

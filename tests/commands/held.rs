@@ -3,9 +3,9 @@
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{Answer, Reply};
 use bloomery::filter::{Bloom, Cuckoo, CuckooSpec, Filter};
 use bloomery::{Family, Spec, Tightening};
+use bloomery_commands::{Answer, Reply};
 use std::collections::BTreeMap;
 
 fn number(server: &FakeServer, key: &str, field: &str) -> i64 {

@@ -1,8 +1,8 @@
 //! Limits on what clients may ask for: items in a command, numbers in a reservation, and filters that are being loaded.
 
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::{Reply, table};
-use crate::support::internals::config::Settings;
+use bloomery_commands::config::Settings;
+use bloomery_commands::{Reply, table};
 
 /// A command with this number of items.
 fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {

@@ -15,12 +15,12 @@ mod doubling;
 mod feedback;
 mod foreign;
 mod held;
-#[cfg(not(feature = "module"))] // it counts allocations
 mod hot_path;
 mod limits;
 mod merge_blobs;
 mod pair;
 mod pieces;
+mod pool;
 mod rebuild;
 mod redisbloom;
 mod static_filter;

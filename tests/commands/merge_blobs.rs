@@ -4,13 +4,13 @@
 use super::algebra::{LIKE, OK, TABLES, UNLIKE, items_for, strangers};
 use super::pair::{Pair, add, dumps, found};
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::{CommandError, Reply};
 use crate::support::kinds::RESERVE_OPTIONS;
 use crate::support::rdb::{Dump, Field, Fields};
 use crate::support::wire;
 use crate::support::{golden, rdb};
 use bloomery::Filter;
 use bloomery::wire::DecodeError;
+use bloomery_commands::{CommandError, Reply};
 
 /// The filter in Bloomery's file format.
 fn file(filter: &Filter) -> Vec<u8> {

@@ -1,8 +1,8 @@
 //! A primary, and a replica that runs the commands that the primary replicates.
 
 use crate::support::fake_server::{Content, FakeServer};
-use crate::support::internals::command::Reply;
 use bloomery::wire::{Decoder, Encoder};
+use bloomery_commands::Reply;
 
 pub(crate) struct Pair {
     pub(crate) primary: FakeServer,

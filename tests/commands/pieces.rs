@@ -4,8 +4,8 @@
 use crate::pair::Pair;
 use crate::support::fake_server::FakeServer;
 use crate::support::golden;
-use crate::support::internals::command::{Answer, Answers, Pieces, Reply};
-use crate::support::internals::config::Settings;
+use bloomery_commands::config::Settings;
+use bloomery_commands::{Answer, Answers, Pieces, Reply};
 
 type Words = Vec<Vec<u8>>;
 

@@ -5,8 +5,8 @@
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
 use crate::support::golden;
-use crate::support::internals::command::{CommandError, Reply};
 use crate::support::kinds::RESERVE_OPTIONS;
+use bloomery_commands::{CommandError, Reply};
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));

@@ -5,9 +5,9 @@
 //! resulting filters after every 50 commands. `scripts/redisbloom` does the same with a real RedisBloom server.
 
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::config::Settings;
 use bloomery::Filter;
 use bloomery::filter::Origin;
+use bloomery_commands::config::Settings;
 use serde_json::Value as Json;
 
 fn obeying() -> FakeServer {

@@ -3,7 +3,7 @@
 
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::{CommandError, Reply};
+use bloomery_commands::{CommandError, Reply};
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 /// The layouts of static filters.

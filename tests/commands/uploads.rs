@@ -4,10 +4,10 @@
 use crate::support::env;
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::{END, Reply};
 use crate::support::rdb::Fields;
 use bloomery::filter::Filter;
 use bloomery::wire::{Encoder, redisbloom};
+use bloomery_commands::{END, Reply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::cell::Cell;

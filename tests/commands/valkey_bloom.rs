@@ -3,10 +3,10 @@
 
 use crate::pair::Pair;
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::{Answers, CommandError, Reply};
 use crate::support::rdb::hex;
 use bloomery::filter::foreign::{Growth, Scheme};
 use bloomery::{Filter, Foreign};
+use bloomery_commands::{Answers, CommandError, Reply};
 
 /// The seed of valkey-bloom filters that don't have a random one.
 const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";

@@ -6,8 +6,8 @@
 use super::pair::Pair;
 use crate::support::env;
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::command::Reply;
 use bloomery::wire::Decoder;
+use bloomery_commands::Reply;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};

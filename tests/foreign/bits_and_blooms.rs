@@ -1,11 +1,11 @@
 //! Imports of bits-and-blooms' files.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
-use crate::support::internals::alone;
 use crate::support::rdb::{hex, numbered};
 use crate::support::wire;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
+use bloomery::parallel::alone;
 use bloomery::wire::import::{self};
 use serde_json::Value as Json;
 

@@ -3,10 +3,10 @@
 use super::redisbloom::{FIXED, Link, NARROW, ROUNDED, TODAY, add, chain, load, save, unsigned};
 use super::redisbloom_cuckoo::{cuckoo_fields, holds, insert, load_cuckoo, save_cuckoo};
 use super::valkey_bloom::{FIXED_SEED, load_valkey, save_valkey, valkey_fields};
-use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields, hex};
 use bloomery::filter::Foreign;
 use bloomery::filter::foreign::Scheme;
+use bloomery::parallel::alone;
 use bloomery::wire::{Decoder, Encoder, import};
 use bloomery::{Added, Error, Filter};
 use rand::rngs::SmallRng;

@@ -1,12 +1,12 @@
 //! Exported bytes are the ones that the original system writes, and can be imported again.
 
 use super::recorded::{fixture, json, number};
-use crate::support::internals::alone;
 use crate::support::rdb::hex;
 use crate::support::{describe, golden};
 use bloomery::Filter;
 use bloomery::filter::Foreign;
 use bloomery::filter::foreign::{Encoding, Scheme};
+use bloomery::parallel::alone;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::{DecodeError, Export};
 

@@ -1,10 +1,10 @@
 //! Imports of go-zero's bitmaps.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
-use crate::support::internals::alone;
 use crate::support::rdb::numbered;
 use crate::support::wire;
 use bloomery::filter::foreign::Encoding;
+use bloomery::parallel::alone;
 use bloomery::wire::DecodeError;
 use bloomery::wire::import::bitmap;
 

@@ -1,9 +1,9 @@
 //! Imports of Guava's files.
 
 use super::recorded::{lies_at, positions};
-use crate::support::internals::alone;
 use crate::support::rdb::hex;
 use bloomery::filter::foreign::Encoding;
+use bloomery::parallel::alone;
 use bloomery::wire::import::{self};
 
 /// A file without items.

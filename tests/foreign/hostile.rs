@@ -5,11 +5,11 @@
 
 use super::export::{exported, imported};
 use crate::support::alloc_counter::weighed;
-use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields};
 use crate::support::{describe, env, golden, wire};
 use bloomery::filter::foreign::{Encoding, Scheme};
 use bloomery::filter::{Foreign, Origin};
+use bloomery::parallel::alone;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};

@@ -8,7 +8,6 @@ mod every_system;
 mod export;
 mod go_zero;
 mod guava;
-#[cfg(not(feature = "module"))] // it counts allocations
 mod hostile;
 mod recorded;
 mod redisbloom;

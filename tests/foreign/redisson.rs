@@ -2,8 +2,8 @@
 
 use super::guava::guava_blob;
 use super::recorded::{add, lies_at, positions};
-use crate::support::internals::alone;
 use bloomery::filter::foreign::Encoding;
+use bloomery::parallel::alone;
 use bloomery::wire::import::{self, bitmap};
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::export::exported;
 use super::recorded::{add, lies_at};
-use crate::support::internals::alone;
 use bloomery::filter::Foreign;
 use bloomery::filter::foreign::Encoding;
+use bloomery::parallel::alone;
 use bloomery::wire::import;
 use parquet::bloom_filter::Sbbf;
 use rand::rngs::SmallRng;

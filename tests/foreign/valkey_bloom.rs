@@ -3,11 +3,11 @@
 //! Vectors were recorded from the original.
 
 use super::redisbloom::{Link, TODAY, add, chain, load, save, unsigned};
-use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields, hex};
 use bloomery::Error;
 use bloomery::filter::Foreign;
 use bloomery::filter::foreign::LinkSpec;
+use bloomery::parallel::alone;
 use bloomery::wire::{DecodeError, Encoder, import};
 
 pub(super) const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";

@@ -10,11 +10,11 @@ use crate::support::alloc_counter::{
     forget_largest_infallible, granting, largest_infallible, live, requests,
 };
 use crate::support::fake_server::FakeServer;
-use crate::support::internals::alone;
 use crate::support::rdb::Fields;
 use crate::support::{describe, golden, kinds, wire};
 use bloomery::filter::foreign::Encoding;
 use bloomery::filter::{FilterRef, Foreign, Origin, Target, Union};
+use bloomery::parallel::alone;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
@@ -53,7 +53,7 @@ where
 fn filled(spec: Spec) -> Bloom {
     let mut filter = Bloom::new(spec).unwrap();
     for i in 0..40u16 {
-        filter.add(filter.hash(&i.to_le_bytes())).unwrap();
+        filter.add(filter.hash(i.to_le_bytes())).unwrap();
     }
     filter
 }
@@ -126,12 +126,12 @@ fn growing() {
             let mut i = 0u32;
             while !filter.layers().last().unwrap().is_full() {
                 i += 1;
-                filter.add(filter.hash(&i.to_le_bytes())).unwrap();
+                filter.add(filter.hash(i.to_le_bytes())).unwrap();
             }
             filter
         };
         let stranger =
-            |filter: &Bloom| (0u64..).map(|i| filter.hash(&i.to_le_bytes())).find(|i| !filter.contains(*i));
+            |filter: &Bloom| (0u64..).map(|i| filter.hash(i.to_le_bytes())).find(|i| !filter.contains(*i));
         refuse_each(name, full, |filter| match stranger(filter) {
             Some(item) => filter.add(item).map(drop),
             None => unreachable!("no filter of bits has everything"),
@@ -154,9 +154,8 @@ fn rotating() {
             let mut filter = filled(kind());
             for number in 1..6 {
                 filter.advance(number).unwrap();
-                (0..20u64).for_each(|i| {
-                    assert!(filter.add(filter.hash(&(number * 100 + i).to_le_bytes())).is_ok())
-                });
+                (0..20u64)
+                    .for_each(|i| assert!(filter.add(filter.hash((number * 100 + i).to_le_bytes())).is_ok()));
             }
             filter
         };
@@ -258,7 +257,7 @@ fn commands() {
         server
     };
     let text = |server: &FakeServer, line: &str| {
-        let file = line.contains("{other}").then(|| server.dump("other")).unwrap_or_default();
+        let file = if line.contains("{other}") { server.dump("other") } else { Default::default() };
         let word = |word| if word == "{other}" { &file } else { str::as_bytes(word) };
         let reply = server.run(&line.split(' ').map(word).collect::<Vec<_>>());
         reply.map_or_else(|error| error.to_string(), |reply| format!("{reply:?}"))
@@ -468,7 +467,7 @@ fn items_allocate_nothing() {
         let reader = filter.reader();
         let before = requests();
         for i in 0..200u16 {
-            let item = filter.hash(&i.to_le_bytes());
+            let item = filter.hash(i.to_le_bytes());
             filter.prefetch(item.into());
             let present = filter.contains(item);
             filter.add(item).unwrap();

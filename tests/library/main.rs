@@ -3,7 +3,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(not(feature = "module"))] // it counts allocations
 mod alloc_fail;
 mod concurrency;
 mod cuckoo;
@@ -14,7 +13,6 @@ mod memory;
 mod miri;
 mod options;
 mod oracle;
-mod pool;
 mod sizing;
 mod static_filter;
 mod statistics;

@@ -1,12 +1,12 @@
 //! Everything that the library does with memory, once and on a small scale: for scripts/miri, under which the code runs
 //! ten thousand times more slowly. Other tests check answers and numbers.
 
-use crate::support::internals::alone;
-use crate::support::internals::pool::Pool;
 use crate::support::{kinds, wire};
 use bloomery::filter::{Origin, Target, Union};
+use bloomery::parallel::alone;
 use bloomery::wire::Decoder;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layer, LayerSpec, Layout, Seed};
+use bloomery_commands::pool::Pool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};

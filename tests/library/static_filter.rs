@@ -1,7 +1,7 @@
 //! What only static filters promise.
 
 use crate::support::env;
-use bloomery::internals::alone;
+use bloomery::parallel::alone;
 use bloomery::{Bloom, Cell, Error, Family, Filter, Layout, Overflow, Spec, StaticBuilder};
 use std::collections::HashSet;
 

@@ -1,7 +1,6 @@
 """The drawings in docs/DESIGN.md agree with the folders, the dependencies between the parts, and the crates."""
 
 import re
-import runpy
 import subprocess
 import tomllib
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DESIGN = (ROOT / "docs" / "DESIGN.md").read_text()
 TREE, PARTS = re.findall(r"^```text\n(.*?)^```", DESIGN, flags=re.M | re.S)[:2]
-LAYERS = runpy.run_path(str(ROOT / "scripts" / "layers"))
 PACKAGES = [".", *tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]]
 
 
@@ -43,13 +41,22 @@ def test_the_tree_has_the_folders_and_nothing_else():
     assert set(drawn()) == wanted | packages
 
 
-def test_dependencies_are_those_that_scripts_layers_allows():
-    parts = {}
-    for line in PARTS.splitlines():
-        names, _, allowed = line.partition("→")
-        for name in names.split(","):
-            parts[name.strip()] = sorted(re.findall(r"\w+", allowed.replace("nothing", "")))
-    assert parts == {part: sorted(allowed.split()) for part, allowed in LAYERS["ALLOWED"].items()}
+def test_the_packages_depend_on_each_other_as_drawn():
+    drawn = {name: set(re.findall(r"\w+", parts)) for name, parts in re.findall(r"(?m)^(\w+) *→ (.*)$", PARTS)}
+    names = {"bloomery": "library", "bloomery-commands": "commands", "bloomery-plan": "plan"}
+    for package in PACKAGES[1:]:
+        named = tomllib.loads((ROOT / package / "Cargo.toml").read_text())["dependencies"]
+        assert drawn.pop(package) == {names[name] for name in named if name in names}
+    assert not drawn
+
+
+def test_unsafe_code_is_where_it_is_listed():
+    """Each package denies it, so a file that has unsafe code must allow it."""
+    roots = [ROOT / "src", ROOT / "commands/src", ROOT / "module/src"]
+    assert all(re.search(r"#!\[deny\(\s*unsafe_code", (root / "lib.rs").read_text()) for root in roots)
+    allow = {file for root in roots for file in root.rglob("*.rs") if "allow(unsafe_code" in file.read_text()}
+    listed = re.findall(r"(?m)^\| `([\w/]+\.rs)` ", (ROOT / "docs/SAFETY.md").read_text())
+    assert sorted(str(file.relative_to(ROOT)) for file in allow) == sorted(listed)
 
 
 def crates(manifest):
@@ -70,14 +77,14 @@ def test_every_crate_has_a_reason():
         for part in section.split("The program's, ")
     ]
     library, program = ({*names} - {"crate"} for names in rows)
-    assert library == {*crates("Cargo.toml")}
+    assert library == {name for package in (".", "commands", "module") for name in crates(f"{package}/Cargo.toml")}
     assert program == {*crates("cli/Cargo.toml")}
 
 
 # ---- other documents ------------------------------------------------------------------------------------------------
 
 DOCUMENTS = [name for name in files() if name.endswith(".md") and name != "CHANGELOG.md"]
-PATH = re.compile(r"`((?:src|cli|module|tests|scripts|fuzz|bench|docs|examples|ops)/[\w./-]*)")
+PATH = re.compile(r"`((?:src|cli|commands|module|tests|scripts|fuzz|bench|docs|examples|ops)/[\w./-]*)")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

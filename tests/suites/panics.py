@@ -3,7 +3,7 @@
 A module that is built with fail points panics in every command, both before and after opening the key, and in every
 callback of the data types, INFO, the options and the worker pool. Each time the client must get an error, the panic
 count in INFO must rise by one, and the key must be unchanged. The released module has no fail points
-(src/failpoint.rs); scripts/panics builds a module that has them.
+(commands/src/failpoint.rs); scripts/panics builds a module that has them.
 """
 
 import contextlib

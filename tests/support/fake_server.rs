@@ -1,13 +1,13 @@
 //! A fake server, which runs commands without a real one. It keeps keys in a map, and effects and events in lists. Its
 //! clock stands still until a test sets it.
 
-use super::internals::command::{
+use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live};
+use bloomery::parallel::{ParallelFor, Stop};
+use bloomery_commands::config::Settings;
+use bloomery_commands::{
     Access, Background, Call, Chunked, CommandError, Continuation, Data, END, Effect, Key, Reply, Stored,
     TwoStep, Uploads, WrongType, put_sent, run, table,
 };
-use super::internals::config::Settings;
-use super::internals::{ParallelFor, Stop};
-use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! The recipes of the golden files: one small filter of every kind, in a meaningful state. A recipe never changes; if
 //! you need another state, add a recipe.
 
-use super::internals::alone;
 use super::wire;
 use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use bloomery::filter::{FilterRef, Foreign, Live, Origin, Rebuild};
+use bloomery::parallel::alone;
 use bloomery::wire::Decoder;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::{

@@ -2,12 +2,9 @@
 
 #![allow(dead_code, reason = "each crate uses its part")]
 
-// With the feature `module`, the library uses the server's allocator.
-#[cfg(not(feature = "module"))]
 pub(crate) mod alloc_counter;
 pub(crate) mod fake_server;
 pub(crate) mod golden;
-pub(crate) mod internals;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod naive;

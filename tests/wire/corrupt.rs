@@ -29,7 +29,7 @@ fn survives(mut filter: Bloom, name: &str) {
         let _ = filter.count(hash);
     }
     (1000..1020).for_each(|i| {
-        assert!(filter.add(filter.hash(&item(i))).is_ok() || filter.layers().len() == 1, "{name}")
+        assert!(filter.add(filter.hash(item(i))).is_ok() || filter.layers().len() == 1, "{name}")
     });
     let _ = (filter.estimate(), filter.rate_now(), filter.fill(), filter.next_shape().is_ok());
     let layout = filter.spec().layout;
@@ -455,7 +455,8 @@ fn fingerprints_in_impossible_cells_are_refused() {
         let (cells, end) = (pieces[1].start + wire::CHUNK_PREFIX, pieces[1].end);
         let layer = wire::decode(&golden).unwrap().layers()[0].shape();
         assert_eq!(layer.cell_bits(), width);
-        let changes: [(&str, &dyn Fn(&mut Vec<u8>)); 4] = [
+        type Change<'c> = &'c dyn Fn(&mut Vec<u8>);
+        let changes: [(&str, Change<'_>); 4] = [
             ("the word after the cells", &|odd| word(odd, end - 8, 1)),
             ("after the last cell", &|odd| odd[end - 9] |= 0x80),
             ("outside", &|odd| word(odd, cells, outside)),
@@ -463,7 +464,7 @@ fn fingerprints_in_impossible_cells_are_refused() {
         ];
         for (what, change) in changes {
             // If the last word is full, there is nothing after the last cell.
-            if what == "after the last cell" && layer.cells * u64::from(width) % 64 == 0 {
+            if what == "after the last cell" && (layer.cells * u64::from(width)).is_multiple_of(64) {
                 continue;
             }
             let mut odd = golden.clone();

@@ -59,7 +59,8 @@ impl Bloom {
     /// Which of up to 64 items needn't be added, because the filter (in a window, the newest generation) may already
     /// contain them. Empty if the filter counts, or if generations share the cells.
     #[inline]
-    pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
+    #[doc(hidden)]
+    pub fn known(&self, items: &[ItemHash]) -> Hits {
         match &self.body {
             _ if self.can_delete() => Hits::default(),
             Body::Fixed(layer) => layer.contains_many(items, Hits::first(items.len())),
@@ -74,7 +75,8 @@ impl Bloom {
     /// # Errors
     /// [`Error::Full`], [`Error::Static`].
     #[inline(always)]
-    pub(crate) fn add_unknown(&mut self, item: ItemHash) -> Result<Added, Error> {
+    #[doc(hidden)]
+    pub fn add_unknown(&mut self, item: ItemHash) -> Result<Added, Error> {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
@@ -131,7 +133,8 @@ impl Bloom {
 
     /// Number of shards that can receive `items` new items in parallel: all shards of the newest layer if it has room
     /// for all items, else 1.
-    pub(crate) fn shards_for(&self, items: u64) -> u32 {
+    #[doc(hidden)]
+    pub fn shards_for(&self, items: u64) -> u32 {
         let layer = self.newest_layer();
         if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
     }
@@ -139,7 +142,8 @@ impl Bloom {
     /// Adds an item for which [`shards_for`](Bloom::shards_for) found room. Only the calling thread may write to the
     /// item's shard; other threads may write to other shards.
     #[inline]
-    pub(crate) fn add_in_own_shard(&self, item: ItemHash) -> Added {
+    #[doc(hidden)]
+    pub fn add_in_own_shard(&self, item: ItemHash) -> Added {
         match &self.body {
             Body::Fixed(layer) => layer.insert_in_own_shard(item),
             Body::Chain(chain) if chain.older_contain(item) => Added::default(),
@@ -213,7 +217,8 @@ impl Bloom {
     }
 
     /// Whether items can be deleted.
-    pub(crate) fn can_delete(&self) -> bool {
+    #[doc(hidden)]
+    pub fn can_delete(&self) -> bool {
         self.parameters.counts() || self.newest_layer().generations() > 0
     }
 

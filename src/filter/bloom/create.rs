@@ -67,7 +67,8 @@ impl Bloom {
 
     /// Like [`new_since`](Bloom::new_since), but also creates lists. First calls `admit` with the number of bytes that
     /// the cells need. If `admit` refuses, returns its error.
-    pub(crate) fn new_admitted<E: From<Error>>(
+    #[doc(hidden)]
+    pub fn new_admitted<E: From<Error>>(
         spec: Spec,
         since_ms: u64,
         admit: impl FnOnce(u64) -> Result<(), E>,

@@ -45,7 +45,8 @@ impl Bloom {
     }
 
     /// Bytes per item that building the static filter needs in addition to the list and the filter.
-    pub(crate) fn build_bytes(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn build_bytes(&self) -> u64 {
         self.spec().layout.map_or(0, Layout::build_bytes)
     }
 
@@ -54,7 +55,8 @@ impl Bloom {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].
-    pub(crate) fn build(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
+    #[doc(hidden)]
+    pub fn build(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         let spec = self.spec();
         let Some(layout) = spec.layout else { return Err(Error::Exclusive("only a list is built")) };
         let ((cells, words), items) = layout.build(self.hashes()?, spec.error_rate, parallel)?;

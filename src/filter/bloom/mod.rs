@@ -113,7 +113,8 @@ impl Bloom {
 
     /// Counts items that commands added, whether or not the filter already had them. Refused items don't count.
     #[inline(always)]
-    pub(crate) fn added(&mut self, items: u64) {
+    #[doc(hidden)]
+    pub fn added(&mut self, items: u64) {
         match u32::try_from(items).ok().and_then(|items| self.adds.checked_add(items)) {
             Some(adds) => self.adds = adds,
             None => self.usage().added(items),
@@ -133,7 +134,8 @@ impl Bloom {
 
     /// The filter's usage counters, which are allocated on first use.
     #[inline(always)]
-    pub(crate) fn usage(&self) -> &Usage {
+    #[doc(hidden)]
+    pub fn usage(&self) -> &Usage {
         self.parameters.usage()
     }
 
@@ -167,7 +169,8 @@ impl Bloom {
     /// The hash of an item for this filter. Unlike a [`Hashed`], it doesn't record its hash function and seed, so its
     /// use with another filter isn't detected.
     #[inline]
-    pub(crate) fn item_hash(&self, item: &[u8]) -> ItemHash {
+    #[doc(hidden)]
+    pub fn item_hash(&self, item: &[u8]) -> ItemHash {
         self.hasher().hash(item)
     }
 

@@ -4,8 +4,7 @@ use super::{Bloom, Layer};
 use crate::filter::layout::LayerSpec;
 use crate::hash::ItemHash;
 use crate::params::{Cell, Layout, Spec};
-use crate::pool::Pool;
-use crate::sync::{Ordering::Relaxed, explore, thread};
+use crate::sync::{explore, thread};
 use std::sync::Arc;
 
 /// Two items in different shards. In a layer of one word, they share a cell.
@@ -178,25 +177,6 @@ fn a_union_beside_an_add_loses_nothing() {
             assert!(mine.contains(BOB));
             writer.join().unwrap();
             assert!(mine.contains(ADA) && mine.contains(BOB));
-        });
-    }
-}
-
-/// The union of two layers runs shard by shard on the calling thread and on a pool worker. All words and tallies are
-/// correct.
-#[test]
-fn a_union_of_shards_on_several_threads_is_whole() {
-    for cell in [Cell::Bit, Cell::Counter4] {
-        explore(move || {
-            let pool = Pool::new();
-            pool.resize(1);
-            let (mine, theirs) = (layer(cell, 2), layer(cell, 2));
-            mine.insert(ADA);
-            theirs.insert(BOB);
-            let changed = mine.union_single_writer(&theirs, &|tasks, task| pool.fork_join(tasks, task));
-            assert!(changed.unwrap() && mine.contains(ADA) && mine.contains(BOB));
-            assert_tallied(&mine);
-            assert!(mine.words().iter().all(|word| word.load(Relaxed) != 0));
         });
     }
 }

@@ -52,7 +52,8 @@ impl Bloom {
     }
 
     /// Makes a window continue on another schedule. Does nothing to other filters.
-    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
+    #[doc(hidden)]
+    pub fn set_schedule(&mut self, schedule: Schedule) {
         if let Body::Window(window) = &mut self.body {
             window.set_schedule(schedule);
         }
@@ -63,7 +64,8 @@ impl Bloom {
     ///
     /// # Errors
     /// [`Error::LastGeneration`], [`Error::OutOfMemory`]. In both cases, nothing has changed.
-    pub(crate) fn follow(&mut self, leader: &Window) -> Result<Vec<Layer>, Error> {
+    #[doc(hidden)]
+    pub fn follow(&mut self, leader: &Window) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => {
                 let dropped = window.advance(leader.newest())?;
@@ -92,7 +94,8 @@ impl Bloom {
     }
 
     /// Whether the filter is a window in which [`grow`](Bloom::grow) makes room.
-    pub(crate) fn rotates_when_full(&self) -> bool {
+    #[doc(hidden)]
+    pub fn rotates_when_full(&self) -> bool {
         self.parameters.rotate_when_full()
     }
 }

@@ -42,7 +42,8 @@ impl Cuckoo {
 
     /// Whether the filter will be sparse once this many more items have been deleted.
     #[inline(always)]
-    pub(crate) fn is_sparse_after(&self, deletes: u64) -> bool {
+    #[doc(hidden)]
+    pub fn is_sparse_after(&self, deletes: u64) -> bool {
         if self.tables().len() == 1 {
             return false;
         }
@@ -62,13 +63,15 @@ impl Cuckoo {
     /// for a free slot in one sub-filter. The next call continues the compaction: the filter stays
     /// [sparse](Cuckoo::is_sparse) until a compaction has reached the end or has moved nothing. The moves depend only
     /// on the filter, so a replica makes the same ones.
-    pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
+    #[doc(hidden)]
+    pub fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
         self.compact_by(all, None, |steps| steps < most)
     }
 
     /// Like [`compact`](Cuckoo::compact), but only as long as `go_on` returns true for the number of steps so far.
     /// `go_on` is called before each fingerprint that may move, and after each sub-filter.
-    pub(crate) fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
+    #[doc(hidden)]
+    pub fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
         let rooms = if self.has_rooms() { Rooms::new(self.tables()) } else { None };
         self.compact_by(all, rooms, go_on)
     }
@@ -134,7 +137,8 @@ impl Cuckoo {
     }
 
     /// Maximum number of steps that a [compaction](Cuckoo::compact) can need.
-    pub(crate) fn most_steps(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn most_steps(&self) -> u64 {
         if self.has_rooms() {
             let buckets: u64 = self.tables().iter().map(Table::buckets).sum();
             self.items().saturating_add(buckets)

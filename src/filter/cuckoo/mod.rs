@@ -49,7 +49,7 @@ use std::mem;
 
 /// Maximum number of items that are tested together. Each has two buckets, and a core can have 10 to 16 cache misses in
 /// flight.
-pub(crate) const GROUP: usize = 32;
+pub const GROUP: usize = 32;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
 ///
@@ -135,7 +135,8 @@ impl Cuckoo {
     ///
     /// # Errors
     /// [`Error::Cuckoo`] if the slots don't lie in one sub-filter; then nothing has changed.
-    pub(crate) fn overwrite(&mut self, offset: u64, slots: &[u8]) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn overwrite(&mut self, offset: u64, slots: &[u8]) -> Result<(), Error> {
         let found = self.spec().sub_filter_at(offset);
         let Some((first, table, len)) =
             found.and_then(|(first, index, len)| Some((first, self.tables().get(index)?, len)))
@@ -199,12 +200,14 @@ impl Cuckoo {
 
     /// Number of slots that searches for room have looked at. When a filter is nearly full, these searches account for
     /// most of the cost of adding.
-    pub(crate) fn searched(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn searched(&self) -> u64 {
         self.body.so_far().map_or(0, |more| more.searched)
     }
 
     /// Number of slots that a test looks at.
-    pub(crate) fn slots_asked(&self) -> usize {
+    #[doc(hidden)]
+    pub fn slots_asked(&self) -> usize {
         2 * usize::from(self.bucket_size()) * self.tables().len()
     }
 
@@ -222,7 +225,8 @@ impl Cuckoo {
 
     /// The hasher for items that are about to be tested or added.
     #[inline(always)]
-    pub(crate) fn prefetcher(&self) -> Prefetcher<'_> {
+    #[doc(hidden)]
+    pub fn prefetcher(&self) -> Prefetcher<'_> {
         let newest = self.tables().last().and_then(Table::distant);
         Prefetcher { origin: self.origin, hasher: self.hasher(), newest }
     }
@@ -237,7 +241,8 @@ impl Cuckoo {
     /// of items to `show`. The buckets of a group are fetched together if the items were hashed
     /// [ahead](Cuckoo::prefetcher) of the test.
     #[inline(always)]
-    pub(crate) fn test_each(
+    #[doc(hidden)]
+    pub fn test_each(
         &self,
         mut items: impl Iterator<Item = CuckooHash>,
         group: usize,
@@ -329,7 +334,8 @@ impl Cuckoo {
     /// Adds items in order for as long as each finds a free slot in the newest sub-filter without a search. Returns the
     /// number of items added. Use [`try_insert`](Cuckoo::try_insert) for the next one.
     #[inline(always)]
-    pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
+    #[doc(hidden)]
+    pub fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
         match &self.body {
             Body::One(table) => table.insert_each(items),
             Body::More(more) => more.tables.last().map_or(0, |newest| newest.insert_each(items)),
@@ -338,7 +344,8 @@ impl Cuckoo {
 
     /// Maximum number of fingerprints that a search for room moves before it has found a free slot. 0 for our own
     /// search, which moves nothing until it has found one.
-    pub(crate) fn longest_walk(&self) -> u16 {
+    #[doc(hidden)]
+    pub fn longest_walk(&self) -> u16 {
         if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
     }
 
@@ -429,7 +436,8 @@ impl Cuckoo {
     }
 
     /// Like [`snapshot`](Cuckoo::snapshot), but made on the threads of `parallel`.
-    pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
+    #[doc(hidden)]
+    pub fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let copy = |table: &Table| table.copy(parallel);
         let body = match &self.body {
             Body::One(table) => Body::One(copy(table)?),
@@ -442,7 +450,8 @@ impl Cuckoo {
 
     /// A filter with the same slots in the same memory, for reading in another thread. The two are equal until this
     /// filter changes; see [`is_shared_with`](Cuckoo::is_shared_with).
-    pub(crate) fn share(&mut self) -> Cuckoo {
+    #[doc(hidden)]
+    pub fn share(&mut self) -> Cuckoo {
         let more = self.body.more();
         let (mine, theirs) = mem::take(&mut more.tables).into_iter().map(Table::shared).unzip();
         more.tables = mine;
@@ -450,7 +459,8 @@ impl Cuckoo {
     }
 
     /// Whether the other filter was created by [sharing](Cuckoo::share) this one, and this one hasn't changed since.
-    pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
+    #[doc(hidden)]
+    pub fn is_shared_with(&self, other: &Cuckoo) -> bool {
         // Adding changes the number of items, and deleting changes the number of deletes. Any operation that resets the
         // number of deletes to 0 gives the filter a new dump number.
         let counts = |filter: &Cuckoo| (filter.items(), filter.deletes(), filter.moves(), filter.dump_number);

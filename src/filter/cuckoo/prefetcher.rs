@@ -9,7 +9,7 @@ use crate::murmur::{murmur2, murmur64a};
 /// Hashes items and prefetches their buckets in the newest sub-filter. Contains everything that hashing needs from the
 /// filter, so that the filter isn't read again for each item.
 #[derive(Clone, Copy)]
-pub(crate) struct Prefetcher<'f> {
+pub struct Prefetcher<'f> {
     pub(super) origin: Origin,
     pub(super) hasher: Hasher,
     pub(super) newest: Option<Buckets<'f>>,
@@ -17,7 +17,7 @@ pub(crate) struct Prefetcher<'f> {
 
 impl Prefetcher<'_> {
     #[inline(always)]
-    pub(crate) fn hash(self, item: &[u8]) -> CuckooHash {
+    pub fn hash(self, item: &[u8]) -> CuckooHash {
         let item = match self.origin {
             Origin::Bloomery => CuckooHash::new(self.hasher.hash_in_loop(item).low),
             Origin::RedisBloom => CuckooHash::new(murmur64a(item, 0)),

@@ -352,13 +352,11 @@ impl Link {
     }
 
     /// The address of the link's bits.
-    #[cfg(feature = "module")]
     pub(in crate::filter) fn address(&self) -> usize {
         Arc::as_ptr(&self.words).addr()
     }
 
     /// Number of links that own this link's bits.
-    #[cfg(feature = "module")]
     pub(in crate::filter) fn owners(&self) -> usize {
         Arc::strong_count(&self.words)
     }

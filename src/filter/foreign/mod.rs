@@ -228,7 +228,8 @@ impl Foreign {
     }
 
     /// The filter's usage counters.
-    pub(crate) fn usage(&self) -> &Usage {
+    #[doc(hidden)]
+    pub fn usage(&self) -> &Usage {
         &self.usage
     }
 

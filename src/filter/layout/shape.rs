@@ -22,7 +22,6 @@ pub struct LayerSpec {
 
 impl LayerSpec {
     /// The requirements for a layer of bits with one shard and the layout AUTO.
-    #[cfg(any(test, feature = "internals"))]
     pub fn new(capacity: u64, error_rate: f64) -> LayerSpec {
         LayerSpec { capacity, error_rate, layout: None, cell: Cell::Bit, shards: 1, generations: 0 }
     }

@@ -9,7 +9,7 @@ use crate::output;
 use crate::server::key::FilterKey;
 use bloomery::Summary;
 use bloomery::filter::record::Record;
-use bloomery::info::SECTIONS;
+use bloomery_commands::info::SECTIONS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;

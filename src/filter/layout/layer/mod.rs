@@ -118,7 +118,6 @@ impl Layer {
     }
 
     /// The layer's number of owners.
-    #[cfg(feature = "module")]
     pub(crate) fn owners(&self) -> usize {
         self.0.owners()
     }

@@ -1,0 +1,709 @@
+//! Commands that add items: ADD, ADDNX, MADD, INSERT, BULKADD, and the backfill of BF.REBUILD. This is the hot path:
+//! items go through the filter in groups, and nothing is allocated per item.
+//!
+//! While a filter is being rebuilt, each item goes to the live filter. It also goes to the shadow, unless the live
+//! filter refused it. The client gets the live filter's reply. If the shadow refuses an item, the rebuild ends. The
+//! client isn't told, because its own add succeeded.
+
+use super::create::create_new;
+use super::generations::{catch_up, catch_up_to, due};
+use super::reach;
+use super::shadow::give_up;
+use crate::blob::{Blob, Items, Parts};
+use crate::call::{Access, BloomKey, Call, Effect, Key};
+use crate::error::CommandError;
+use crate::grow::{Growing, add_one, grow_and_add};
+use crate::items::{Mode, items, limit_items, should_pause, step_for, time_probes};
+use crate::options::bloom::{Insertion, insertion, new_filter};
+use crate::options::redisbloom;
+use crate::reply::{Answer, Answers, Reply};
+use crate::table::{
+    Entry, ITEM, ITEMS, KeyUse, Timing,
+    bloom::{BLOB, INSERT, O_K, O_K_N},
+    command, optional, word,
+};
+use bloomery::Error;
+use bloomery::filter::bloom::batch::{GROUP, Work, for_each_group, for_each_hashed_group, group_for};
+use bloomery::filter::foreign::Encoding;
+use bloomery::filter::{Added, Bloom, Filter, Foreign, Live, LiveMut, LiveRef, Rebuild, Target};
+use smallvec::SmallVec;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// The index of the argument after the key: the first item, except in INSERT and BULKADD.
+const FIRST_ITEM: usize = 2;
+
+/// The index of the first item in a BF.INSERT without options.
+const INSERTED: usize = 3;
+
+/// The outcome for an item.
+type Outcome = Result<Added, CommandError>;
+
+// ---- one item ------------------------------------------------------------------------------------------------------
+
+command!(
+    Add,
+    |call| add(call, Mode::Add),
+    Entry {
+        name: "bf.add",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds an item to a Bloom filter, creating it if needed",
+        complexity: O_K,
+        since: "1.0.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    }
+);
+
+command!(
+    Addnx,
+    |call| add(call, Mode::AddIfAbsent),
+    Entry {
+        name: "bf.addnx",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds an item to a Bloom filter only if it is absent",
+        complexity: O_K,
+        since: "0.1.0",
+        arguments: ITEM,
+        timing: Timing::Never,
+        ..Entry::PLAIN
+    }
+);
+
+/// `BF.ADD key item`, `BF.ADDNX key item`.
+#[inline(always)]
+fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let mut key = call.open::<Filter>(1, Access::Add);
+    let Target::One(LiveMut::Bloom(mut filter)) = target_or_new(call, &mut key)? else {
+        return add_slowly(call, &mut key, mode);
+    };
+    let item = filter.item_hash(call.arg(FIRST_ITEM));
+    let done = match mode {
+        Mode::AddIfAbsent if filter.contains(item) => Added::default(),
+        _ => match filter.try_add(item) {
+            Err(Error::Full) => {
+                key.compare();
+                filter = native(&mut key)?;
+                grow_and_add(call, filter, item, &mut Growing::default())?
+            }
+            result => result?,
+        },
+    };
+    filter.added(1);
+    if done.changed {
+        match mode {
+            Mode::Add => call.replicate(Effect::Verbatim),
+            // If an ADDNX added something, it had the same effect as an ADD.
+            Mode::AddIfAbsent => call.replicate(Effect::Items("bf.add", &[FIRST_ITEM])),
+        }
+        call.changed(c"bf.add");
+    }
+    key.added(done.added.into());
+    Ok(Reply::Bool(done.added))
+}
+
+/// The native filter in a key that has one.
+#[cold]
+fn native(key: &mut impl Key<Filter>) -> Result<&mut Bloom, CommandError> {
+    match key.target()? {
+        Some(Target::One(LiveMut::Bloom(filter))) => Ok(filter),
+        _ => Err(CommandError::Internal),
+    }
+}
+
+/// Adds an item to another system's filter, or to a filter that is being rebuilt.
+#[cold]
+fn add_slowly<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key<Filter>,
+    mode: Mode,
+) -> Result<Reply, CommandError> {
+    let mut target = key.target()?.ok_or(CommandError::NotFound)?;
+    let mut outcome = Ok(Added::default());
+    let item = std::iter::once(call.arg(FIRST_ITEM));
+    let lost = add_each(call, &mut target, item, mode, |result| {
+        outcome = result;
+        ControlFlow::Continue(())
+    });
+    let Added { added, changed } = outcome?;
+    target.added(1);
+    let is_rebuilt = matches!(target, Target::Both(_));
+    if let Some(why) = lost {
+        give_up(call, key, &why);
+    }
+    if changed {
+        call.replicate(match mode {
+            // During a rebuild, an ADDNX is replicated unchanged: if only the shadow lacks the item, an ADD would also
+            // change a replica's live filter.
+            Mode::AddIfAbsent if !is_rebuilt => Effect::Items("bf.add", &[FIRST_ITEM]),
+            _ => Effect::Verbatim,
+        });
+        call.changed(c"bf.add");
+    }
+    Ok(Reply::Bool(added))
+}
+
+/// Returns the filter to add to, after carrying out any rotations that are due. If the key is empty, creates a filter
+/// with the configured defaults.
+#[inline(always)]
+fn target_or_new<'k, 'a, C: Call<'a>>(
+    call: &C,
+    key: &'k mut C::Key<Filter>,
+) -> Result<Target<'k>, CommandError> {
+    match key.value()?.map(|filter| due(call, filter)) {
+        None => create_new(call, key, new_filter(call))?,
+        Some(None) => {}
+        Some(Some(due)) => catch_up_to(call, key, due)?,
+    }
+    key.target()?.ok_or(CommandError::NotFound)
+}
+
+// ---- many items ----------------------------------------------------------------------------------------------------
+
+command!(
+    Madd,
+    |call| add_many(call),
+    Entry {
+        name: "bf.madd",
+        arity: -3,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds items to a Bloom filter, creating it if needed",
+        complexity: O_K_N,
+        since: "1.0.0",
+        arguments: ITEMS,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    }
+);
+
+/// `BF.MADD key item…`.
+#[inline(always)]
+fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
+    let mut key = call.open::<Filter>(1, Access::Write);
+    target_or_new(call, &mut key)?;
+    add_arguments(call, &mut key, FIRST_ITEM)
+}
+
+command!(
+    Insert,
+    |call| insert(call),
+    Entry {
+        name: "bf.insert",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds items to a Bloom filter, creating it with the given parameters if needed",
+        complexity: O_K_N,
+        since: "1.0.0",
+        arguments: INSERT,
+        timing: Timing::IfLong,
+        in_pieces: true,
+        ..Entry::PLAIN
+    }
+);
+
+/// `BF.INSERT key [option…] ITEMS item…`.
+fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let Insertion { new, create: may_create, scale_to, first_item } =
+        if call.is_from_primary() { redisbloom::insertion(call)? } else { insertion(call)? };
+    limit_items(call, call.argc().saturating_sub(first_item))?;
+    let mut key = call.open::<Filter>(1, Access::Write);
+    if key.bloom()?.is_none() {
+        if !may_create {
+            return Err(CommandError::NotFound);
+        }
+        if let Some(items) = scale_to {
+            reach::validate(call, &new, items)?;
+        }
+        create_new(call, &mut key, new)?;
+    }
+    catch_up(call, &mut key)?;
+    add_arguments(call, &mut key, first_item)
+}
+
+/// Adds the arguments starting at index `first`, in order.
+fn add_arguments<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key<Filter>,
+    first: usize,
+) -> Result<Reply, CommandError> {
+    if let Some(filter) = key.bloom()? {
+        time_probes(call, filter);
+    }
+    let mut target = key.target()?.ok_or(CommandError::NotFound)?;
+    let mut adds = Adds::new(call, first);
+    let items = items(call, first, step_for(target.lines()));
+    let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
+    target.added(adds.accepted());
+    if let Some(why) = lost {
+        give_up(call, key, &why);
+    }
+    adds.replicate(call);
+    Ok(Reply::Answers(adds.answers))
+}
+
+/// The outcomes for a command's items, in order.
+struct Adds {
+    answers: Answers,
+    /// Indexes of the arguments that changed the filter. Up to 64 need no allocation.
+    changed: SmallVec<[usize; 64]>,
+    first: usize,
+    next: usize,
+}
+
+impl Adds {
+    /// An empty record for the arguments starting at index `first`.
+    fn new<'a, C: Call<'a>>(call: &C, first: usize) -> Adds {
+        let mut answers = Answers::default();
+        answers.answers.reserve(call.argc().saturating_sub(first));
+        Adds { answers, changed: SmallVec::new(), first, next: first }
+    }
+
+    /// Notes the outcome of the next item. If a fixed-size filter is full, the command ends at this item, with the
+    /// error as its last answer (as in RedisBloom). After any other refusal, the command continues with the next item.
+    #[inline(always)]
+    fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
+        match outcome {
+            Ok(Added { added, changed }) => {
+                self.answers.answers.push(Answer::from(added));
+                if changed {
+                    self.changed.push(self.next);
+                }
+            }
+            Err(error) => {
+                self.answers.answers.push(Answer::Refused);
+                let full = error == CommandError::Full;
+                self.answers.error = Some(error);
+                if full {
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        self.next = self.next.saturating_add(1);
+        ControlFlow::Continue(())
+    }
+
+    /// Number of items that were not refused.
+    fn accepted(&self) -> u64 {
+        let answers = &self.answers.answers;
+        match self.answers.error {
+            None => answers.len() as u64,
+            Some(_) => answers.iter().filter(|answer| **answer != Answer::Refused).count() as u64,
+        }
+    }
+
+    /// Replicates the items that changed the filter.
+    fn replicate<'a, C: Call<'a>>(&self, call: &C) {
+        if self.changed.is_empty() {
+            return;
+        }
+        let all = self.changed.len() == call.argc().saturating_sub(self.first);
+        call.replicate(match all && self.first <= INSERTED {
+            true => Effect::Verbatim,
+            false => Effect::Items("bf.madd", &self.changed),
+        });
+        call.changed(c"bf.add");
+    }
+}
+
+// ---- many items in one string --------------------------------------------------------------------------------------
+
+command!(
+    Bulkadd,
+    |call| add_bulk(call),
+    Entry {
+        name: "bf.bulkadd",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "deny-oom",
+        summary: "Adds the items of one string to a Bloom filter, creating it if needed",
+        complexity: O_K_N,
+        since: "0.1.0",
+        arguments: &[optional(word("nocreate", "NOCREATE")), BLOB],
+        in_pieces: true,
+        ..Entry::PLAIN
+    }
+);
+
+/// `BF.BULKADD key [NOCREATE] FIXED width blob`, `BF.BULKADD key [NOCREATE] PREFIXED blob`: adds the items in order.
+fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let may_create = !call.arg(FIRST_ITEM).eq_ignore_ascii_case(b"NOCREATE");
+    let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
+    let mut blobs = Parts::parse(call, form)?;
+    // The first part, which may be the whole blob, is checked before anything changes.
+    let part = blobs.next()?;
+    let mut key = call.open::<Filter>(1, Access::Write);
+    if !may_create && key.bloom()?.is_none() {
+        return Err(CommandError::NotFound);
+    }
+    let mut target = target_or_new(call, &mut key)?;
+    let (mut sums, mut lost) = (Sums::default(), None);
+    let step = step_for(target.lines());
+    add_parts(call, &mut blobs, part, &mut sums, |blob, sums| match &mut target {
+        Target::One(LiveMut::Bloom(filter)) if shards(call, filter, blob) > 1 => {
+            let (mut items, end) = (blob.items(), sums.done.saturating_add(blob.len()));
+            while sums.done < end && !call.should_pause(sums.done) {
+                let left = end.saturating_sub(sums.done);
+                let count = sums.done.clamp(step, MOST_TOGETHER).min(left);
+                sums.append(add_by_shard(call, filter, &items, count));
+                items.by_ref().take(count).for_each(drop);
+            }
+        }
+        target => {
+            let items = until_pause(call, sums.done, blob, step);
+            let shadow_lost = add_each(call, target, items, Mode::Add, |outcome| sums.note(outcome));
+            lost = lost.take().or(shadow_lost);
+        }
+    });
+    target.added(sums.done as u64);
+    if let Some(why) = lost {
+        give_up(call, &mut key, &why);
+    }
+    if sums.changed {
+        // Items that the command hasn't processed are left out. So is NOCREATE, which has no effect if the filter
+        // exists.
+        let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
+        call.replicate(match blobs.are_done() {
+            true if may_create => Effect::Verbatim,
+            true => Effect::Items("bf.bulkadd", &words),
+            false => Effect::Arguments("bf.bulkadd", blobs.done()),
+        });
+        call.changed(c"bf.add");
+    }
+    if let Some(why) = sums.refused {
+        return Err(CommandError::Stopped { done: sums.done, of: blobs.of(), why: Box::new(why) });
+    }
+    if !blobs.are_done() {
+        call.go_on_later(blobs.rest());
+    }
+    Ok(sums.added.into())
+}
+
+/// Adds the items of a blob part by part, beginning with `part`, until the server should serve other clients or an item
+/// is refused.
+fn add_parts<'a, C: Call<'a>>(
+    call: &C,
+    blobs: &mut Parts<'a>,
+    mut part: Option<Blob<'a>>,
+    sums: &mut Sums,
+    mut add: impl FnMut(&Blob<'a>, &mut Sums),
+) {
+    while let Some(blob) = &part {
+        let before = sums.done;
+        add(blob, sums);
+        let done = sums.done.saturating_sub(before);
+        blobs.advance(blob, done);
+        if done < blob.len() {
+            break;
+        }
+        part = match blobs.next() {
+            Ok(Some(_)) if call.should_pause(sums.done) => break,
+            Ok(part) => part,
+            Err(why) => {
+                sums.refused = Some(why);
+                break;
+            }
+        };
+    }
+}
+
+/// Iterates over the items of a part, up to the point where the server should serve other clients. `done` items were
+/// added before them.
+fn until_pause<'a, 'b, C: Call<'a>>(
+    call: &'b C,
+    done: usize,
+    blob: &'b Blob<'a>,
+    step: usize,
+) -> impl Iterator<Item = &'a [u8]> + use<'a, 'b, C> {
+    let numbered = (done..).zip(blob.items());
+    numbered.take_while(move |(done, _)| !should_pause(call, *done, step)).map(|(_, item)| item)
+}
+
+/// The outcome of adding items up to the first refusal.
+#[derive(Default)]
+struct Sums {
+    /// Number of items that were absent before.
+    added: u64,
+    /// Number of items before the first one that was refused.
+    done: usize,
+    changed: bool,
+    refused: Option<CommandError>,
+}
+
+impl Sums {
+    /// Adds the outcome for the items that follow.
+    fn append(&mut self, next: Sums) {
+        self.added = self.added.saturating_add(next.added);
+        self.done = self.done.saturating_add(next.done);
+        self.changed |= next.changed;
+    }
+
+    /// Records the outcome of the next item.
+    #[inline(always)]
+    fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
+        match outcome {
+            Ok(Added { added, changed }) => {
+                self.added = self.added.saturating_add(added.into());
+                self.changed |= changed;
+                self.done = self.done.saturating_add(1);
+                ControlFlow::Continue(())
+            }
+            Err(why) => {
+                self.refused = Some(why);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// Number of shards to which threads can add these items in parallel. It is 1 if one thread should add them all.
+fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
+    if blob.len() > Blob::PART && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
+}
+
+/// Maximum number of items that several threads add between two readings of the clock. Until that maximum is reached,
+/// each step has as many items as have been added so far. So between two readings, the command's running time at most
+/// doubles, even if an item takes 70 µs. An item can take that long in memory that hasn't been touched, where each of
+/// up to 40 probes makes the kernel provide a page.
+const MOST_TOGETHER: usize = 2 * Blob::PART;
+
+/// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards. Equal items
+/// are in the same shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding
+/// them, and it needs no memory.
+fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>, count: usize) -> Sums {
+    let shards = filter.newest_layer().shards();
+    let tasks = u32::try_from(call.threads()).unwrap_or(u32::MAX).min(shards);
+    let (added, changed) = (AtomicU64::new(0), AtomicBool::new(false));
+    call.parallel(tasks as usize, &|task| {
+        let hasher = filter.hasher();
+        let hashes = items.clone().take(count).map(|item| hasher.hash(item));
+        // Each task has a range of the shards. The number of shards is a power of two.
+        let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
+        let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
+        let (mut new, mut any) = (0u64, false);
+        for_each_hashed_group(&mut &*filter, Work::Write, own, |filter, items| {
+            for item in items {
+                let done = filter.add_in_own_shard(*item);
+                new = new.wrapping_add(done.added.into());
+                any |= done.changed;
+            }
+            ControlFlow::Continue(())
+        });
+        added.fetch_add(new, Relaxed);
+        changed.fetch_or(any, Relaxed);
+    });
+    Sums { added: added.into_inner(), done: count, changed: changed.into_inner(), refused: None }
+}
+
+// ---- into each kind of filter --------------------------------------------------------------------------------------
+
+/// Adds items in order and passes each outcome to `note`, until `note` returns `Break`. If the filter is being rebuilt
+/// and its shadow could not follow, returns the reason. The caller must then [end](give_up) the rebuild.
+#[inline(always)]
+fn add_each<'a, 'i, C: Call<'a>>(
+    call: &C,
+    target: &mut Target<'_>,
+    mut items: impl Iterator<Item = &'i [u8]>,
+    mode: Mode,
+    mut note: impl FnMut(Outcome) -> ControlFlow<()>,
+) -> Option<CommandError> {
+    match target {
+        Target::One(LiveMut::Bloom(filter)) => add_to_bloom(call, filter, items, Growing::default(), note),
+        Target::One(LiveMut::Foreign(filter)) => {
+            let mut growing = Growing::default();
+            let _ = items.try_for_each(|item| note(add_to_foreign(call, filter, item, &mut growing)));
+        }
+        Target::Both(rebuild) => return add_to_both(call, rebuild, &mut items, mode, &mut note),
+    }
+    None
+}
+
+/// Adds items to a native filter in groups.
+#[inline(always)]
+fn add_to_bloom<'a, 'i, C: Call<'a>>(
+    call: &C,
+    filter: &mut Bloom,
+    items: impl Iterator<Item = &'i [u8]>,
+    mut growing: Growing,
+    mut note: impl FnMut(Outcome) -> ControlFlow<()>,
+) {
+    for_each_group(&mut &mut *filter, Work::Write, items, |filter, group| {
+        let layers = filter.layers().len();
+        // A whole group is looked up at once, so that its cache misses overlap. They can be many: a chain that has
+        // grown from 100 to 5 million items has sixteen layers.
+        let known = filter.known(group);
+        group.iter().enumerate().try_for_each(|(index, item)| {
+            note(if known.has(index) {
+                Ok(Added::default())
+            } else if filter.layers().len() == layers {
+                match filter.add_unknown(*item) {
+                    Err(Error::Full) => grow_and_add(call, &mut **filter, *item, &mut growing),
+                    result => result.map_err(CommandError::from),
+                }
+            } else {
+                // The filter has grown since the group was looked up, and its new layer hasn't been tested.
+                add_one(call, &mut **filter, *item, &mut growing)
+            })
+        })
+    });
+}
+
+/// Adds one item to another system's filter. ADD and ADDNX do the same here, because none of those systems counts an
+/// item twice.
+fn add_to_foreign<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Foreign,
+    item: &[u8],
+    growing: &mut Growing,
+) -> Outcome {
+    add_one(call, filter, item, growing).map_err(|why| match why {
+        CommandError::Core(Error::Foreign("item")) => CommandError::BadItem(match filter.encoding() {
+            Encoding::Bytes => "bytes",
+            Encoding::Utf16 | Encoding::Json | Encoding::Kryo5 => "text in UTF-8",
+            Encoding::Long => "integers of 64 bits",
+            Encoding::Int => "integers of 32 bits",
+        }),
+        why => why,
+    })
+}
+
+/// Adds items to a filter that is being rebuilt, like [`add_each`]. For each item, combines the outcomes in the two
+/// filters into one, and passes the result to `note`.
+#[cold]
+fn add_to_both<'a, 'i, C: Call<'a>>(
+    call: &C,
+    rebuild: &mut Rebuild,
+    items: &mut dyn Iterator<Item = &'i [u8]>,
+    mode: Mode,
+    note: &mut dyn FnMut(Outcome) -> ControlFlow<()>,
+) -> Option<CommandError> {
+    let (live, shadow) = rebuild.both_mut();
+    let (mut lost, mut growing) = (None, Growing::default());
+    let most = group_for(live.as_ref().lines().saturating_add(shadow.newest_layer().lines()));
+    loop {
+        let group: SmallVec<[&[u8]; GROUP]> = items.take(most).collect();
+        for item in &group {
+            if let Live::Bloom(filter) = live {
+                filter.newest_layer().prefetch_all(filter.item_hash(item));
+            }
+            shadow.newest_layer().prefetch_all(shadow.item_hash(item));
+        }
+        for item in &group {
+            let mut outcome = match live {
+                Live::Bloom(filter) => add_or_skip(call, filter, item, mode, &mut growing),
+                Live::Foreign(filter) => add_to_foreign(call, filter, item, &mut growing),
+            };
+            if lost.is_none() {
+                lost = follow(call, live.as_ref(), shadow).err();
+            }
+            if let (Ok(done), None) = (&mut outcome, &lost) {
+                // Each item gets a `Growing` of its own. No refusal has to be remembered, because the first refusal
+                // ends the rebuild.
+                let mut growing = Growing::of_shadow(shadow, live.as_ref());
+                match add_or_skip(call, shadow, item, mode, &mut growing) {
+                    Ok(Added { changed, .. }) => done.changed |= changed,
+                    Err(why) => lost = Some(why),
+                }
+            }
+            if note(outcome).is_break() {
+                return lost;
+            }
+        }
+        if group.len() < most {
+            return lost;
+        }
+    }
+}
+
+/// If the live filter began or dropped a generation to make room, does the same in the shadow.
+fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
+    if let (Some(leader), Some(window)) = (live.window(), shadow.window())
+        && (leader.newest() > window.newest() || leader.floor() > window.floor())
+    {
+        call.discard(shadow.follow(leader)?.into());
+    }
+    Ok(())
+}
+
+/// Adds one item. If only absent items are to be added, skips an item that is present.
+fn add_or_skip<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Bloom,
+    item: &[u8],
+    mode: Mode,
+    growing: &mut Growing,
+) -> Outcome {
+    let item = filter.item_hash(item);
+    match mode {
+        Mode::AddIfAbsent if filter.contains(item) => Ok(Added::default()),
+        _ => add_one(call, filter, item, growing),
+    }
+}
+
+// ---- backfilling ---------------------------------------------------------------------------------------------------
+
+/// The outcome of backfilling a rebuild.
+pub(super) struct Backfill {
+    /// Indexes of the arguments that changed the shadow.
+    pub(super) changed: SmallVec<[usize; 64]>,
+    /// Number of items that the shadow accepted.
+    pub(super) done: usize,
+    /// Why the next item was refused.
+    pub(super) refused: Option<CommandError>,
+}
+
+/// Adds arguments to the shadow only, from index `first` up to the first one that the shadow refuses.
+pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
+    let (live, shadow) = rebuild.both_mut();
+    let items = items(call, first, step_for(shadow.newest_layer().lines()));
+    let mut adds = Adds::new(call, first);
+    let growing = Growing::of_shadow(shadow, live.as_ref());
+    add_to_bloom(call, shadow, items, growing, |outcome| {
+        let refused = outcome.is_err();
+        match adds.note(outcome) {
+            ControlFlow::Continue(()) if !refused => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    let done = usize::try_from(adds.accepted()).unwrap_or(usize::MAX);
+    Backfill { changed: adds.changed, done, refused: adds.answers.error }
+}
+
+/// The outcome of backfilling a rebuild from a blob.
+pub(super) struct BulkBackfill<'a> {
+    /// The blob, and how much of it is done.
+    pub(super) blobs: Parts<'a>,
+    /// Number of items that are done.
+    pub(super) done: usize,
+    /// Whether the shadow has changed.
+    pub(super) changed: bool,
+    /// Why the next item was refused.
+    pub(super) refused: Option<CommandError>,
+}
+
+/// Adds the items of a blob to the shadow only, until the shadow refuses an item or the server should serve other
+/// clients. `part` is the first part of the blob.
+pub(super) fn backfill_bulk<'a, C: Call<'a>>(
+    call: &C,
+    rebuild: &mut Rebuild,
+    mut blobs: Parts<'a>,
+    part: Option<Blob<'a>>,
+) -> BulkBackfill<'a> {
+    let (live, shadow) = rebuild.both_mut();
+    let (mut sums, step) = (Sums::default(), step_for(shadow.newest_layer().lines()));
+    add_parts(call, &mut blobs, part, &mut sums, |blob, sums| {
+        let items = until_pause(call, sums.done, blob, step);
+        let growing = Growing::of_shadow(shadow, live.as_ref());
+        add_to_bloom(call, shadow, items, growing, |outcome| sums.note(outcome));
+    });
+    BulkBackfill { blobs, done: sums.done, changed: sums.changed, refused: sums.refused }
+}

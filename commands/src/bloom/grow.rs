@@ -1,0 +1,35 @@
+//! The rules for growing Bloom filters.
+
+use crate::config::Settings;
+use crate::error::CommandError;
+use crate::grow::GrowInServer;
+use bloomery::Error;
+use bloomery::filter::{Added, Bloom, Foreign};
+use bloomery::hash::ItemHash;
+
+impl GrowInServer for Bloom {
+    fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn add_where_room_is(&mut self, item: ItemHash) -> Result<Added, Error> {
+        self.add_to_any_share(item)
+    }
+
+    fn refusal(why: CommandError) -> CommandError {
+        match why {
+            CommandError::Full => CommandError::Full,
+            why => CommandError::CannotGrow(Box::new(why)),
+        }
+    }
+}
+
+impl GrowInServer for Foreign {
+    fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn refusal(why: CommandError) -> CommandError {
+        Bloom::refusal(why)
+    }
+}

@@ -1,0 +1,429 @@
+//! The options of the module: names, defaults, ranges. The server passes their values as text; this file defines what
+//! the text means.
+//!
+//! RedisBloom's options keep their names, defaults and error texts. Every range is constant. If the range of an option
+//! depended on the value of another, the server might be unable to read a file that CONFIG REWRITE wrote, because the
+//! options in it can have any order. So options that contradict each other are accepted, and [`Settings::bucket_size`]
+//! reconciles them where they are used. Whatever their values, a cuckoo filter that an add creates has at least two
+//! buckets.
+
+use bloomery::params::{Family, Overflow, Tightening, limits};
+use std::ops::RangeInclusive;
+
+/// The settings in force.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Error rate of a filter that an add creates, in (0, 1).
+    pub error_rate: f64,
+    /// Capacity of a filter that an add creates.
+    pub initial_size: u64,
+    /// Expansion of a filter that is created without one; 0 for a filter that doesn't scale.
+    pub expansion: u32,
+    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE, as configured.
+    /// [`bucket_size`](Settings::bucket_size) is the value that is used.
+    pub cuckoo_bucket_size: u8,
+    /// Capacity of a cuckoo filter that an add creates.
+    pub cuckoo_initial_size: u64,
+    /// Maximum number of moves that make room for one item in a cuckoo filter that is created without MAXITERATIONS.
+    pub cuckoo_max_iterations: u16,
+    /// Expansion of a cuckoo filter that is created without one; 0 for a filter that doesn't grow.
+    pub cuckoo_expansion: u32,
+    /// Maximum number of sub-filters of a cuckoo filter.
+    pub cuckoo_max_expansions: u32,
+    /// Number of threads in addition to the main thread. `None` means one for each core except the main thread's, but
+    /// at least one and at most [`MAX_THREADS`].
+    pub threads: Option<usize>,
+    /// Minimum number of items for which BF.BULKTEST runs on the pool, so that only its client waits, not the server.
+    pub offload_min_items: u64,
+    /// Maximum number of bytes in the arguments of all commands that wait for the pool or run on it. If there are no
+    /// such commands, the next one may exceed the maximum.
+    pub offload_max_bytes: u64,
+    /// Whether huge pages are requested for filters of 2 MiB or more.
+    pub huge_pages: bool,
+    /// Maximum size of one filter's cells in bytes; 0 for the size of the machine's memory.
+    pub max_filter_bytes: u64,
+    /// Maximum number of items in one command, at least [`MIN_ITEMS_LIMIT`]; 0 for as many as the server accepts.
+    pub max_items_per_command: u64,
+}
+
+impl Settings {
+    /// The defaults: RedisBloom's, for the options that it also has.
+    pub const DEFAULT: Settings = Settings {
+        error_rate: 0.01,
+        initial_size: 100,
+        expansion: 2,
+        cuckoo_bucket_size: 2,
+        cuckoo_initial_size: 1024,
+        cuckoo_max_iterations: 20,
+        cuckoo_expansion: 1,
+        cuckoo_max_expansions: 32,
+        threads: None,
+        offload_min_items: 16_384,
+        offload_max_bytes: 128 << 20,
+        huge_pages: false,
+        max_filter_bytes: 0,
+        max_items_per_command: 0,
+    };
+
+    /// The family of a filter with this expansion. With 0, the filter doesn't scale, as in RedisBloom.
+    pub fn family_for(expansion: u32) -> Family {
+        match expansion {
+            0 => Family::Fixed(Overflow::Error),
+            expansion => Family::Scaling { expansion, tightening: Tightening::INVERSE_SQUARE },
+        }
+    }
+
+    /// The largest bucket size at which a cuckoo filter of the configured capacity has at least two buckets.
+    pub fn max_bucket_size(&self) -> u8 {
+        u8::try_from(self.cuckoo_initial_size / 2).unwrap_or(u8::MAX)
+    }
+
+    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE.
+    pub fn bucket_size(&self) -> u8 {
+        self.cuckoo_bucket_size.min(self.max_bucket_size())
+    }
+
+    /// Maximum number of sub-filters of a cuckoo filter.
+    pub fn max_tables(&self) -> usize {
+        self.cuckoo_max_expansions as usize
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::DEFAULT
+    }
+}
+
+/// Why a text isn't a valid value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The value isn't a number.
+    Invalid,
+    /// The value isn't valid; the text says what the option accepts.
+    Expected(&'static str),
+    /// The value is outside this range.
+    Range(String),
+}
+
+impl Refusal {
+    /// The error text for users, in RedisBloom's words. `name` is the name of the option.
+    pub fn text(&self, name: &str) -> String {
+        match self {
+            Refusal::Invalid => format!("Invalid value for `{name}`"),
+            Refusal::Expected(what) => format!("Invalid value for `{name}`: expected {what}"),
+            Refusal::Range(range) => format!("Value for `{name}` must be in the range {range}"),
+        }
+    }
+}
+
+/// One option: how its text is read and written.
+pub struct Setting {
+    /// Name in CONFIG, without a leading `bf-` or `bf.`.
+    pub name: &'static str,
+    /// Name as a load argument.
+    pub argument: &'static str,
+    /// Returns the value as text.
+    pub get: fn(&Settings) -> String,
+    /// Sets the value from text. An error leaves the value unchanged.
+    pub set: fn(&mut Settings, &str) -> Result<(), Refusal>,
+}
+
+/// Parses an integer, which must be in `range`.
+fn integer<T: TryFrom<i64>>(text: &str, range: RangeInclusive<i64>) -> Result<T, Refusal> {
+    let value: i64 = text.parse().map_err(|_| Refusal::Invalid)?;
+    let out = || Refusal::Range(format!("[{}, {}]", range.start(), range.end()));
+    if range.contains(&value) { T::try_from(value).map_err(|_| out()) } else { Err(out()) }
+}
+
+/// Parses an error rate: a number in (0, 1), and not below [`limits::MIN_ERROR_RATE`].
+fn error_rate(text: &str) -> Result<f64, Refusal> {
+    let rate: f64 = text.parse().ok().filter(|rate: &f64| !rate.is_nan()).ok_or(Refusal::Invalid)?;
+    if !(rate > 0.0 && rate < 1.0) {
+        return Err(Refusal::Range("(0.000000, 1.000000)".to_owned()));
+    }
+    if rate < limits::MIN_ERROR_RATE {
+        return Err(Refusal::Range(format!("[{:e}, 1.000000)", limits::MIN_ERROR_RATE)));
+    }
+    Ok(rate)
+}
+
+/// Maximum number of threads besides the main thread.
+pub const MAX_THREADS: usize = 8;
+
+/// The smallest limit that can be set on the number of items in a command. Commands with no more items than this aren't
+/// checked against the limit.
+pub const MIN_ITEMS_LIMIT: i64 = 1000;
+
+/// The largest capacity that can be set as the default, as in RedisBloom. For BF.RESERVE, memory is the limit.
+const MAX_INITIAL_SIZE: i64 = 1 << 30;
+
+/// All options.
+pub const OPTIONS: &[Setting] = &[
+    Setting {
+        name: "error-rate",
+        argument: "ERROR_RATE",
+        get: |settings| settings.error_rate.to_string(),
+        set: |settings, text| error_rate(text).map(|rate| settings.error_rate = rate),
+    },
+    Setting {
+        name: "initial-size",
+        argument: "INITIAL_SIZE",
+        get: |settings| settings.initial_size.to_string(),
+        set: |settings, text| integer(text, 1..=MAX_INITIAL_SIZE).map(|items| settings.initial_size = items),
+    },
+    Setting {
+        name: "expansion-factor",
+        argument: "EXPANSION_FACTOR",
+        get: |settings| settings.expansion.to_string(),
+        set: |settings, text| {
+            integer(text, 0..=limits::MAX_EXPANSION.into()).map(|factor| settings.expansion = factor)
+        },
+    },
+    Setting {
+        name: "cf-bucket-size",
+        argument: "CF_BUCKET_SIZE",
+        get: |settings| settings.cuckoo_bucket_size.to_string(),
+        set: |settings, text| {
+            integer(text, 1..=u8::MAX.into()).map(|slots| settings.cuckoo_bucket_size = slots)
+        },
+    },
+    Setting {
+        name: "cf-initial-size",
+        argument: "CF_INITIAL_SIZE",
+        get: |settings| settings.cuckoo_initial_size.to_string(),
+        set: |settings, text| {
+            integer(text, 2..=MAX_INITIAL_SIZE).map(|items| settings.cuckoo_initial_size = items)
+        },
+    },
+    Setting {
+        name: "cf-max-iterations",
+        argument: "CF_MAX_ITERATIONS",
+        get: |settings| settings.cuckoo_max_iterations.to_string(),
+        set: |settings, text| integer(text, 1..=65_535).map(|moves| settings.cuckoo_max_iterations = moves),
+    },
+    Setting {
+        name: "cf-expansion-factor",
+        argument: "CF_EXPANSION_FACTOR",
+        get: |settings| settings.cuckoo_expansion.to_string(),
+        set: |settings, text| {
+            integer(text, 0..=limits::MAX_EXPANSION.into()).map(|factor| settings.cuckoo_expansion = factor)
+        },
+    },
+    Setting {
+        name: "cf-max-expansions",
+        argument: "CF_MAX_EXPANSIONS",
+        get: |settings| settings.cuckoo_max_expansions.to_string(),
+        set: |settings, text| integer(text, 1..=65_536).map(|most| settings.cuckoo_max_expansions = most),
+    },
+    Setting {
+        name: "threads",
+        argument: "THREADS",
+        get: |settings| settings.threads.map_or("auto".to_owned(), |threads| threads.to_string()),
+        set: |settings, text| {
+            let number = || integer(text, 0..=MAX_THREADS as i64).map(Some);
+            let threads = if text.eq_ignore_ascii_case("auto") { Ok(None) } else { number() };
+            threads.map(|threads| settings.threads = threads)
+        },
+    },
+    Setting {
+        name: "offload-min-items",
+        argument: "OFFLOAD_MIN_ITEMS",
+        get: |settings| settings.offload_min_items.to_string(),
+        set: |settings, text| integer(text, 1..=i64::MAX).map(|items| settings.offload_min_items = items),
+    },
+    Setting {
+        name: "offload-max-bytes",
+        argument: "OFFLOAD_MAX_BYTES",
+        get: |settings| settings.offload_max_bytes.to_string(),
+        set: |settings, text| {
+            let expected = "a number of bytes, optionally with kb, mb or gb";
+            bytes(text).map(|bytes| settings.offload_max_bytes = bytes).ok_or(Refusal::Expected(expected))
+        },
+    },
+    Setting {
+        name: "huge-pages",
+        argument: "HUGE_PAGES",
+        get: |settings| if settings.huge_pages { "yes" } else { "no" }.to_owned(),
+        set: |settings, text| {
+            settings.huge_pages = match text.to_ascii_lowercase().as_str() {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(Refusal::Expected("yes or no")),
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "max-filter-bytes",
+        argument: "MAX_FILTER_BYTES",
+        get: |settings| settings.max_filter_bytes.to_string(),
+        set: |settings, text| {
+            let expected =
+                "a number of bytes, optionally with kb, mb or gb; 0 for as many as the machine has";
+            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Expected(expected))
+        },
+    },
+    Setting {
+        name: "max-items-per-command",
+        argument: "MAX_ITEMS_PER_COMMAND",
+        get: |settings| settings.max_items_per_command.to_string(),
+        set: |settings, text| {
+            let expected = Refusal::Expected("0 for no limit, or a number of 1000 or more");
+            let items = if text == "0" { Ok(0) } else { integer(text, MIN_ITEMS_LIMIT..=i64::MAX) };
+            items.map(|items| settings.max_items_per_command = items).map_err(|_| expected)
+        },
+    },
+    #[cfg(failpoints)]
+    Setting {
+        name: "failpoint",
+        argument: "FAILPOINT",
+        get: |_| crate::failpoint::armed(),
+        set: |_, text| {
+            crate::failpoint::arm(text);
+            Ok(())
+        },
+    },
+];
+
+/// valkey-bloom's option names, each with ours. Load arguments can use valkey-bloom's names. If the server puts the
+/// module's name before option names, CONFIG can use them too, so configuration files for valkey-bloom still work.
+pub const VALKEY_NAMES: [(&str, &str); 4] = [
+    ("bloom-capacity", "initial-size"),
+    ("bloom-expansion", "expansion-factor"),
+    ("bloom-fp-rate", "error-rate"),
+    ("bloom-memory-usage-limit", "max-filter-bytes"),
+];
+
+/// Parses a number of bytes in the syntax of redis.conf: `kb` is 1024, `k` is 1000, and so on.
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_reads_back_its_default_and_refuses_nonsense() {
+        for option in OPTIONS {
+            let mut settings = Settings::DEFAULT;
+            let text = (option.get)(&settings);
+            assert_eq!((option.set)(&mut settings, &text), Ok(()), "{}", option.name);
+            for nonsense in ["", "x", "-1", "1.5x", "nan", "99999999999999999999999"] {
+                assert!((option.set)(&mut settings, nonsense).is_err(), "{} {nonsense}", option.name);
+            }
+            assert_eq!(settings, Settings::DEFAULT);
+        }
+    }
+
+    #[test]
+    fn refusals_are_redisblooms() {
+        let refusal = |name: &str, text: &str| {
+            let option = OPTIONS.iter().find(|option| option.name == name).unwrap();
+            (option.set)(&mut Settings::DEFAULT.clone(), text).unwrap_err().text(name)
+        };
+        for (name, text, expected) in [
+            ("error-rate", "x", "Invalid value for `error-rate`"),
+            ("error-rate", "1", "Value for `error-rate` must be in the range (0.000000, 1.000000)"),
+            ("error-rate", "1e-13", "Value for `error-rate` must be in the range [1e-12, 1.000000)"),
+            ("initial-size", "0", "Value for `initial-size` must be in the range [1, 1073741824]"),
+            ("cf-bucket-size", "256", "Value for `cf-bucket-size` must be in the range [1, 255]"),
+            ("cf-initial-size", "1", "Value for `cf-initial-size` must be in the range [2, 1073741824]"),
+            ("cf-max-expansions", "65537", "Value for `cf-max-expansions` must be in the range [1, 65536]"),
+            (
+                "max-items-per-command",
+                "999",
+                "Invalid value for `max-items-per-command`: expected 0 for no limit, or a number of 1000 or more",
+            ),
+        ] {
+            assert_eq!(refusal(name, text), expected);
+        }
+    }
+
+    /// A server can read what CONFIG REWRITE writes, whatever the order of the lines. CONFIG SET can set several
+    /// options in any order and, if one is refused, restore them in any order.
+    #[test]
+    fn any_settings_can_be_written_and_read_in_any_order() {
+        let texts = [
+            "0",
+            "1",
+            "2",
+            "3",
+            "7",
+            "255",
+            "256",
+            "1000",
+            "65536",
+            "1073741824",
+            "0.5",
+            "1e-12",
+            "yes",
+            "auto",
+        ];
+        let mut chance = 1u64;
+        let mut below = |most: usize| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (chance >> 33) as usize % most
+        };
+        for _ in 0..2000 {
+            let mut settings = Settings::DEFAULT;
+            for _ in 0..20 {
+                _ = (OPTIONS[below(OPTIONS.len())].set)(&mut settings, texts[below(texts.len())]);
+            }
+            let mut lines: Vec<_> = OPTIONS.iter().map(|option| (option, (option.get)(&settings))).collect();
+            (1..lines.len()).rev().for_each(|last| lines.swap(last, below(last + 1)));
+            let mut read = Settings::DEFAULT;
+            for (option, text) in lines {
+                assert_eq!((option.set)(&mut read, &text), Ok(()), "{} {text}, of {settings:?}", option.name);
+            }
+            assert_eq!(read, settings);
+        }
+    }
+
+    /// Whatever the configuration, a cuckoo filter that an add creates has at least two buckets.
+    #[test]
+    fn the_bucket_size_in_force_fits_the_capacity() {
+        for (cuckoo_bucket_size, cuckoo_initial_size, used) in [
+            (2, 1024, 2),
+            (255, 510, 255),
+            (255, 509, 254),
+            (4, 7, 3),
+            (4, 2, 1),
+            (1, 2, 1),
+            (255, 1 << 30, 255),
+        ] {
+            let settings = Settings { cuckoo_bucket_size, cuckoo_initial_size, ..Settings::DEFAULT };
+            assert_eq!(settings.bucket_size(), used);
+            assert!(u64::from(used) * 2 <= cuckoo_initial_size);
+        }
+    }
+
+    #[test]
+    fn valkey_blooms_names_are_those_of_options() {
+        for (theirs, ours) in VALKEY_NAMES {
+            assert_eq!(OPTIONS.iter().filter(|option| option.name == ours).count(), 1, "{theirs}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_read_as_in_the_servers_configuration() {
+        assert_eq!(
+            ["4gb", "1kb", "2k", "17", "0"].map(bytes),
+            [Some(4 << 30), Some(1024), Some(2000), Some(17), Some(0)]
+        );
+        assert_eq!(["", "gb", "4tb", "4 gb", "99999999999gb"].map(bytes), [None; 5]);
+    }
+}

@@ -1,0 +1,28 @@
+//! The names of the commands, which depend on the prefix under which the module was loaded.
+
+use bloomery_commands::table;
+use std::ffi::{CStr, CString};
+use std::sync::OnceLock;
+
+/// The module's name and the prefix of its commands, unless a load argument gives another prefix.
+pub(super) const DEFAULT_PREFIX: &str = "bf";
+
+/// The commands' names under the prefix `bf`, and the names under which they are registered.
+static NAMES: OnceLock<Vec<(&'static str, CString)>> = OnceLock::new();
+
+/// Sets the prefix, once.
+pub(super) fn decide(prefix: &str) {
+    NAMES.get_or_init(|| {
+        let full = table()
+            .into_iter()
+            .map(|entry| (entry.name, CString::new(entry.name(prefix)).unwrap_or_default()));
+        full.collect()
+    });
+}
+
+/// The name under which the command is registered that has this name under the prefix `bf`.
+pub(super) fn name_of(command: &str) -> &'static CStr {
+    let names = NAMES.get().map_or(&[][..], Vec::as_slice);
+    let found = names.iter().find(|(name, _)| *name == command);
+    found.map_or(c"", |(_, name)| name.as_c_str())
+}

@@ -1,0 +1,302 @@
+//! Loading: the function that the server calls to load the module, and everything that this function registers.
+
+#![allow(unsafe_code)]
+
+use super::api::{Context, Text};
+use super::names::DEFAULT_PREFIX;
+use super::server::{server, status};
+use super::{alloc, commands, config, data_type, duplicate_load, guard, info, log, memory, uploads, waiting};
+use redis_module::raw;
+use std::ffi::{CString, c_int, c_void};
+
+/// The version in the form that the server expects, an integer: 10_203 for 1.2.3.
+#[allow(clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
+const MODULE_VERSION: c_int = version_part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+    + version_part(env!("CARGO_PKG_VERSION_MINOR")) * 100
+    + version_part(env!("CARGO_PKG_VERSION_PATCH"));
+
+const fn version_part(text: &str) -> c_int {
+    match c_int::from_str_radix(text, 10) {
+        Ok(part) => part,
+        Err(_) => unreachable!(),
+    }
+}
+
+/// Valkey's option for atomic slot migration. On other servers, this bit has other meanings.
+const VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
+
+/// The module's entry point. If loading fails, one line in the log says why.
+///
+/// # Safety
+/// Only the server calls this, with the arguments of its module API.
+#[unsafe(no_mangle)]
+#[allow(unreachable_pub, reason = "the server finds it by its symbol")]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the server passes a valid context. This binds the API and allocates nothing through our allocator, which
+    // isn't bound yet.
+    unsafe { raw::Export_RedisModule_InitAPI(ctx) };
+    if let Err(why) = alloc::bind() {
+        log::warning(&format!("not loaded: {why}"));
+        return status::ERR;
+    }
+    guard::install_hook();
+    bloomery::metrics::this_is_the_main_thread();
+    // SAFETY: the server's own arguments. They aren't kept beyond this call.
+    let load = || unsafe { load(ctx, Text::arguments(argv, argc)) };
+    match guard::call("onload", load, || Err("internal error".to_owned())) {
+        Ok(()) => status::OK,
+        Err(why) => {
+            log::warning(&format!("not loaded: {why}"));
+            status::ERR
+        }
+    }
+}
+
+/// The parsed load arguments.
+struct Arguments {
+    prefix: String,
+    on_clash: OnClash,
+    options: Vec<(String, String)>,
+}
+
+/// What to do if another module has the name.
+enum OnClash {
+    /// Fail to load: the server doesn't start.
+    Abort,
+    /// Load under this name.
+    Prefix(String),
+    /// Load without commands, data types and options.
+    Skip,
+}
+
+fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
+    let mut words = arguments.iter().map(|argument| String::from_utf8_lossy(argument.bytes()).into_owned());
+    let mut parsed =
+        Arguments { prefix: DEFAULT_PREFIX.to_owned(), on_clash: OnClash::Abort, options: Vec::new() };
+    while let Some(name) = words.next() {
+        let mut value = || {
+            let missing = "Invalid number of arguments passed: they are pairs of a name and a value";
+            words.next().ok_or_else(|| missing.to_owned())
+        };
+        match name.to_ascii_uppercase().as_str() {
+            "PREFIX" => parsed.prefix = prefix(&value()?)?,
+            "ONCLASH" => {
+                parsed.on_clash = match value()?.to_ascii_uppercase().as_str() {
+                    "ABORT" => OnClash::Abort,
+                    "SKIP" => OnClash::Skip,
+                    "PREFIX" => OnClash::Prefix(prefix(&value()?)?),
+                    _ => return Err("ONCLASH expects ABORT, SKIP, or PREFIX and a name".to_owned()),
+                }
+            }
+            _ => {
+                let value = value()?;
+                parsed.options.push((name, value));
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+/// Checks a name for the module and its commands. Returns the name in lower case.
+fn prefix(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
+        return Err("PREFIX expects 1 to 32 letters, digits, - or _".to_owned());
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// Whether a module has this name.
+fn is_taken(name: &str) -> bool {
+    let name = CString::new(name).unwrap_or_default();
+    // SAFETY: the name is NUL-terminated.
+    unsafe { server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 }
+}
+
+/// The name under which to load. `None` means that the module loads without commands, data types and options.
+fn free_name(prefix: String, on_clash: OnClash) -> Result<Option<String>, String> {
+    if !is_taken(&prefix) {
+        return Ok(Some(prefix));
+    }
+    let taken = |name: &str| {
+        format!(
+            "another module is loaded under the name {name} (RedisBloom, perhaps). Load with PREFIX name, and the \
+             commands are name.ADD and so on; ONCLASH says what to do when a name is taken"
+        )
+    };
+    match on_clash {
+        OnClash::Abort => Err(taken(&prefix)),
+        OnClash::Skip => Ok(None),
+        OnClash::Prefix(other) if is_taken(&other) => Err(taken(&other)),
+        OnClash::Prefix(other) => {
+            log::warning(&format!("another module is loaded under the name {prefix}; this one is {other}"));
+            Ok(Some(other))
+        }
+    }
+}
+
+/// Subscribes to flushes: uploads in progress belong to the keys that were flushed, and end with them.
+///
+/// # Safety
+/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
+unsafe fn flush_loads_with_keys(ctx: *mut raw::RedisModuleCtx) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_FLUSHDB, dataver: 1 };
+    // SAFETY: the context is the caller's, and the callback lives as long as the module, which is never unloaded.
+    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(flushed))) } != status::OK {
+        log::warning("the server does not say when keys are flushed; loads in chunks go on then");
+    }
+}
+
+/// Subscribes to changes of the configuration.
+///
+/// # Safety
+/// Same as for [`flush_loads_with_keys`].
+unsafe fn follow_configuration(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
+    // SAFETY: as in `flush_loads_with_keys`.
+    match unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(configured))) } {
+        status::OK => Ok(()),
+        _ => Err("the server does not say when its configuration changes".to_owned()),
+    }
+}
+
+unsafe extern "C" fn configured(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    memory::configuration_changed();
+}
+
+/// Makes the module stop all jobs and join the workers when the server shuts down. The server ends with `exit`, and
+/// none of our threads may be running at that point.
+///
+/// # Safety
+/// Same as for [`flush_loads_with_keys`].
+unsafe fn join_at_shutdown(ctx: *mut raw::RedisModuleCtx) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_SHUTDOWN, dataver: 1 };
+    // SAFETY: as in `flush_loads_with_keys`.
+    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(shut_down))) } != status::OK {
+        log::warning("the server does not say when it shuts down; worker threads will not be joined then");
+    }
+}
+
+unsafe extern "C" fn shut_down(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard::call("shutdown", waiting::shut_down, || ());
+}
+
+/// Subscribes to the event that the server sends several times a second.
+///
+/// # Safety
+/// Same as for [`flush_loads_with_keys`].
+unsafe fn follow_time(ctx: *mut raw::RedisModuleCtx) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+    // SAFETY: as in `flush_loads_with_keys`.
+    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(tick))) } != status::OK {
+        log::warning("the server does not say that time passes; abandoned loads stay");
+    }
+}
+
+/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops uploads.
+unsafe extern "C" fn tick(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard::call("started", duplicate_load::tick, || ());
+    guard::call("kept", waiting::give_up_kept, || ());
+    // SAFETY: the context is valid during the call.
+    if let Some(ctx) = unsafe { Context::new(ctx) } {
+        guard::call("tick", || uploads::tick(ctx), || ());
+    }
+}
+
+unsafe extern "C" fn flushed(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    if subevent != raw::REDISMODULE_SUBEVENT_FLUSHDB_END {
+        return;
+    }
+    // SAFETY: the server passes this struct with this event, valid during the call.
+    let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
+    // -1 means all databases.
+    let database = info.map(|info| info.dbnum).filter(|database| *database >= 0);
+    guard::call("flush", || uploads::flush(database), || ());
+}
+
+/// # Safety
+/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
+unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
+    let is_loaded = duplicate_load::begin()?;
+    let Arguments { prefix, on_clash, options } = parse(arguments)?;
+    // SAFETY: the context is the caller's.
+    let context = unsafe { Context::new(ctx) }.ok_or("no context")?;
+    if is_loaded || is_taken(&prefix) && duplicate_load::is_copy(context, &prefix) {
+        // SAFETY: the caller's contract is passed on. The module has no name yet.
+        return unsafe { duplicate_load::stand_in(ctx) };
+    }
+    let Some(prefix) = free_name(prefix, on_clash)? else {
+        // SAFETY: as above.
+        let name = unsafe { duplicate_load::name(ctx, "bloomery-skipped") };
+        log::warning(&format!(
+            "another module has the name; loaded as {} without commands and data types, as ONCLASH SKIP says",
+            name.to_string_lossy()
+        ));
+        duplicate_load::skipped();
+        return Ok(());
+    };
+    let name = CString::new(prefix.as_str()).unwrap_or_default();
+    // SAFETY: the name is NUL-terminated, and the server copies it. The context is the caller's.
+    unsafe {
+        server!(RedisModule_SetModuleAttribs(
+            ctx,
+            name.as_ptr(),
+            MODULE_VERSION,
+            raw::REDISMODULE_APIVER_1 as c_int
+        ));
+    }
+    // SAFETY: as above.
+    unsafe {
+        data_type::register(ctx, uploads::BESIDE_KEYS)?;
+        commands::register(ctx, &prefix)?;
+        config::register(context, &prefix)?;
+        // These come after the configuration file, which they override.
+        config::take_arguments(&options)?;
+        // Nothing may fail after the first subscription: Redis 7.0 keeps the subscriptions of a module that fails to
+        // load, and makes their calls even after it has unmapped the module.
+        follow_configuration(ctx)?;
+        info::register(ctx);
+        waiting::register(context);
+        join_at_shutdown(ctx);
+        flush_loads_with_keys(ctx);
+        uploads::register(ctx);
+        follow_time(ctx);
+    }
+    let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+        | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+        | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+    if context.info_is(c"server", c"server_name", "valkey") {
+        flags |= VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION;
+    }
+    // SAFETY: a plain call, and the context is the caller's.
+    unsafe {
+        server!(RedisModule_SetModuleOptions(ctx, flags as c_int));
+        duplicate_load::loaded(ctx);
+    }
+    log::notice(&format!("{} loaded, commands {}.*", env!("CARGO_PKG_VERSION"), prefix.to_ascii_uppercase()));
+    Ok(())
+}
