@@ -5,9 +5,8 @@
 //! Besides replying, it can replicate what it did, send a keyspace event, and have memory freed on another thread.
 //!
 //! Each family of commands is a folder: its values ([`Stored`]), their data types, and its commands. `list` names the
-//! families. They share `transfer` (SCANDUMP and LOADCHUNK), `items` (how many, and pauses), `grow`, `blob`
-//! (many items in one string), `options`, `describe`, `uploads` (filters that arrive in chunks) and `pieces`
-//! (commands with many items).
+//! families. They share `transfer` (SCANDUMP and LOADCHUNK), `items` (how many, and pauses), `grow`, `blob` (many items in
+//! one string), `options`, `advice`, `uploads` (filters that arrive in chunks) and `pieces` (commands with many items).
 
 #![deny(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "its documentation is for us, with private items")]
@@ -23,6 +22,7 @@
     )
 )]
 
+mod advice;
 pub mod allocator_choice;
 mod blob;
 mod bloom;
@@ -30,7 +30,6 @@ mod call;
 mod chunked;
 pub mod config;
 mod cuckoo;
-mod describe;
 mod error;
 #[cfg(failpoints)]
 pub mod failpoint;
@@ -39,7 +38,9 @@ pub mod info;
 mod items;
 mod list;
 pub mod metrics;
+mod number;
 mod options;
+mod partial;
 mod pieces;
 #[allow(
     clippy::arithmetic_side_effects,

@@ -1,7 +1,7 @@
 //! What a command replies, in a form that doesn't depend on the protocol.
 
 use super::error::CommandError;
-use bloomery::filter::record::Value;
+use bloomery::filter::record::{Record, Replies, Value};
 use smallvec::SmallVec;
 use std::ffi::CStr;
 
@@ -111,6 +111,11 @@ impl Numbers {
     pub fn fields(&self) -> Vec<(&'static str, Reply)> {
         self.iter().map(|(name, value)| (name.to_str().unwrap_or_default(), value.into())).collect()
     }
+}
+
+/// A record as the fields of a [`Reply::Map`].
+pub(super) fn fields<R: Record>(record: &R, family: Replies) -> Vec<(&'static str, Reply)> {
+    record.fields(family).map(|(name, value)| (name, value.into())).collect()
 }
 
 impl Reply {

@@ -4,7 +4,7 @@
 //! the chunk at byte n of the body, which comes with 1 + the offset after the chunk. At the end, the reply has iterator
 //! 0 and an empty string, or null for a cuckoo filter. Each piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded appears in its key when its last chunk arrives. Pieces in our format are replicated
+//! A filter that is being loaded appears in its key when its last chunk arrives. Partial in our format are replicated
 //! when they arrive. If the pieces are in RedisBloom's format, the whole filter is replicated after the last one. Only
 //! if this server follows a server with RedisBloom does the head alone create the key, as in RedisBloom.
 //!
@@ -15,8 +15,9 @@ use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep
 use super::chunked::Chunked;
 use super::error::CommandError;
 use super::options::integer;
+use super::partial::{Partial, end};
 use super::reply::Reply;
-use super::uploads::{END, Ended, MAX_UPLOADS, Pieces, Sent, end};
+use super::uploads::{END, Ended, MAX_UPLOADS, Sent};
 use bloomery::parallel::ParallelFor;
 use bloomery::wire::Encoder;
 use bloomery::wire::redisbloom::{Destination, Placed};
@@ -148,17 +149,17 @@ fn proceed<'a, T: Chunked, C: Call<'a>>(
             return Err(why);
         }
     };
-    let filter = complete.map(Pieces::finish::<T>).transpose();
+    let filter = complete.map(Partial::finish::<T>).transpose();
     if sent != Sent::Nothing && filter.is_err() {
         call.replicate(end_elsewhere(T::LOAD));
     }
     let filter = filter.map_err(T::bad_chunk)?;
-    if sent == Sent::Pieces {
+    if sent == Sent::Partial {
         call.replicate(Effect::Verbatim);
     }
     match filter {
         None => {}
-        Some(filter) if sent != Sent::Pieces => return Ok(put(call, key, filter, T::LOADED)),
+        Some(filter) if sent != Sent::Partial => return Ok(put(call, key, filter, T::LOADED)),
         Some(filter) => {
             key.create(filter);
             call.changed(T::LOADED);
@@ -224,7 +225,7 @@ fn begin<'a, T: Chunked, C: Call<'a>>(
 ) -> Result<(), CommandError> {
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
-    let pieces = Pieces::begin::<T>(call.arg(1), head)?;
+    let pieces = Partial::begin::<T>(call.arg(1), head)?;
     // In RedisBloom, the filter exists as soon as its first piece has arrived. Its items can be tested and added, and a
     // full sync may send the partial filter before the other pieces arrive. So a server that follows RedisBloom also
     // needs the filter immediately.
@@ -250,7 +251,7 @@ fn begin<'a, T: Chunked, C: Call<'a>>(
         uploads.begin((database, call.arg(1).to_vec()), pieces, call.is_from_primary())
     });
     end_replicated(call, ended);
-    if sent == Sent::Pieces {
+    if sent == Sent::Partial {
         call.replicate(Effect::Verbatim);
     }
     Ok(())

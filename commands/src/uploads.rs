@@ -12,10 +12,11 @@
 
 use super::chunked::Chunked;
 use super::error::CommandError;
+use super::partial::{Body, Partial, load_command};
 use crate::metrics::{self, Hold};
-use bloomery::filter::{Cuckoo, Filter, Garbage};
-use bloomery::wire::redisbloom::{Destination, Loader, Placed};
-use bloomery::wire::{DecodeError, Decoder, Encoder, LONGEST, MAGIC, Sink, Source};
+use bloomery::filter::{Filter, Garbage};
+use bloomery::wire::redisbloom::{Destination, Placed};
+use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -29,9 +30,6 @@ pub const ABANDONED: Duration = Duration::from_secs(300);
 /// Loads that together need less than this many bytes stay when memory is short. Otherwise, no small filter could be
 /// loaded while keys are evicted all the time. A MiB is as much as one chunk or the arguments of one command may need.
 const SMALL: u64 = 1 << 20;
-
-/// Maximum bytes of memory for each byte of a head. The head is kept, and so are its decoded fields, which are larger.
-const HEAD_FACTOR: u64 = 4;
 
 /// Filters that are being loaded, by database and key.
 #[derive(Default)]
@@ -96,7 +94,7 @@ impl Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// Every piece that has arrived.
-    Pieces,
+    Partial,
     /// Not every piece, because a replica or AOF began with a snapshot that lacks the upload. Replicas and the AOF get
     /// the whole filter after its last piece. Until then, some have a part of the upload.
     Missed,
@@ -115,11 +113,6 @@ pub struct Ended {
 
 /// The arguments after the key in a command that ends an upload. They are BF.SCANDUMP's reply at the end of a filter.
 pub const END: [&[u8]; 2] = [b"0", b""];
-
-/// The command that loads the pieces of a filter, under the prefix `bf`.
-fn upload_command(decoder: &Decoder) -> &'static str {
-    if decoder.is_cuckoo() { Cuckoo::LOAD } else { Filter::LOAD }
-}
 
 impl Ended {
     fn add(&mut self, (database, key): (i32, Vec<u8>), upload: Upload) {
@@ -145,7 +138,7 @@ impl Ended {
 }
 
 struct Upload {
-    pieces: Pieces,
+    pieces: Partial,
     sent: Sent,
     /// Whether the most recent piece came from a slot's source node, or from a primary or a file that this server still
     /// obeys. Such an upload isn't dropped when memory is short.
@@ -157,7 +150,7 @@ struct Upload {
 }
 
 impl Upload {
-    fn new(pieces: Pieces, sent: Sent, is_obeyed: bool) -> Upload {
+    fn new(pieces: Partial, sent: Sent, is_obeyed: bool) -> Upload {
         let _counted = [metrics::UPLOADS.hold(1), metrics::UPLOAD_BYTES.hold(pieces.body_len())];
         let held = metrics::UPLOAD_HELD_BYTES.hold(pieces.held());
         Upload { pieces, sent, is_obeyed, moved: Instant::now(), _counted, held }
@@ -178,185 +171,15 @@ impl Upload {
     }
 }
 
-/// A partly loaded filter.
-pub(super) struct Pieces {
-    /// Length of the key's name in bytes. It counts towards the upload's memory, because a name can be as long as a
-    /// head.
-    name_len: usize,
-    /// The command that loads the pieces.
-    command: &'static str,
-    head: Vec<u8>,
-    body: Body,
-}
-
-/// The chunks that have arrived, in the format that the head announced.
-pub(super) enum Body {
-    /// Our own format.
-    Native(Decoder),
-    /// RedisBloom's format.
-    RedisBloom(Loader),
-}
-
-impl Pieces {
-    /// Reads the head of a filter that will be in the key `name`.
-    pub(super) fn begin<T: Chunked>(name: &[u8], head: &[u8]) -> Result<Pieces, CommandError> {
-        let body = Body::begin::<T>(head)?;
-        Ok(Pieces { name_len: name.len(), command: T::LOAD, head: head.to_vec(), body })
-    }
-
-    /// Maximum number of bytes of memory for the key's name, the head, and the head's decoded fields.
-    fn head_bytes(&self) -> u64 {
-        HEAD_FACTOR.saturating_mul(self.head.len() as u64).saturating_add(self.name_len as u64)
-    }
-
-    /// Bytes of the filter's cells.
-    pub(super) fn body_len(&self) -> u64 {
-        match &self.body {
-            Body::Native(decoder) => decoder.body_len(),
-            Body::RedisBloom(loader) => loader.body_len(),
-        }
-    }
-
-    /// Maximum number of bytes of memory that loading the filter needs.
-    pub(super) fn most_held(&self) -> u64 {
-        self.head_bytes().saturating_add(match &self.body {
-            Body::Native(decoder) => decoder.most_held(),
-            Body::RedisBloom(loader) => loader.most_held(),
-        })
-    }
-
-    /// Bytes of memory that the upload occupies now.
-    fn held(&self) -> u64 {
-        self.head_bytes().saturating_add(match &self.body {
-            Body::Native(decoder) => decoder.held(),
-            Body::RedisBloom(loader) => loader.held(),
-        })
-    }
-
-    /// Size in bytes of the array that this chunk would cause to be allocated; 0 if none.
-    fn would_allocate(&self, iterator: i64, chunk: &[u8]) -> u64 {
-        let len = chunk.len() as u64;
-        match &self.body {
-            Body::Native(decoder) => decoder.would_allocate(len),
-            Body::RedisBloom(loader) => loader.would_allocate(end(iterator).unwrap_or(0), len),
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        match &self.body {
-            Body::Native(decoder) => decoder.is_complete(),
-            Body::RedisBloom(loader) => loader.is_complete(),
-        }
-    }
-
-    /// Reads the chunk that came with an iterator. The error also says whether the upload is over.
-    ///
-    /// Chunks in our format are copied into the upload on the main thread. For 16 MiB, the longest chunk that a reader
-    /// accepts, that takes up to 50 ms. No writer writes chunks longer than [`LONGEST`], so longer ones are refused if
-    /// they come from clients. If they come from a server that has already accepted them, they are accepted.
-    fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
-        match &mut self.body {
-            Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
-            Body::Native(decoder) => {
-                decoder.push(chunk).map_err(|why| (why, false))?;
-                let found = u64::try_from(iterator).unwrap_or(0);
-                let expected = decoder.offset().saturating_add(1);
-                if found == expected {
-                    Ok(())
-                } else {
-                    // The data is the next chunk, but the iterator is wrong: the client is confused.
-                    Err((DecodeError::Order { expected, found }, true))
-                }
-            }
-            Body::RedisBloom(loader) => {
-                let pushed = end(iterator).and_then(|end| loader.push(end, chunk));
-                pushed.map_err(|why| (why, false))
-            }
-        }
-    }
-
-    /// The position of a chunk in RedisBloom's format. Such a chunk may be long, so another thread may place it. `None`
-    /// for our format, whose chunks are [short](LONGEST).
-    fn destination(&mut self, iterator: i64, chunk: &[u8]) -> Result<Option<Destination>, DecodeError> {
-        match &mut self.body {
-            Body::Native(_) => Ok(None),
-            Body::RedisBloom(loader) => loader.destination(end(iterator)?, chunk).map(Some),
-        }
-    }
-
-    /// Whether the chunk was placed in this upload, rather than in another one of the same key.
-    fn have(&self, placed: &Placed) -> bool {
-        matches!(&self.body, Body::RedisBloom(loader) if loader.has(placed))
-    }
-
-    fn note(&mut self, placed: Placed) -> Result<(), DecodeError> {
-        match &mut self.body {
-            Body::Native(_) => Ok(()),
-            Body::RedisBloom(loader) => loader.note(placed),
-        }
-    }
-
-    pub(super) fn finish<T: Chunked>(self) -> Result<T, DecodeError> {
-        of_family(match self.body {
-            Body::Native(decoder) => decoder.finish(),
-            Body::RedisBloom(loader) => loader.finish(),
-        })
-    }
-
-    /// Whether the head is RedisBloom's.
-    pub(super) fn are_redisblooms(&self) -> bool {
-        matches!(self.body, Body::RedisBloom(_))
-    }
-
-    /// The filter that RedisBloom creates from its head alone: all cells are 0.
-    pub(super) fn without_chunks<T: Chunked>(self) -> Result<T, DecodeError> {
-        of_family(match self.body {
-            Body::RedisBloom(loader) => loader.without_chunks(),
-            Body::Native(decoder) => decoder.finish(),
-        })
-    }
-}
-
-/// The filter that was loaded, as a value of the family whose commands loaded it.
-fn of_family<T: Chunked>(filter: Result<Filter, DecodeError>) -> Result<T, DecodeError> {
-    T::try_from(filter?).map_err(|_| DecodeError::OtherKind)
-}
-
-impl Body {
-    fn begin<T: Chunked>(head: &[u8]) -> Result<Body, CommandError> {
-        let theirs = T::redisblooms(head);
-        // RedisBloom's head begins with a number of items, which may look like our magic. The length tells the two
-        // apart. Let n be the u32 at byte 8. Our head is 24 + n bytes long. RedisBloom's is 38 or 46 bytes long for a
-        // cuckoo filter, and 16 + 49 n, 20 + 49 n or 20 + 53 n bytes long for a Bloom filter.
-        if theirs.is_err() && head.starts_with(&MAGIC) {
-            let decoder = Decoder::new(head).map_err(|why| T::bad_head(Some(why)))?;
-            if upload_command(&decoder) != T::LOAD {
-                return Err(T::bad_head(Some(DecodeError::OtherKind)));
-            }
-            return Ok(Body::Native(decoder.in_proportion()));
-        }
-        // If the bytes aren't a head at all, the error has RedisBloom's words alone.
-        theirs
-            .map(Body::RedisBloom)
-            .map_err(|why| T::bad_head(if why == DecodeError::Length("header") { None } else { Some(why) }))
-    }
-}
-
-/// The offset in the body at which the piece with this iterator ends, in RedisBloom's format.
-pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
-    let end = u64::try_from(iterator).ok().and_then(|iterator| iterator.checked_sub(1));
-    end.ok_or(DecodeError::Field("iterator"))
-}
-
 impl Uploads {
     /// Begins an upload, and ends an earlier upload of the same key. Returns what replicas and the AOF get of the
     /// upload from now on.
     ///
     /// Replicas and the AOF get no pieces in RedisBloom's format, because on servers that obey this one, the head alone
     /// would create a key.
-    pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> (Sent, Ended) {
+    pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Partial, is_obeyed: bool) -> (Sent, Ended) {
         let are_sent = self.are_saved && !pieces.are_redisblooms();
-        let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
+        let sent = if are_sent { Sent::Partial } else { Sent::Nothing };
         let ended = self.forget(&key);
         self.waiting.insert(key, Upload::new(pieces, sent, is_obeyed));
         (sent, ended)
@@ -431,7 +254,7 @@ impl Uploads {
     pub fn are_missed(&mut self) {
         self.outgoing.values_mut().for_each(|outgoing| outgoing.next = None);
         let sent = self.waiting.values_mut().map(|upload| &mut upload.sent);
-        sent.filter(|sent| **sent == Sent::Pieces).for_each(|sent| *sent = Sent::Missed);
+        sent.filter(|sent| **sent == Sent::Partial).for_each(|sent| *sent = Sent::Missed);
     }
 
     /// Size in bytes of the array that this chunk would cause to be allocated; 0 if none. All other memory replaces the
@@ -462,7 +285,7 @@ impl Uploads {
         key: &(i32, Vec<u8>),
         (iterator, chunk, placed): (i64, &[u8], Option<Placed>),
         is_obeyed: bool,
-    ) -> Result<(Sent, Option<Pieces>), (CommandError, Ended)> {
+    ) -> Result<(Sent, Option<Partial>), (CommandError, Ended)> {
         let upload = self.waiting.get_mut(key).filter(|upload| upload.pieces.command == T::LOAD);
         // While the other thread worked, this upload may have ended and another have begun.
         let upload = upload.filter(|upload| placed.as_ref().is_none_or(|placed| upload.pieces.have(placed)));
@@ -581,7 +404,7 @@ impl Uploads {
         for (key, upload, decoder) in self.saved() {
             begin(sink, key);
             sink.string(&upload.pieces.head);
-            sink.unsigned(u64::from(upload.sent == Sent::Pieces));
+            sink.unsigned(u64::from(upload.sent == Sent::Partial));
             sink.unsigned(decoder.offset());
             decoder.chunks(|chunk| sink.string(chunk));
         }
@@ -604,9 +427,9 @@ impl Uploads {
                     return Some(Err(why));
                 }
             }
-            let command = upload_command(&decoder);
-            let pieces = Pieces { name_len: key.len(), command, head, body: Body::Native(decoder) };
-            let sent = if are_sent { Sent::Pieces } else { Sent::Missed };
+            let command = load_command(&decoder);
+            let pieces = Partial { name_len: key.len(), command, head, body: Body::Native(decoder) };
+            let sent = if are_sent { Sent::Partial } else { Sent::Missed };
             self.waiting.insert((database, key), Upload::new(pieces, sent, true));
         }
         Some(Ok(()))
@@ -631,14 +454,14 @@ mod tests {
         let mut uploads = Uploads { are_saved: true, ..Uploads::default() };
         for (number, chunks) in chunks.iter().enumerate() {
             let name = vec![number as u8];
-            let mut pieces = Pieces::begin::<Filter>(&name, encoder.head()).unwrap();
+            let mut pieces = Partial::begin::<Filter>(&name, encoder.head()).unwrap();
             let (mut offset, mut chunk) = (0, Vec::new());
             for _ in 0..*chunks {
                 offset = encoder.chunk(offset, &mut chunk).unwrap();
                 pieces.push(offset as i64 + 1, &chunk, is_obeyed).unwrap();
             }
             let (sent, ended) = uploads.begin((0, name), pieces, is_obeyed);
-            assert!(sent == Sent::Pieces && ended.is_empty());
+            assert!(sent == Sent::Partial && ended.is_empty());
         }
         uploads
     }
@@ -676,11 +499,11 @@ mod tests {
         assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
         // A name needs memory as well.
         let mut named = uploads(&[0], false);
-        let pieces = Pieces::begin::<Filter>(&[b'n'; SMALL as usize], &[]);
+        let pieces = Partial::begin::<Filter>(&[b'n'; SMALL as usize], &[]);
         assert!(pieces.is_err(), "a head is read first");
         let long = vec![b'n'; SMALL as usize];
         let head = Encoder::new(&Bloom::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
-        let pieces = Pieces::begin::<Filter>(&long, &head).unwrap();
+        let pieces = Partial::begin::<Filter>(&long, &head).unwrap();
         assert!(pieces.most_held() > SMALL);
         _ = named.begin((0, long), pieces, false);
         assert!(!named.are_small_with(0) && named.drop_for_memory().elsewhere.len() == 2);

@@ -2,11 +2,14 @@
 //!
 //! | file | commands |
 //! | --- | --- |
-//! | `add` | BF.ADD, ADDNX, MADD, INSERT, BULKADD |
+//! | `add` | BF.ADD, ADDNX, MADD, INSERT |
+//! | `bulk_add` | BF.BULKADD |
 //! | `test` | BF.EXISTS, MEXISTS, TEST, BULKTEST, COUNT |
 //! | `delete` | BF.DEL, MDEL |
 //! | `window` | BF.ROTATE, AGE |
 //! | `lifecycle` | BF.RESERVE, CLEAR |
+//! | `describe` | BF.CARD, INFO, STATS, DEBUG |
+//! | `feedback` | BF.FEEDBACK |
 //! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
 //! | `rebuild` | BF.REBUILD |
 //! | `import` | BF.IMPORT, LOAD |
@@ -15,22 +18,27 @@
 
 mod add;
 mod algebra;
+mod bulk_add;
 mod create;
 mod delete;
+mod describe;
 mod export;
+mod feedback;
 mod generations;
 mod grow;
 mod import;
 mod lifecycle;
+mod merge_blobs;
 pub(super) mod reach;
 mod rebuild;
 mod shadow;
 mod stored;
 mod test;
 mod transfer;
+mod unite;
+mod valkey_bloom;
 mod window;
 
-use super::describe;
 use super::table::ForEach;
 use bloomery::filter::Filter;
 
@@ -59,8 +67,8 @@ pub(super) fn each(work: &mut impl ForEach) {
     work.command::<describe::Info>();
     work.command::<describe::Stats>();
     work.command::<describe::Debug>();
-    work.command::<describe::Feedback>();
-    work.command::<add::Bulkadd>();
+    work.command::<feedback::Feedback>();
+    work.command::<bulk_add::Bulkadd>();
     work.command::<test::Bulktest>();
     work.command::<algebra::Merge>();
     work.command::<algebra::Intersect>();

@@ -1,18 +1,18 @@
 //! BF.REBUILD: builds a new filter from scratch while the old one continues to serve. The new filter then replaces the
 //! old one in one step.
 
-use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
+use super::add::{Backfill, backfill};
+use super::bulk_add::{BulkBackfill, backfill_bulk};
 use super::generations::catch_up;
 use super::shadow::rebuild_in;
 use crate::blob::Parts;
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys};
-use crate::describe::fields;
 use crate::error::CommandError;
 use crate::grow::admit_new;
 use crate::items::limit_items;
 use crate::options::bloom::{Reservation, creation, shadow};
 use crate::options::{bad, upper};
-use crate::reply::Reply;
+use crate::reply::{Reply, fields};
 use crate::table::{ArgumentKind::OneOf, Entry, KeyUse, bloom::REBUILD, command, required};
 use bloomery::Error;
 use bloomery::filter::record::Replies;

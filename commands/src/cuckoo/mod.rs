@@ -1,11 +1,11 @@
 //! The family of cuckoo filters: CF.*.
 
 mod commands;
+mod describe;
 mod grow;
 mod stored;
 mod transfer;
 
-use super::describe::cuckoo as describe;
 use super::table::ForEach;
 use bloomery::filter::Cuckoo;
 

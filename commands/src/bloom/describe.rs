@@ -1,22 +1,16 @@
 //! Commands that describe a Bloom filter as a whole: BF.CARD, INFO, STATS, DEBUG.
 
-mod advice;
-pub(super) mod cuckoo;
-mod number;
-mod usage;
-mod valkey_bloom;
-
-pub(super) use usage::Feedback;
-
-use super::call::{Access, BloomKey, Call, Key};
-use super::error::CommandError;
-use super::reply::{Numbers, Reply};
+use super::valkey_bloom;
+use crate::advice;
+use crate::call::{Access, BloomKey, Call, Key};
+use crate::error::CommandError;
+use crate::number::general;
+use crate::reply::{Numbers, Reply, fields};
 use crate::table::{Entry, KeyUse, Timing, bloom::INFO, command};
 use bloomery::filter::foreign::Growth;
 use bloomery::filter::foreign::redisbloom::FORCE_64;
-use bloomery::filter::record::{Record, Replies};
+use bloomery::filter::record::Replies;
 use bloomery::filter::{Filter, LiveRef};
-use number::general;
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 
@@ -24,9 +18,6 @@ use std::fmt::{self, Write};
 /// items. A native filter has more layers only if it was loaded with them, was merged from many filters, or has grown
 /// to millions of times its first capacity with expansion 1.
 const MOST_LAYERS: usize = 128;
-
-/// Fields of a map, in order.
-type Fields = Vec<(&'static str, Reply)>;
 
 command!(
     Card,
@@ -130,11 +121,6 @@ const VALUES: [fn(LiveRef<'_>) -> Option<u64>; 5] = [
     |filter| Some(filter.items()),
     |filter| filter.expansion().map(u64::from),
 ];
-
-/// A record as the fields of a map.
-pub(super) fn fields<R: Record>(record: &R, family: Replies) -> Fields {
-    record.fields(family).map(|(name, value)| (name, value.into())).collect()
-}
 
 command!(
     Debug,

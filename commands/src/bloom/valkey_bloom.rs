@@ -1,6 +1,6 @@
 //! The fields of BF.INFO that valkey-bloom has and RedisBloom doesn't. As in valkey-bloom, the reply is only the value.
 
-use crate::bloom::reach;
+use super::reach;
 use crate::call::Call;
 use crate::error::CommandError;
 use crate::reply::Reply;

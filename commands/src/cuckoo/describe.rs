@@ -1,9 +1,9 @@
 //! Commands that describe a cuckoo filter as a whole: CF.INFO, STATS, DEBUG.
 
-use super::{advice, fields};
+use crate::advice;
 use crate::call::{Access, Call, Key};
 use crate::error::CommandError;
-use crate::reply::{Numbers, Reply};
+use crate::reply::{Numbers, Reply, fields};
 use crate::table::{Entry, KeyUse, Timing, command};
 use bloomery::filter::record::Replies;
 use bloomery::filter::{Cuckoo, FilterRef};

@@ -1,6 +1,6 @@
 //! Advice about a filter: each line says what is wrong, gives the numbers, and ends with what to do.
 
-use super::number::general;
+use crate::number::general;
 use crate::options::printable;
 use bloomery::filter::{CuckooSpec, Observed, Summary};
 use bloomery::params::Layout;

@@ -1,0 +1,174 @@
+//! The union of filters, wherever they come from: at once, or what a worker has prepared.
+
+use super::generations::catch_up;
+use super::shadow::rebuild_in;
+use crate::call::{BloomKey, Call, Effect, Key};
+use crate::error::CommandError;
+use crate::reply::Reply;
+use bloomery::Error;
+use bloomery::filter::{Filter, Incompatible, Live, LiveRef, Target, Union};
+use bloomery::parallel::ParallelFor;
+use bloomery::params::Layout;
+
+/// The current time, or `None` on a server that follows another server's decisions.
+pub(super) fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
+    (!call.is_from_primary()).then(|| call.now_ms())
+}
+
+/// Refuses a destination that is being rebuilt, because its shadow would miss the items.
+pub(super) fn refuse_rebuild(key: &impl Key<Filter>) -> Result<(), CommandError> {
+    rebuild_in(key).map_or(Ok(()), |_| Err(CommandError::Rebuilding))
+}
+
+/// Carries out the planned union with these filters immediately.
+pub(super) fn unite<'a, 'f, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key<Filter>,
+    filters: &[LiveRef<'f>],
+    mut union: Union<'f>,
+    refusal: impl Fn(Refused) -> CommandError,
+) -> Result<Reply, CommandError> {
+    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
+    let existing = key.bloom()?;
+    let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
+    union.join(base, parallel).map_err(|why| refusal(why.into()))?;
+    let grows = union.bytes();
+    if !call.is_from_primary() {
+        let total = base.bytes().saturating_add(grows);
+        let more = if existing.is_none() { total } else { grows };
+        // `spare` is temporary memory, which is freed when this command ends, before the server evicts any keys. So
+        // only this check limits it.
+        let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
+        if more > 0 || spare > 0 {
+            call.admit(total, more.saturating_add(spare))?;
+        }
+    }
+    let no_room = no_room(base);
+    let changed = if existing.is_none() {
+        let made = union.begun(base, parallel).map_err(no_room)?;
+        key.create(made.into());
+        true
+    } else {
+        catch_up(call, &mut key)?;
+        match key.target()? {
+            Some(Target::One(destination)) => union.apply(destination, parallel).map_err(no_room)?,
+            Some(Target::Both(_)) => return Err(CommandError::Rebuilding),
+            None => return Err(CommandError::NotFound),
+        }
+    };
+    if changed {
+        call.replicate(Effect::Verbatim);
+        call.changed(c"bf.merge");
+    }
+    Ok(Reply::Ok)
+}
+
+/// A union of filters that was computed in the background.
+pub(super) struct Merged {
+    filter: Live,
+    /// The number of bytes of cells that the destination will have.
+    total: u64,
+    /// Whether the union differs from the destination.
+    changed: bool,
+}
+
+/// Why filters can't be merged.
+pub(super) enum Refused {
+    /// This source can't be combined with the first filter.
+    Source(usize, Incompatible),
+    Other(CommandError),
+}
+
+impl From<(usize, Incompatible)> for Refused {
+    fn from((source, why): (usize, Incompatible)) -> Refused {
+        Refused::Source(source, why)
+    }
+}
+
+impl Refused {
+    /// The error, with the source's name.
+    pub(super) fn told(self, name: impl Fn(usize) -> String) -> CommandError {
+        match self {
+            Refused::Source(source, why) => refused(name(source), why),
+            Refused::Other(why) => why,
+        }
+    }
+}
+
+/// The error for a source that can't be combined with the others.
+pub(super) fn refused(source: String, why: Incompatible) -> CommandError {
+    match why {
+        Incompatible::Differs(what) => CommandError::Incompatible { source, what },
+        Incompatible::ClockBehind => CommandError::ClockBehind { source },
+        Incompatible::Fingerprints => CommandError::Fingerprints { source },
+        Incompatible::Layers => CommandError::SeveralLayers { source },
+        Incompatible::TooManyLayers => CommandError::Core(Error::TooManyLayers),
+        Incompatible::TooManyPairs => CommandError::TooManyPairs,
+    }
+}
+
+/// Returns the union of `inputs`. The first of them is the destination, unless the destination `is_new`.
+pub(super) fn merged(
+    inputs: &[LiveRef<'_>],
+    is_new: bool,
+    now_ms: Option<u64>,
+    parallel: &ParallelFor<'_>,
+) -> Result<Merged, Refused> {
+    let Some((base, sources)) = inputs.split_first() else {
+        return Err(Refused::Other(CommandError::NotFound));
+    };
+    let mut union = match is_new {
+        true => Union::plan(None, inputs, now_ms),
+        false => Union::plan(Some(*base), sources, now_ms),
+    }?;
+    union.join(*base, parallel)?;
+    let made = match is_new {
+        true => union.begun(*base, parallel).map(|filter| (filter, true)),
+        false => union.apart(*base, parallel),
+    };
+    let (filter, changed) = made.map_err(|why| Refused::Other(no_room(*base)(why)))?;
+    Ok(Merged { filter, total: base.bytes().saturating_add(union.bytes()), changed })
+}
+
+/// Converts an error from computing a union. If the items don't fit, the new error gives the capacity of `base`.
+fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
+    let capacity = base.capacity();
+    move |why| match why {
+        Error::Full => CommandError::UnionFull { capacity },
+        why => why.into(),
+    }
+}
+
+/// Stores in its key a union that was computed in the background.
+pub(super) fn put_merged<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key<Filter>,
+    merged: Merged,
+) -> Result<Reply, CommandError> {
+    let Merged { filter, total, changed } = merged;
+    // The memory is already allocated, but the union may exceed the size limit for a filter.
+    let admitted = call.admit(total, 0);
+    if admitted.is_err() || !changed {
+        call.discard(filter.into());
+        return admitted.map(|()| Reply::Ok);
+    }
+    match key.target()? {
+        None => key.create(filter.into()),
+        Some(Target::One(destination)) => call.discard(destination.exchange(filter).into()),
+        Some(Target::Both(_)) => return Err(CommandError::Rebuilding),
+    }
+    call.replicate(Effect::Verbatim);
+    call.changed(c"bf.merge");
+    Ok(Reply::Ok)
+}
+
+/// Processing a byte of a fingerprint table takes as long as processing this many bytes of bits or counters, because
+/// each fingerprint is looked up in another table, which takes 45 ns.
+const FINGERPRINTS: u64 = 32;
+
+/// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would
+/// take as long.
+pub(super) fn work(filter: LiveRef<'_>) -> u64 {
+    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == Some(Layout::Fingerprint));
+    filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })
+}
