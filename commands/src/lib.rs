@@ -5,8 +5,9 @@
 //! Besides replying, it can replicate what it did, send a keyspace event, and have memory freed on another thread.
 //!
 //! Each family of commands is a folder: its values ([`Stored`]), their data types, and its commands. `list` names the
-//! families. They share `transfer` (SCANDUMP and LOADCHUNK), `items` (how many, and pauses), `grow`, `blob` (many items in
-//! one string), `options`, `advice`, `uploads` (filters that arrive in chunks) and `pieces` (commands with many items).
+//! families. They share `transfer` (SCANDUMP and LOADCHUNK), `items` (how many, and pauses), `grow`, `blob` (many items
+//! in one string), `options`, `advice`, `uploads` (filters that arrive in chunks) and `pieces` (commands with many
+//! items).
 
 #![deny(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "its documentation is for us, with private items")]
