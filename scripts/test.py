@@ -80,7 +80,7 @@ STAGES = [
     Stage("offline", f"{PYTEST} tests/offline", needs=("fetch",)),
     Stage(
         "servers",
-        f"{PYTEST} tests/server",
+        f"{PYTEST} tests/server {{large}}",
         needs=SERVERS,
     ),
     Stage("quick servers", "", needs=("fetch", "module"), quick=f"{PYTEST} tests/server -m quick --server redis-8.0"),
@@ -134,7 +134,8 @@ def command_of(stage, arguments):
     command = stage.quick if "--quick" in arguments and isinstance(stage.quick, str) else stage.command
     if "--all" in arguments and command.startswith("scripts/suite"):
         command = re.sub(r" --server \S+", "", command)
-    return command.replace(" {all}", " --all" if "--all" in arguments else "")
+    is_all = "--all" in arguments
+    return command.replace(" {all}", " --all" if is_all else "").replace(" {large}", "" if is_all else " -m 'not large'")
 
 
 def tests_in(log):

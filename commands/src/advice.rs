@@ -55,38 +55,8 @@ pub(super) fn on_cuckoo(key: &[u8], summary: &Summary, spec: &CuckooSpec) -> Vec
 
 /// Advice about a Bloom filter, native or another system's.
 pub(super) fn on(key: &[u8], summary: &Summary) -> Vec<String> {
-    let (items, capacity) = (summary.items, summary.capacity);
-    let needed = items.max(summary.approximate_items.unwrap_or(0));
-    let rebuild = |items: u64| {
-        format!("BF.REBUILD {} BEGIN CAPACITY {} makes room", word(key), items.max(1).saturating_mul(2))
-    };
-    let room = rebuild(needed.div_ceil(summary.generations.unwrap_or(1)));
-    // In a window, it is the newest generation that gets full, unless all generations share a table.
-    let is_table = summary.layout.as_deref() == Some(Layout::Fingerprint.as_str());
-    let window = summary.generations.filter(|_| !is_table);
-    let full = match (window, summary.layers.first(), summary.on_full.as_deref()) {
-        (Some(_), None, _) | (None, _, Some("ROTATE")) => None,
-        (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
-            format!("full: the current generation holds {} items and refuses new ones; rotate", newest.items)
-        }),
-        (Some(_), Some(newest), _) => (newest.items > newest.capacity).then(|| {
-            format!(
-                "over capacity: the current generation holds {} items of {}; rotate more often, or {}",
-                newest.items,
-                newest.capacity,
-                rebuild(newest.items)
-            )
-        }),
-        (None, _, Some("ERROR")) => (items >= capacity)
-            .then(|| format!("full: it holds {items} items of {capacity} and refuses new ones; {room}")),
-        (None, _, Some("SCALE")) => None,
-        (None, _, Some(_)) => {
-            (items > capacity).then(|| format!("over capacity: it holds {items} items of {capacity}; {room}"))
-        }
-        // Another system's number of items may only be an estimate.
-        (None, _, None) => (needed > capacity)
-            .then(|| format!("over capacity: it holds about {needed} items of {capacity}; {room}")),
-    };
+    let room = room(key, summary);
+    let full = fullness(key, summary, &room);
     let is_full = full.is_some();
     let mut advice = Vec::from_iter(full);
     let is_chain = summary.generations.is_none();
@@ -123,6 +93,51 @@ pub(super) fn on(key: &[u8], summary: &Summary) -> Vec<String> {
             .extend(summary.feedback.as_ref().and_then(|spans| on_observed(promise, explained, &spans.hour)));
     }
     advice
+}
+
+/// A command that makes room for twice this number of items.
+fn rebuild(key: &[u8], items: u64) -> String {
+    format!("BF.REBUILD {} BEGIN CAPACITY {} makes room", word(key), items.max(1).saturating_mul(2))
+}
+
+/// The number of items that there may be: another system's own number may only be an estimate.
+fn most_items(summary: &Summary) -> u64 {
+    summary.items.max(summary.approximate_items.unwrap_or(0))
+}
+
+/// A command that makes room for twice the items.
+fn room(key: &[u8], summary: &Summary) -> String {
+    rebuild(key, most_items(summary).div_ceil(summary.generations.unwrap_or(1)))
+}
+
+/// The advice for a filter that has as many items as it was made for, or more.
+fn fullness(key: &[u8], summary: &Summary, room: &str) -> Option<String> {
+    let (items, capacity, needed) = (summary.items, summary.capacity, most_items(summary));
+    // In a window, it is the newest generation that gets full, unless all generations share a table.
+    let is_table = summary.layout.as_deref() == Some(Layout::Fingerprint.as_str());
+    let window = summary.generations.filter(|_| !is_table);
+    match (window, summary.layers.first(), summary.on_full.as_deref()) {
+        (Some(_), None, _) | (None, _, Some("ROTATE")) => None,
+        (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
+            format!("full: the current generation holds {} items and refuses new ones; rotate", newest.items)
+        }),
+        (Some(_), Some(newest), _) => (newest.items > newest.capacity).then(|| {
+            format!(
+                "over capacity: the current generation holds {} items of {}; rotate more often, or {}",
+                newest.items,
+                newest.capacity,
+                rebuild(key, newest.items)
+            )
+        }),
+        (None, _, Some("ERROR")) => (items >= capacity)
+            .then(|| format!("full: it holds {items} items of {capacity} and refuses new ones; {room}")),
+        (None, _, Some("SCALE")) => None,
+        (None, _, Some(_)) => {
+            (items > capacity).then(|| format!("over capacity: it holds {items} items of {capacity}; {room}"))
+        }
+        (None, _, None) => (needed > capacity)
+            .then(|| format!("over capacity: it holds about {needed} items of {capacity}; {room}")),
+    }
 }
 
 /// The advice that follows from the checked answers. `explained` is the error rate to be expected from the cells.

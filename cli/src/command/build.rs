@@ -195,20 +195,25 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         file_bytes,
         seconds: started.elapsed().as_secs_f64(),
     };
-    if options.json {
-        output::json(&report)?;
-    } else {
+    report.print(options.json).map(|()| Outcome::Done)
+}
+
+impl Report {
+    fn print(&self, as_json: bool) -> anyhow::Result<()> {
+        if as_json {
+            return output::json(self);
+        }
         writeln!(
             std::io::stdout(),
             "{}: {} of {} items were new, {}{}",
-            options.output.display(),
-            count(added),
-            count(read),
-            bytes(file_bytes),
-            options.spread.map_or(String::new(), |parts| format!(" in {parts} files")),
+            self.file.display(),
+            count(self.items_added),
+            count(self.items_read),
+            bytes(self.file_bytes),
+            self.parts.map_or(String::new(), |parts| format!(" in {parts} files")),
         )?;
+        Ok(())
     }
-    Ok(Outcome::Done)
 }
 
 /// Writes the filter to a temporary file, and renames that to `path`. Returns the number of bytes written.

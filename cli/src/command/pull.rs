@@ -223,21 +223,10 @@ fn once(
         iterator = after;
     }
     if receiver.tells_no_moves(family) {
-        let mut second_pass = DefaultHasher::new();
-        let (mut iterator, head) = next(0)?;
-        head.hash(&mut second_pass);
-        while iterator != 0 && !interrupted.is_set() {
-            let (after, piece) = next(iterator)?;
-            if after != 0 {
-                (after, &piece).hash(&mut second_pass);
-            }
-            iterator = after;
-        }
-        if interrupted.is_set() {
-            return Ok(Pulled::Stopped);
-        }
-        if first_pass.finish() != second_pass.finish() {
-            return Ok(Pulled::Changed);
+        match digest_of(next, interrupted)? {
+            None => return Ok(Pulled::Stopped),
+            Some(second_pass) if second_pass != first_pass.finish() => return Ok(Pulled::Changed),
+            Some(_) => {}
         }
     }
     match receiver.finish() {
@@ -252,6 +241,24 @@ fn once(
         Err(DecodeError::Length(_)) => Ok(Pulled::Changed),
         Err(error) => Err(Failure::Server(format!("the server sent damaged data: {error}")).into()),
     }
+}
+
+/// The digest of all pieces of a download that `next` fetches, or `None` after an interruption.
+fn digest_of(
+    mut next: impl FnMut(u64) -> anyhow::Result<(u64, Vec<u8>)>,
+    interrupted: &Interrupted,
+) -> anyhow::Result<Option<u64>> {
+    let mut digest = DefaultHasher::new();
+    let (mut iterator, head) = next(0)?;
+    head.hash(&mut digest);
+    while iterator != 0 && !interrupted.is_set() {
+        let (after, piece) = next(iterator)?;
+        if after != 0 {
+            (after, &piece).hash(&mut digest);
+        }
+        iterator = after;
+    }
+    Ok((!interrupted.is_set()).then(|| digest.finish()))
 }
 
 /// Assembles the pieces of a download, and verifies them.

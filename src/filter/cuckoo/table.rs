@@ -285,18 +285,9 @@ impl Table {
         };
         let roots = buckets.pair(item);
         roots.into_iter().for_each(fetch_others);
-        // Most searches need only one move. The search below would find that move too, but at twice the cost.
-        let firsts = roots.into_iter().flat_map(|root| buckets.slots(root).map(move |slot| (root, slot)));
-        for (looked, (root, slot)) in (1..).zip(firsts) {
-            let other = buckets.other(root, buckets.get(slot));
-            if let Some(free) = buckets.find_in(other, 0) {
-                // Writes the moved fingerprint to its new slot before overwriting the old one.
-                buckets.set(free, buckets.get(slot));
-                buckets.set(slot, item.fingerprint);
-                self.count_used(1);
-                *searched += looked;
-                return Some(1);
-            }
+        if let Some(looked) = self.insert_by_one_move(item, roots) {
+            *searched += looked;
+            return Some(1);
         }
         // Most of the remaining searches end within a few steps, which need no allocation.
         let mut steps: SmallVec<[Step; 32]> = SmallVec::new();
@@ -345,6 +336,24 @@ impl Table {
                 }
             }
             next += 1;
+        }
+        None
+    }
+
+    /// Inserts the item if one move makes room for it, as most searches find. The search that follows would find that
+    /// move too, but at twice the cost. Returns the number of slots that were looked at.
+    fn insert_by_one_move(&self, item: CuckooHash, roots: [u64; 2]) -> Option<u64> {
+        let buckets = self.view();
+        let firsts = roots.into_iter().flat_map(|root| buckets.slots(root).map(move |slot| (root, slot)));
+        for (looked, (root, slot)) in (1..).zip(firsts) {
+            let other = buckets.other(root, buckets.get(slot));
+            if let Some(free) = buckets.find_in(other, 0) {
+                // Writes the moved fingerprint to its new slot before overwriting the old one.
+                buckets.set(free, buckets.get(slot));
+                buckets.set(slot, item.fingerprint);
+                self.count_used(1);
+                return Some(looked);
+            }
         }
         None
     }

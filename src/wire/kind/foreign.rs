@@ -158,38 +158,12 @@ pub(super) fn stamp_of(filter: &Foreign) -> u32 {
 pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
     let field = DecodeError::Field;
     let header: ForeignHeader = read(&mut rest)?;
-    let ForeignHeader { scheme, encoding, links, .. } = header;
-    let blank = ForeignHeader { scheme, encoding, links, ..ForeignHeader::default() };
-    let encoding = Encoding::ALL.iter().copied().find(|known| *known as u8 == encoding);
-    let (scheme, growth, used) = match header.scheme {
-        REDISBLOOM => {
-            let plan = RedisBloomPlan::from_number(header.plan).ok_or(field("plan"))?;
-            let growth = Growth::RedisBloom { options: header.options, growth: header.growth };
-            let used =
-                ForeignHeader { plan: header.plan, options: header.options, growth: header.growth, ..blank };
-            (Scheme::RedisBloom(plan), growth, used)
-        }
-        VALKEY_BLOOM => {
-            let ForeignHeader { random_seed, growth, seed, error_rate, tightening, .. } = header;
-            let ratio = |value: f64| value > 0.0 && value < 1.0;
-            if !ratio(error_rate) || !ratio(tightening) || random_seed > 1 {
-                return Err(field("growth"));
-            }
-            let is_seed_random = random_seed == 1;
-            let used = ForeignHeader { random_seed, growth, seed, error_rate, tightening, ..blank };
-            let growth = Growth::ValkeyBloom { expansion: growth, error_rate, tightening, is_seed_random };
-            (Scheme::ValkeyBloom { seed }, growth, used)
-        }
-        number => {
-            let scheme = SCHEMES.iter().find_map(|(other, scheme)| (*other == number).then_some(*scheme));
-            (scheme.ok_or(field("scheme"))?, Growth::Bitmap, blank)
-        }
-    };
+    let (scheme, growth, used) = system(&header)?;
     // Fields that a scheme doesn't use are 0, so that every filter has one encoding.
     if written(&header) != written(&used) {
         return Err(field("reserved"));
     }
-    let encoding = encoding.filter(|encoding| encodings(&scheme).contains(encoding));
+    let encoding = encodings(&scheme).iter().copied().find(|known| *known as u8 == header.encoding);
     let encoding = encoding.ok_or(field("encoding"))?;
     let count = usize::try_from(header.links).unwrap_or(usize::MAX);
     if count == 0 || count > limits::MAX_FOREIGN_LINKS || (growth == Growth::Bitmap && count > 1) {
@@ -230,6 +204,37 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
         }
     }
     Ok(ForeignHead { scheme, encoding, growth, links: described, stamp: stamp(&header, &links) })
+}
+
+/// The system that a header names, how its filters grow, and the header with only the fields that the system uses.
+fn system(header: &ForeignHeader) -> Result<(Scheme, Growth, ForeignHeader), DecodeError> {
+    let field = DecodeError::Field;
+    let ForeignHeader { scheme, encoding, links, .. } = *header;
+    let blank = ForeignHeader { scheme, encoding, links, ..ForeignHeader::default() };
+    Ok(match header.scheme {
+        REDISBLOOM => {
+            let plan = RedisBloomPlan::from_number(header.plan).ok_or(field("plan"))?;
+            let growth = Growth::RedisBloom { options: header.options, growth: header.growth };
+            let used =
+                ForeignHeader { plan: header.plan, options: header.options, growth: header.growth, ..blank };
+            (Scheme::RedisBloom(plan), growth, used)
+        }
+        VALKEY_BLOOM => {
+            let ForeignHeader { random_seed, growth, seed, error_rate, tightening, .. } = *header;
+            let ratio = |value: f64| value > 0.0 && value < 1.0;
+            if !ratio(error_rate) || !ratio(tightening) || random_seed > 1 {
+                return Err(field("growth"));
+            }
+            let is_seed_random = random_seed == 1;
+            let used = ForeignHeader { random_seed, growth, seed, error_rate, tightening, ..blank };
+            let growth = Growth::ValkeyBloom { expansion: growth, error_rate, tightening, is_seed_random };
+            (Scheme::ValkeyBloom { seed }, growth, used)
+        }
+        number => {
+            let scheme = SCHEMES.iter().find_map(|(other, scheme)| (*other == number).then_some(*scheme));
+            (scheme.ok_or(field("scheme"))?, Growth::Bitmap, blank)
+        }
+    })
 }
 
 /// The item encodings that a system's filters can have.

@@ -268,6 +268,7 @@ def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
 # ---- size -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.large
 def test_filters_of_more_than_4_billion_cells(new_server):
     server = new_server(module_args=["THREADS", 1])
     with server.client(socket_timeout=120) as client:

@@ -53,6 +53,7 @@ def test_every_kind_in_pieces(server, new_server):
         assert differences(before, snapshots(there, keys)) == []
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("prefix, size", [("BF", [0.01, 870_000_000]), ("CF", [1 << 30])], ids=["BF", "CF"])
 def test_a_gigabyte_in_pieces(new_server, prefix, size):
     """Copies a filter of 1 GiB to another key. The server needs memory only for the two filters, and touches little of

@@ -471,6 +471,7 @@ def test_odd_bytes_everywhere(server, protocol):
 LONGEST = 512 << 20  # bytes of the longest argument that a server accepts by default
 
 
+@pytest.mark.large
 def test_the_longest_argument(new_server):
     """Sends the longest argument as a key, an item, an option, and data. Each command gets one reply, and the
     connection can still be used."""

@@ -284,7 +284,7 @@ def test_crafted_files(new_server, tmp_path):
         version = version_of(client.dump("string"))
         dumps = sources(client)
     file, chance, statuses = tmp_path / "filter", random.Random(1), collections.Counter()
-    for _ in range(400):
+    for _ in range(150):
         what, body = damaged(dumps, chance)
         payload = sealed(body, version)
         file.write_bytes(payload)
@@ -296,4 +296,4 @@ def test_crafted_files(new_server, tmp_path):
         )
         assert done.returncode in (DONE, NO, USAGE), (what, done.returncode, done.stderr)
         statuses[done.returncode == DONE] += 1
-    assert min(statuses.values()) > 20, statuses
+    assert min(statuses.values()) > 7, statuses
