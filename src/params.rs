@@ -375,6 +375,11 @@ impl Spec {
         self.layout.is_some_and(Layout::is_built)
     }
 
+    /// Whether the cells of each layer are a table of fingerprints, which all generations of a window share.
+    pub fn is_table(&self) -> bool {
+        self.layout == Some(Layout::Fingerprint)
+    }
+
     /// Factor by which the capacity grows from layer to layer; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.family {
@@ -446,7 +451,7 @@ impl Spec {
                 "a list is only for building a static filter; use LAYOUT FUSE or RIBBON",
             ));
         }
-        if self.layout == Some(Layout::Fingerprint) {
+        if self.is_table() {
             self.validate_fingerprints()?;
         }
         if self.is_static() {
@@ -459,7 +464,7 @@ impl Spec {
                 if !(1..=limits::MAX_EXPANSION).contains(&expansion) {
                     return Err(Error::Expansion(expansion.into()));
                 }
-                if self.cell.counts() && self.layout != Some(Layout::Fingerprint) {
+                if self.cell.counts() && !self.is_table() {
                     return Err(Error::Exclusive(
                         "a filter of counters cannot scale: a delete could not tell which layer holds the item; use \
                          LAYOUT FINGERPRINT",
@@ -467,7 +472,7 @@ impl Spec {
                 }
             }
             Family::Window { generations, every_ms, overflow } => {
-                let is_table = self.layout == Some(Layout::Fingerprint);
+                let is_table = self.is_table();
                 let possible = if is_table { limits::GENERATIONS_IN_TABLE } else { limits::GENERATIONS };
                 if !possible.contains(&generations.into()) {
                     return Err(Error::Generations(generations.into()));

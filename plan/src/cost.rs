@@ -67,15 +67,6 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     let capacity = shape.capacity.saturating_mul(layers);
     let memory_bytes = shape.bytes().saturating_mul(layers);
     let one = shape.rate_at(shape.capacity as f64);
-    let lines = match shape.layout {
-        Layout::Blocked => 1,
-        Layout::Fingerprint => 2,
-        Layout::Fuse => 3,
-        // The words that a test reads are contiguous, and may begin anywhere in a cache line.
-        Layout::Ribbon => (3 * u64::from(shape.probes) + 6) / 8 + 1,
-        Layout::List => 0,
-        Layout::Classic | Layout::Partitioned => shape.probes.into(),
-    };
     Ok(Cost {
         kind,
         command: command(&Wanted::Bloom(*spec), "KEY").join(" "),
@@ -89,7 +80,7 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
         probes: shape.probes,
         layout: shape.layout.as_str(),
         layers,
-        cache_lines: layers * lines,
+        cache_lines: layers * shape.lines(),
         deletes: spec.cell.counts() || shape.generations > 0,
         when_full,
     })

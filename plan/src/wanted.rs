@@ -1,7 +1,7 @@
 //! A filter that can be created, and the command that creates it.
 
 use bloomery::options::DEFAULT_EXPANSION;
-use bloomery::{CuckooSpec, Family, HashKind, Layout, Overflow, Spec};
+use bloomery::{CuckooSpec, Family, HashKind, Overflow, Spec};
 
 /// A filter that can be created: its parameters have been validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ fn bloom(spec: &Spec, key: &str) -> Vec<String> {
             if every_ms > 0 {
                 add("EVERY", every_ms.to_string());
             }
-            let is_table = spec.layout == Some(Layout::Fingerprint);
+            let is_table = spec.is_table();
             if overflow != if is_table { Overflow::Rotate } else { Overflow::Saturate } {
                 add("ONFULL", overflow.as_str().into());
             }

@@ -138,14 +138,9 @@ fn probes(cost: &Cost) -> String {
     }
 }
 
-fn place(cost: &Cost) -> &'static str {
-    match cost.layout {
-        "BLOCKED" => "in one block of 512 bits (BLOCKED)",
-        "CLASSIC" => "across the layer (CLASSIC)",
-        "FUSE" => "across three cells (FUSE)",
-        "PARTITIONED" => "each in a slice of its own (PARTITIONED)",
-        "RIBBON" => "across neighbouring rows (RIBBON)",
-        "FINGERPRINT" => "in one of two pairs of cells (FINGERPRINT)",
-        _ => "in two buckets",
+fn place(cost: &Cost) -> String {
+    match cost.layout.parse::<bloomery::Layout>() {
+        Ok(layout) => format!("{} ({layout})", layout.place()),
+        Err(_) => "in two buckets".into(),
     }
 }

@@ -5,7 +5,7 @@ use super::change::{Added, Removed};
 use super::layout::{Layer, LayerSpec};
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item};
-use crate::params::{Family, Layout, Overflow, Spec};
+use crate::params::{Family, Overflow, Spec};
 
 /// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items at the
 /// same time, and the caller needs no lock. It never refuses an item; beyond its capacity, the false-positive rate
@@ -65,7 +65,7 @@ impl AtomicBloom {
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
         }
-        if spec.layout == Some(Layout::Fingerprint) || spec.is_static() {
+        if spec.is_table() || spec.is_static() {
             return Err(Error::Exclusive("fingerprints have one writer; use another layout"));
         }
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;

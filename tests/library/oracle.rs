@@ -44,7 +44,7 @@ impl Run {
     }
 
     fn is_table(&self) -> bool {
-        self.filter.window().is_some() && self.spec.layout == Some(Layout::Fingerprint)
+        self.filter.window().is_some() && self.spec.is_table()
     }
 
     fn newest(&self) -> u64 {

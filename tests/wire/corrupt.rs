@@ -24,7 +24,7 @@ fn survives(mut filter: Bloom, name: &str) {
         } else {
             assert_eq!(filter.contains(hash), before, "{name}");
         }
-        let is_table = filter.window().is_some() && filter.spec().layout == Some(Layout::Fingerprint);
+        let is_table = filter.window().is_some() && filter.spec().is_table();
         assert_eq!(filter.remove(hash).is_ok(), is_table || filter.spec().cell != Cell::Bit, "{name}");
         let _ = filter.count(hash);
     }

@@ -8,7 +8,6 @@ use crate::reply::Reply;
 use bloomery::Error;
 use bloomery::filter::{Filter, Incompatible, Live, LiveRef, Target, Union};
 use bloomery::parallel::ParallelFor;
-use bloomery::params::Layout;
 
 /// The current time, or `None` on a server that follows another server's decisions.
 pub(super) fn clock<'a, C: Call<'a>>(call: &C) -> Option<u64> {
@@ -169,6 +168,6 @@ const FINGERPRINTS: u64 = 32;
 /// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would
 /// take as long.
 pub(super) fn work(filter: LiveRef<'_>) -> u64 {
-    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == Some(Layout::Fingerprint));
+    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().is_table());
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })
 }

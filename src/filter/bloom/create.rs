@@ -5,7 +5,7 @@ use super::{Bloom, Body, Chain, Schedule, Window, first_capacity};
 use crate::error::Error;
 use crate::filter::dump_number;
 use crate::filter::layout::{Layer, Shape};
-use crate::params::{Family, Layout, Spec, limits};
+use crate::params::{Family, Spec, limits};
 
 impl Bloom {
     /// An empty filter for `capacity` items, with a random seed. When it is full, it refuses new items.
@@ -100,9 +100,7 @@ impl Bloom {
     fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
         spec.validate()?;
         let layers = match spec.family {
-            Family::Window { generations, .. } if spec.layout != Some(Layout::Fingerprint) => {
-                generations.into()
-            }
+            Family::Window { generations, .. } if !spec.is_table() => generations.into(),
             _ => 1,
         };
         Ok((spec.next_shape(&[])?, layers))

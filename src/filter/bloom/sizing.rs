@@ -66,7 +66,7 @@ impl Spec {
         let mut generations = 0;
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
-            Family::Window { generations: number, .. } if self.layout == Some(Layout::Fingerprint) => {
+            Family::Window { generations: number, .. } if self.is_table() => {
                 generations = number;
                 (self.capacity.saturating_mul(number.into()), self.error_rate)
             }

@@ -12,6 +12,9 @@ use crate::parallel::ParallelFor;
 /// What a layout does. The dispatch over the layouts is once per operation or per group of items, and everything behind
 /// it is compiled for each layout by itself.
 pub(super) trait Algorithm {
+    /// Where the cells of an item are, as the calculator says it.
+    const PLACE: &'static str;
+
     /// Bytes per item that building a static filter needs in addition to the list and the filter.
     const BUILD_BYTES: u64 = 0;
 

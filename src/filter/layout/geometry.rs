@@ -3,7 +3,14 @@
 
 use super::dispatch;
 use super::shape::Shape;
-use crate::params::limits;
+use crate::params::{Layout, limits};
+
+impl Layout {
+    /// Where the cells of an item are, in words.
+    pub fn place(self) -> &'static str {
+        dispatch!(self, A => A::PLACE)
+    }
+}
 
 impl Shape {
     /// Number of words in all shards.

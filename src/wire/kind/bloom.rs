@@ -12,14 +12,15 @@ use crate::wire::error::DecodeError;
 use crate::wire::format::MOST_PACKED;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use std::num::TryFromIntError;
 
-/// The filter's parameters. Fields that its kind doesn't use are 0.
+/// The filter's parameters. Fields that its kind doesn't use are 0. The error rate and the tightening are
+/// the bits of an `f64`.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct FilterHeader {
     capacity: u64,
-    error_rate: f64,
-    seed: [u64; 2],
+    error_rate: u64,
+    seed_low: u64,
+    seed_high: u64,
     hash: u8,
     layout: u8,
     cell: u8,
@@ -27,7 +28,7 @@ struct FilterHeader {
     shards: u32,
     expansion: u32,
     generations: u32,
-    tightening: f64,
+    tightening: u64,
     every_ms: u64,
     since_ms: u64,
     rotations: u64,
@@ -36,83 +37,37 @@ struct FilterHeader {
     moves: u32,
 }
 
-/// One layer. Its cell width, shard count and hash are those of the filter.
+/// One layer. Its cell width, shard count and hash are those of the filter. The error rate is the bits of an `f64`.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct LayerHeader {
     capacity: u64,
-    error_rate: f64,
+    error_rate: u64,
     cells: u64,
     items: u64,
     probes: u32,
     layout: u32,
 }
 
-impl FilterHeader {
-    /// The fields as numbers. Fields that few filters use come last.
-    fn fields(&self) -> [u64; 18] {
-        [
-            self.capacity,
-            self.error_rate.to_bits(),
-            self.seed[0],
-            self.hash.into(),
-            self.cell.into(),
-            self.shards.into(),
-            self.layers.into(),
-            self.expansion.into(),
-            self.overflow.into(),
-            self.layout.into(),
-            self.generations.into(),
-            self.every_ms,
-            self.since_ms,
-            self.rotations,
-            self.newest,
-            self.seed[1],
-            self.tightening.to_bits(),
-            self.moves.into(),
-        ]
-    }
+/// Gives a header its `fields` as numbers, in the order in which they are packed, and the inverse `from_fields`.
+macro_rules! packed {
+    ($header:ident, $count:literal: $($field:ident),+) => {
+        impl $header {
+            fn fields(&self) -> [u64; $count] {
+                [$(self.$field.into()),+]
+            }
 
-    /// The inverse of `fields`.
-    fn from_fields(fields: [u64; 18]) -> Result<FilterHeader, TryFromIntError> {
-        let [capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout, ..] =
-            fields;
-        let [.., generations, every_ms, since_ms, rotations, newest, seed_high, tightening, moves] = fields;
-        Ok(FilterHeader {
-            capacity,
-            error_rate: f64::from_bits(error_rate),
-            seed: [seed_low, seed_high],
-            hash: hash.try_into()?,
-            layout: layout.try_into()?,
-            cell: cell.try_into()?,
-            overflow: overflow.try_into()?,
-            shards: shards.try_into()?,
-            expansion: expansion.try_into()?,
-            generations: generations.try_into()?,
-            tightening: f64::from_bits(tightening),
-            every_ms,
-            since_ms,
-            rotations,
-            newest,
-            layers: layers.try_into()?,
-            moves: moves.try_into()?,
-        })
-    }
+            fn from_fields([$($field),+]: [u64; $count]) -> Option<$header> {
+                Some($header { $($field: $field.try_into().ok()?),+ })
+            }
+        }
+    };
 }
 
-impl LayerHeader {
-    /// The fields as numbers, in the order in which they are packed.
-    fn fields(&self) -> [u64; 6] {
-        let error_rate = self.error_rate.to_bits();
-        [self.cells, self.probes.into(), self.layout.into(), self.items, self.capacity, error_rate]
-    }
+// Fields that few filters use come last.
+packed!(FilterHeader, 18: capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout,
+    generations, every_ms, since_ms, rotations, newest, seed_high, tightening, moves);
 
-    /// The inverse of `fields`.
-    fn from_fields(fields: [u64; 6]) -> Result<LayerHeader, TryFromIntError> {
-        let [cells, probes, layout, items, capacity, error_rate] = fields;
-        let (probes, layout) = (probes.try_into()?, layout.try_into()?);
-        Ok(LayerHeader { capacity, error_rate: f64::from_bits(error_rate), cells, items, probes, layout })
-    }
-}
+packed!(LayerHeader, 6: cells, probes, layout, items, capacity, error_rate);
 
 /// The headers of all layers. Most filters have one layer, and a server may save and load a million such filters.
 type LayerHeaders = SmallVec<[LayerHeader; 1]>;
@@ -224,8 +179,9 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
     let spec = filter.spec();
     let mut header = FilterHeader {
         capacity: spec.capacity,
-        error_rate: spec.error_rate,
-        seed: [spec.seed.low, spec.seed.high],
+        error_rate: spec.error_rate.to_bits(),
+        seed_low: spec.seed.low,
+        seed_high: spec.seed.high,
         hash: spec.hash as u8,
         layout: spec.layout.map_or(0, Layout::number),
         cell: spec.cell as u8,
@@ -238,7 +194,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         Family::Fixed(overflow) => header.overflow = overflow as u8,
         Family::Scaling { expansion, tightening } => {
             header.expansion = expansion;
-            header.tightening = tightening.ratio().unwrap_or(0.0);
+            header.tightening = tightening.ratio().unwrap_or(0.0).to_bits();
         }
         Family::Window { generations, overflow, .. } => {
             header.generations = generations.into();
@@ -255,10 +211,10 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
             Kind::Window
         }
     };
-    let is_counted = spec.layout != Some(Layout::Fingerprint);
+    let is_counted = !spec.is_table();
     let layers = filter.layers().iter().map(|layer| LayerHeader {
         capacity: layer.capacity(),
-        error_rate: layer.error_rate(),
+        error_rate: layer.error_rate().to_bits(),
         cells: layer.cells(),
         // Readers accept no larger count. A count that was at the limit when it was loaded may have grown since.
         items: if is_counted { layer.items().min(limits::MAX_CAPACITY) } else { 0 },
@@ -282,6 +238,12 @@ pub(super) fn stamp_of(filter: &Bloom) -> u32 {
     stamp(&header, &layers)
 }
 
+/// The capacity and the error rate of the layer that follows layers of these capacities.
+fn planned(spec: &Spec, capacities: &[u64]) -> (u64, u64) {
+    let layer = spec.next_layer(capacities);
+    (layer.capacity, layer.error_rate.to_bits())
+}
+
 /// The header of `filter` in its shortest form. A layer's capacity and error rate are omitted if they can be derived
 /// from the filter's, which is the case unless filters were merged.
 pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
@@ -290,10 +252,10 @@ pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
     let mut packed = Vec::with_capacity(64);
     put_fields(&mut packed, header.fields());
     for mut layer in layers {
-        let planned = spec.next_layer(&so_far);
+        let planned = planned(&spec, &so_far);
         so_far.push(layer.capacity);
-        if (layer.capacity, layer.error_rate) == (planned.capacity, planned.error_rate) {
-            (layer.capacity, layer.error_rate) = (0, 0.0);
+        if (layer.capacity, layer.error_rate) == planned {
+            (layer.capacity, layer.error_rate) = (0, 0);
         }
         put_fields(&mut packed, layer.fields());
     }
@@ -304,7 +266,7 @@ pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
 pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeError> {
     let (short, field) = (DecodeError::Length("header"), DecodeError::Field);
     let header =
-        FilterHeader::from_fields(take_fields(&mut rest).ok_or(short)?).map_err(|_| field("parameters"))?;
+        FilterHeader::from_fields(take_fields(&mut rest).ok_or(short)?).ok_or(field("parameters"))?;
     let spec = parameters(kind, &header)?;
     // Each layer of a packed filter has at least one word, which limits the number of layers.
     let count = usize::try_from(header.layers).ok().filter(|count| *count <= MOST_PACKED / 8);
@@ -312,13 +274,13 @@ pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     let (mut layers, mut so_far) = (LayerHeaders::new(), SmallVec::<[u64; 4]>::new());
     for _ in 0..count {
         let mut layer =
-            LayerHeader::from_fields(take_fields(&mut rest).ok_or(short)?).map_err(|_| field("layer"))?;
-        let planned = spec.next_layer(&so_far);
-        if (layer.capacity, layer.error_rate) == (planned.capacity, planned.error_rate) {
+            LayerHeader::from_fields(take_fields(&mut rest).ok_or(short)?).ok_or(field("layer"))?;
+        let planned = planned(&spec, &so_far);
+        if (layer.capacity, layer.error_rate) == planned {
             return Err(field("layer"));
         }
-        if (layer.capacity, layer.error_rate.to_bits()) == (0, 0) {
-            (layer.capacity, layer.error_rate) = (planned.capacity, planned.error_rate);
+        if (layer.capacity, layer.error_rate) == (0, 0) {
+            (layer.capacity, layer.error_rate) = planned;
         }
         so_far.push(layer.capacity);
         layers.push(layer);
@@ -347,7 +309,7 @@ fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError
 fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     let field = DecodeError::Field;
     let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
-    let seed = Seed { low: header.seed[0], high: header.seed[1] };
+    let seed = Seed { low: header.seed_low, high: header.seed_high };
     if seed.narrow(hash) != seed {
         return Err(field("seed"));
     }
@@ -361,9 +323,8 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     let cell = Cell::from_number(header.cell).ok_or(field("cell"))?;
     let overflow = Overflow::from_number(header.overflow).ok_or(field("overflow"))?;
     let tightening = match header.tightening {
-        // The bits are compared, so that −0 isn't a second encoding of 0.
-        ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
-        ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
+        0 => Tightening::INVERSE_SQUARE,
+        ratio => Tightening::geometric(f64::from_bits(ratio)).map_err(|_| field("tightening"))?,
     };
     let (family, expected_layers) = match kind {
         Kind::Fixed => (Family::Fixed(overflow), 1),
@@ -378,7 +339,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     };
     let spec = Spec {
         capacity: header.capacity,
-        error_rate: header.error_rate,
+        error_rate: f64::from_bits(header.error_rate),
         seed,
         shards: header.shards,
         hash,
@@ -390,22 +351,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     if header.layers != expected_layers {
         return Err(field("layers"));
     }
-    // Fields that a kind doesn't use are 0, so that every filter has one encoding.
-    let is_chain = kind == Kind::Chain;
-    let is_window = kind == Kind::Window;
-    let canonical = FilterHeader {
-        overflow: if is_chain { 0 } else { header.overflow },
-        expansion: if is_chain { header.expansion } else { 0 },
-        tightening: if is_chain { header.tightening } else { 0.0 },
-        generations: if is_window { header.generations } else { 0 },
-        every_ms: if is_window { header.every_ms } else { 0 },
-        since_ms: if is_window { header.since_ms } else { 0 },
-        rotations: if is_window { header.rotations } else { 0 },
-        newest: if is_window { header.newest } else { 0 },
-        moves: if layout == Some(Layout::Fingerprint) { header.moves } else { 0 },
-        ..*header
-    };
-    if canonical.fields() != header.fields() {
+    if !is_canonical(kind, header, spec.is_table()) {
         return Err(field("reserved"));
     }
     if header.newest > limits::MAX_GENERATION
@@ -415,6 +361,23 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         return Err(field("schedule"));
     }
     Ok(spec)
+}
+
+/// Whether the fields that a kind doesn't use are 0, so that every filter has one encoding.
+fn is_canonical(kind: Kind, header: &FilterHeader, is_table: bool) -> bool {
+    let mut canonical = *header;
+    match kind {
+        Kind::Chain => canonical.overflow = 0,
+        _ => (canonical.expansion, canonical.tightening) = (0, 0),
+    }
+    if kind != Kind::Window {
+        canonical =
+            FilterHeader { generations: 0, every_ms: 0, since_ms: 0, rotations: 0, newest: 0, ..canonical };
+    }
+    if !is_table {
+        canonical.moves = 0;
+    }
+    canonical.fields() == header.fields()
 }
 
 /// Checks the layers against the filter's parameters, and refuses every value that no command could have produced.
@@ -436,7 +399,7 @@ fn validate(
     for layer in layers {
         let shape = Shape {
             capacity: layer.capacity,
-            error_rate: layer.error_rate,
+            error_rate: f64::from_bits(layer.error_rate),
             cells: layer.cells,
             probes: layer.probes,
             shards: header.shards,
@@ -465,7 +428,7 @@ fn validate(
         }
         // Fingerprints are counted when they are read, because a dump can contain more of them than there were when it
         // began.
-        let most = if spec.layout == Some(Layout::Fingerprint) { 0 } else { limits::MAX_CAPACITY };
+        let most = if spec.is_table() { 0 } else { limits::MAX_CAPACITY };
         if layer.items > most {
             return Err(field("items"));
         }

@@ -32,7 +32,7 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     let config = Config { cases, failure_persistence: None, ..default };
     // About one in 100,000 small fingerprint tables becomes full early, for example because of ten items whose windows
     // have nine cells in total. So the cases for such tables are the same each time.
-    let mut runner = if spec.layout == Some(Layout::Fingerprint) {
+    let mut runner = if spec.is_table() {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     } else {
         TestRunner::new(config)

@@ -116,6 +116,7 @@ fn has_counts<const WIDTH: u32, const K: usize>(layer: &Layer, item: ItemHash) -
 
 impl Probes for Blocked {
     const LAYOUT: Layout = Layout::Blocked;
+    const PLACE: &'static str = "in one block of 512 bits";
 
     fn unit(_: u32) -> u64 {
         BLOCK_WORDS as u64

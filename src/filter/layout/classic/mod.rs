@@ -9,6 +9,7 @@ pub(super) struct Classic;
 
 impl Spread for Classic {
     const LAYOUT: Layout = Layout::Classic;
+    const PLACE: &'static str = "across the layer";
     const HAS_SLICES: bool = false;
 
     #[inline(always)]

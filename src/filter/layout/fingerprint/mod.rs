@@ -39,6 +39,8 @@ fn table(layer: &Layer) -> Table<'_> {
 }
 
 impl Algorithm for Fingerprint {
+    const PLACE: &'static str = "in one of two pairs of cells";
+
     fn smallest(spec: &LayerSpec) -> Result<Shape, Error> {
         let sizes = Sizes::of(spec.cell.payload(), spec.generations)
             .smallest(spec.capacity, spec.error_rate)

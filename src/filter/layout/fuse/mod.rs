@@ -31,6 +31,7 @@ fn reader(layer: &Layer) -> Reader<'_> {
 }
 
 impl Algorithm for Fuse {
+    const PLACE: &'static str = "across three cells";
     const BUILD_BYTES: u64 = build::BYTES;
 
     fn smallest(spec: &LayerSpec) -> Result<Shape, Error> {

@@ -26,8 +26,8 @@ use crate::sync::AtomicU64;
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
 /// What determines where an item's cells are, apart from the number of words. From the lowest bit up: 3 bits for the
-/// layout, 2 for the kind of cell, 4 for log2 of the number of shards (a power of two up to 1024), and 7 for the number
-/// of probes.
+/// layout's number minus 1, 2 for the kind of cell, 4 for log2 of the number of shards (a power of two up to 1024), and
+/// 7 for the number of probes.
 #[derive(Clone, Copy, PartialEq)]
 struct Form(u16);
 
@@ -42,7 +42,7 @@ impl Form {
             Cell::Counter16 => 3,
         };
         let log2_shards = shape.shards.trailing_zeros() as u16;
-        Form((shape.probes as u16) << 9 | log2_shards << 5 | cell << 3 | u16::from(shape.layout.number()))
+        Form((shape.probes as u16) << 9 | log2_shards << 5 | cell << 3 | u16::from(shape.layout.number() - 1))
     }
 
     #[inline(always)]
@@ -52,8 +52,8 @@ impl Form {
 
     #[inline(always)]
     fn layout(self) -> Layout {
-        // No form has 0. Without a branch for it, there is no check of the number.
-        Layout::from_number((self.0 % 8) as u8).unwrap_or(Layout::Partitioned)
+        // The default is never used. Without it, each use would check the number.
+        Layout::from_number((self.0 % 8) as u8 + 1).unwrap_or(Layout::Partitioned)
     }
 
     #[inline(always)]

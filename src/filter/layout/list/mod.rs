@@ -15,6 +15,8 @@ use crate::sync::Ordering::Relaxed;
 pub(super) struct List;
 
 impl Algorithm for List {
+    const PLACE: &'static str = "in no cells";
+
     fn smallest(spec: &LayerSpec) -> Result<Shape, Error> {
         built::shape(spec, Layout::List, (spec.capacity, 1), List::words)
     }

@@ -9,6 +9,7 @@ pub(super) struct Partitioned;
 
 impl Spread for Partitioned {
     const LAYOUT: Layout = Layout::Partitioned;
+    const PLACE: &'static str = "each in a slice of its own";
     const HAS_SLICES: bool = true;
 
     #[inline(always)]

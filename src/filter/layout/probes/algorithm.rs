@@ -34,6 +34,8 @@ macro_rules! with_width {
 }
 
 impl<P: Probes> Algorithm for P {
+    const PLACE: &'static str = P::PLACE;
+
     fn smallest(spec: &LayerSpec) -> Result<Shape, Error> {
         sizes::smallest::<P>(spec)
     }

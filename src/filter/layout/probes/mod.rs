@@ -27,6 +27,9 @@ pub(super) trait Probes {
     /// The layout.
     const LAYOUT: Layout;
 
+    /// See [`Algorithm::PLACE`](super::algorithm::Algorithm::PLACE).
+    const PLACE: &'static str;
+
     /// Whether every number of probes must be tried to find the smallest size. Otherwise, sizes become larger when the
     /// number of probes moves away from the best one.
     const TRIES_ALL: bool = false;

@@ -26,6 +26,9 @@ pub(in crate::filter::layout) trait Spread {
     /// The layout.
     const LAYOUT: Layout;
 
+    /// Where the cells of an item are, as the calculator says it.
+    const PLACE: &'static str;
+
     /// Whether each probe has a slice of its own.
     const HAS_SLICES: bool;
 
@@ -81,6 +84,7 @@ fn prefetch<S: Spread>(layer: &Layer, item: ItemHash, probes: Range<u32>) {
 
 impl<S: Spread> Probes for S {
     const LAYOUT: Layout = S::LAYOUT;
+    const PLACE: &'static str = S::PLACE;
 
     /// If slices have only a few words, rounding decides which number of probes is best.
     const TRIES_ALL: bool = S::HAS_SLICES;

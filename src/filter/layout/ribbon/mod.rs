@@ -40,6 +40,7 @@ fn sizes(shape: &Shape) -> Option<Sizes> {
 }
 
 impl Algorithm for Ribbon {
+    const PLACE: &'static str = "across neighbouring rows";
     const BUILD_BYTES: u64 = build::BYTES;
 
     fn smallest(spec: &LayerSpec) -> Result<Shape, Error> {
