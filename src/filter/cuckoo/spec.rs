@@ -138,3 +138,29 @@ impl CuckooSpec {
         (bytes <= limits::MAX_BYTES).then_some(buckets)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(capacity: u64, bucket_size: u8) -> CuckooSpec {
+        CuckooSpec { bucket_size, ..CuckooSpec::new(capacity) }
+    }
+
+    #[test]
+    fn geometry_is_redisblooms() {
+        for (capacity, bucket_size, buckets) in
+            [(1024, 2, 512), (1000, 4, 256), (7, 3, 2), (5, 2, 2), (1025, 2, 512)]
+        {
+            assert_eq!(spec(capacity, bucket_size).first_buckets(), buckets);
+        }
+    }
+
+    #[test]
+    fn the_slots_that_a_test_looks_at_are_limited() {
+        // With 8 slots per bucket, a filter can have as many sub-filters as RedisBloom allows; with more slots, it can
+        // have fewer.
+        assert!(spec(16, 8).buckets_of(limits::MAX_TABLES - 1).is_some());
+        assert!(spec(510, 255).buckets_of(2055).is_some() && spec(510, 255).buckets_of(2056).is_none());
+    }
+}
