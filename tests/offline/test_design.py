@@ -84,7 +84,7 @@ def test_every_crate_has_a_reason():
 # ---- other documents ------------------------------------------------------------------------------------------------
 
 DOCUMENTS = [name for name in files() if name.endswith(".md") and name != "CHANGELOG.md"]
-PATH = re.compile(r"`((?:src|cli|commands|module|tests|scripts|fuzz|bench|docs|examples|ops)/[\w./-]*)")
+PATH = re.compile(r"`((?:src|cli|clients|commands|module|packaging|plan|tests|scripts|fuzz|bench|docs|examples|ops)/[\w./-]*)")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

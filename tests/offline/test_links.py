@@ -24,7 +24,7 @@ def links_of(path: str) -> list[tuple[str, str, str]]:
 
 
 def files_with_links() -> list[str]:
-    folders = ("cli", "clients", "examples", "ops", "packaging", "plan", "scripts", "src")
+    folders = ("cli", "clients", "commands", "examples", "module", "ops", "packaging", "plan", "scripts", "src")
     files = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.is_file())
     return [str(path.relative_to(ROOT)) for path in files if b"/blob/main/" in path.read_bytes()]
 

@@ -59,17 +59,32 @@ impl LinkHeader {
     }
 }
 
-/// The schemes without parameters, and their numbers.
-const SCHEMES: [(u8, Scheme); 6] = [
-    (1, Scheme::GoZero),
-    (2, Scheme::BloomV3),
-    (3, Scheme::GuavaMitz64),
-    (4, Scheme::GuavaMitz32),
-    (5, Scheme::Redisson),
-    (8, Scheme::Sbbf),
-];
 const REDISBLOOM: u8 = 6;
 const VALKEY_BLOOM: u8 = 7;
+
+/// The number of a scheme in a header.
+fn number(scheme: &Scheme) -> u8 {
+    match scheme {
+        Scheme::GoZero => 1,
+        Scheme::BloomV3 => 2,
+        Scheme::GuavaMitz64 => 3,
+        Scheme::GuavaMitz32 => 4,
+        Scheme::Redisson => 5,
+        Scheme::RedisBloom(_) => REDISBLOOM,
+        Scheme::ValkeyBloom { .. } => VALKEY_BLOOM,
+        Scheme::Sbbf => 8,
+    }
+}
+
+/// The schemes without parameters.
+const PLAIN: [Scheme; 6] = [
+    Scheme::GoZero,
+    Scheme::BloomV3,
+    Scheme::GuavaMitz64,
+    Scheme::GuavaMitz32,
+    Scheme::Redisson,
+    Scheme::Sbbf,
+];
 
 /// The validated content of a header: everything that is needed to build the filter, except its bits.
 #[derive(Debug)]
@@ -115,17 +130,15 @@ fn stamp(header: &ForeignHeader, links: &[LinkHeader]) -> u32 {
 
 fn headers(filter: &Foreign) -> (ForeignHeader, Vec<LinkHeader>) {
     let mut header = ForeignHeader {
+        scheme: number(filter.scheme()),
         encoding: filter.encoding() as u8,
         links: u32::try_from(filter.links().len()).unwrap_or(u32::MAX),
         ..ForeignHeader::default()
     };
     match filter.scheme() {
-        Scheme::RedisBloom(plan) => (header.scheme, header.plan) = (REDISBLOOM, *plan as u8),
-        Scheme::ValkeyBloom { seed } => (header.scheme, header.seed) = (VALKEY_BLOOM, *seed),
-        scheme => {
-            let number = SCHEMES.iter().find_map(|(number, other)| (other == scheme).then_some(*number));
-            header.scheme = number.unwrap_or(0);
-        }
+        Scheme::RedisBloom(plan) => header.plan = *plan as u8,
+        Scheme::ValkeyBloom { seed } => header.seed = *seed,
+        _ => {}
     }
     match filter.growth() {
         Growth::Bitmap => {}
@@ -230,8 +243,8 @@ fn system(header: &ForeignHeader) -> Result<(Scheme, Growth, ForeignHeader), Dec
             let growth = Growth::ValkeyBloom { expansion: growth, error_rate, tightening, is_seed_random };
             (Scheme::ValkeyBloom { seed }, growth, used)
         }
-        number => {
-            let scheme = SCHEMES.iter().find_map(|(other, scheme)| (*other == number).then_some(*scheme));
+        known => {
+            let scheme = PLAIN.into_iter().find(|scheme| number(scheme) == known);
             (scheme.ok_or(field("scheme"))?, Growth::Bitmap, blank)
         }
     })
