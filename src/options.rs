@@ -240,22 +240,8 @@ pub const OPTIONS: &[OptionRow] = &[
     OptionRow {
         word: "LAYOUT",
         flag: ("layout", "LAYOUT"),
-        value: Value::Choice(&[
-            (
-                "auto",
-                "Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that \
-                 supports the options",
-            ),
-            ("blocked", "One cache line per item"),
-            ("classic", "The least memory"),
-            (
-                "fingerprint",
-                "Two cache lines per item; the least memory for counting, and for error rates below 0.1%",
-            ),
-            ("partitioned", "Like classic, but each probe has a slice of its own"),
-        ]),
-        // For BF.REBUILD BEGIN, too.
-        expected: "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON",
+        value: Value::Choice(Layout::CHOICES),
+        expected: Layout::EXPECTED,
         help: "Use one cache line per item, or the least memory",
         with: &[],
         parse: |options, value| {

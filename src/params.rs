@@ -88,6 +88,25 @@ impl Layout {
     /// The word for leaving the choice to the filter.
     pub const AUTO: &str = "AUTO";
 
+    /// The layouts that BF.RESERVE accepts, in lower case, each with its help text.
+    pub(crate) const CHOICES: &[(&str, &str)] = &[
+        (
+            "auto",
+            "Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that \
+             supports the options",
+        ),
+        ("blocked", "One cache line per item"),
+        ("classic", "The least memory"),
+        (
+            "fingerprint",
+            "Two cache lines per item; the least memory for counting, and for error rates below 0.1%",
+        ),
+        ("partitioned", "Like classic, but each probe has a slice of its own"),
+    ];
+
+    /// The layouts that BF.RESERVE and BF.REBUILD BEGIN accept, as an error text says them.
+    pub(crate) const EXPECTED: &str = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
+
     /// Number of the layout in saved filters. 0 stands for AUTO.
     #[inline(always)]
     pub(crate) const fn number(self) -> u8 {

@@ -7,11 +7,13 @@ use super::call::ServerCall;
 use super::names::{self, name_of};
 use super::server::{server, status};
 use super::{guard, reply, waiting};
+use bloomery::Layout;
 use bloomery::options::{OptionRow, Value};
 use bloomery_commands::table::{Argument, ArgumentKind, KeyUse, MoreKeys, has_blobs};
 use bloomery_commands::{Command, CommandError, Entry, ForEach, Reply, Timing, for_each};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
+use std::iter;
 use std::ops::Range;
 use std::ptr;
 
@@ -262,13 +264,7 @@ impl Arena {
             Value::Ratio => (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE),
             Value::Hex(_) => (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING),
             Value::Choice(words) => {
-                let word = |(word, _): &(&str, _)| raw::RedisModuleCommandArg {
-                    name: self.text(word),
-                    type_: r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
-                    token: self.text(&word.to_uppercase()),
-                    ..NO_ARGUMENT
-                };
-                let words = words.iter().map(word).collect();
+                let words = self.words(words.iter().map(|(word, _)| *word));
                 option.subargs = self.array(words);
                 (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF)
             }
@@ -296,22 +292,41 @@ impl Arena {
         option
     }
 
+    /// Arguments that are just a word.
+    fn words<'w>(&mut self, words: impl Iterator<Item = &'w str>) -> Vec<raw::RedisModuleCommandArg> {
+        let word = |word: &str| raw::RedisModuleCommandArg {
+            name: self.text(&word.to_lowercase()),
+            type_: raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+            token: self.text(&word.to_uppercase()),
+            ..NO_ARGUMENT
+        };
+        words.map(word).collect()
+    }
+
     fn argument(&mut self, argument: &Argument, key_spec: c_int) -> raw::RedisModuleCommandArg {
         use raw as r;
-        let (kind, children) = match argument.kind {
-            ArgumentKind::Text => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
-            ArgumentKind::Integer => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, None),
-            ArgumentKind::Double => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
-            ArgumentKind::Key => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
-            ArgumentKind::PureToken => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
+        let mut children = Vec::new();
+        let kind = match argument.kind {
+            ArgumentKind::Text => r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+            ArgumentKind::Integer => r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            ArgumentKind::Double => r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
+            ArgumentKind::Key => r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+            ArgumentKind::PureToken => r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
             ArgumentKind::OneOf(list) => {
-                (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(list))
+                children = self.arguments(list, key_spec);
+                r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF
+            }
+            ArgumentKind::Layouts => {
+                let words = Layout::ALL.iter().copied().map(Layout::as_str);
+                children = self.words(iter::once(Layout::AUTO).chain(words));
+                r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF
             }
             ArgumentKind::Block(list) => {
-                (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(list))
+                children = self.arguments(list, key_spec);
+                r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK
             }
             // `arguments` puts the options in its place.
-            ArgumentKind::Options(_) => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, None),
+            ArgumentKind::Options(_) => r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
         };
         let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
         if argument.optional {
@@ -326,10 +341,7 @@ impl Arena {
             key_spec_index: if matches!(argument.kind, ArgumentKind::Key) { key_spec } else { -1 },
             token: argument.token.map_or(ptr::null(), |token| self.text(token)),
             flags: flags as c_int,
-            subargs: children.map_or(ptr::null_mut(), |list| {
-                let list = self.arguments(list, key_spec);
-                self.array(list)
-            }),
+            subargs: if children.is_empty() { ptr::null_mut() } else { self.array(children) },
             ..NO_ARGUMENT
         }
     }

@@ -4,9 +4,22 @@ use bloomery::options::{OptionRow, Options, Value, find, rows};
 use bloomery::{Cell, Spec};
 use std::{env, fs};
 
-fn check(value: &Value) -> String {
+/// The name of the type of an option's words.
+fn title(row: &OptionRow) -> String {
+    let (first, rest) = row.word.split_at(1);
+    first.to_owned() + &rest.to_lowercase()
+}
+
+/// The type of an option's words.
+fn choice(row: &OptionRow) -> Option<String> {
+    let Value::Choice(words) = &row.value else { return None };
+    let words: Vec<_> = words.iter().map(|(word, _)| format!("{:?}", word.to_uppercase())).collect();
+    Some(format!("{} = Literal[{}]\n", title(row), words.join(", ")))
+}
+
+fn check(row: &OptionRow) -> String {
     let list = |words: &[String]| format!("one_of({})", words.join(", "));
-    match value {
+    match &row.value {
         Value::Flag => list(&["True".into()]),
         Value::Integer { bounds: (least, most), .. } => format!("between({least}, {most})"),
         Value::Numbers { numbers, .. } => {
@@ -15,10 +28,7 @@ fn check(value: &Value) -> String {
         Value::PowerOfTwo(most) => format!("power_of_two({most})"),
         Value::Milliseconds { least, .. } => format!("between({least}, 2**63 - 1)"),
         Value::Ratio => "ratio()".into(),
-        Value::Choice(words) => {
-            let words = words.iter().map(|(word, _)| format!("{:?}", word.to_uppercase()));
-            list(&words.collect::<Vec<_>>())
-        }
+        Value::Choice(_) => format!("one_of(*get_args({}))", title(row)),
         Value::Hex(most) => format!("hexadecimal({most})"),
     }
 }
@@ -28,9 +38,11 @@ fn check(value: &Value) -> String {
 fn the_python_client_has_the_same_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/bloomery_redis/_table.py");
     let head = "\"\"\"The values of the options of BF.RESERVE. tests/library/options.rs writes this file.\"\"\"\n\n\
-                from ._checks import between, hexadecimal, one_of, power_of_two, ratio\n\nBLOOM = {\n";
-    let line = |row: &OptionRow| format!("    \"{}\": {},\n", row.word.to_lowercase(), check(&row.value));
-    let table = format!("{head}{}}}\n", rows().map(line).collect::<String>());
+                from typing import Literal, get_args\n\n\
+                from ._checks import between, hexadecimal, one_of, power_of_two, ratio\n\n";
+    let line = |row: &OptionRow| format!("    \"{}\": {},\n", row.word.to_lowercase(), check(row));
+    let types = rows().filter_map(choice).collect::<String>();
+    let table = format!("{head}{types}\nBLOOM = {{\n{}}}\n", rows().map(line).collect::<String>());
     if env::var_os("BLESS").is_some() {
         fs::write(path, &table).unwrap();
     }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ._checks import Check, between, is_integer
 from ._steps import Key, Word
-from ._table import BLOOM
+from ._table import BLOOM, Hash, Layout, Onfull
 
 if TYPE_CHECKING:
     from ._filter import FilterSteps
@@ -33,11 +33,11 @@ class BloomOptions(TypedDict, total=False):
     every: int | timedelta  # time between rotations; an int is milliseconds
     since: int | datetime  # when generation 0 began; an int is Unix time in milliseconds
     shards: int  # a power of two, 1 to 1024
-    layout: Literal["AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"]
-    hash: Literal["XXH3", "SIPHASH"]
+    layout: Layout
+    hash: Hash
     seed: str | None  # hexadecimal digits, up to 16 for XXH3 and up to 32 for SIPHASH
     tightening: float  # above 0, below 1
-    onfull: Literal["ERROR", "SATURATE", "SCALE", "ROTATE"]
+    onfull: Onfull
     like: Key | FilterSteps  # another filter, which must have the same error rate and capacity
 
 
@@ -47,7 +47,7 @@ class CuckooOptions(TypedDict, total=False):
     bucketsize: int  # slots, 1 to 255
     maxiterations: int  # 1 to 65535
     expansion: int  # 0 to 32768
-    hash: Literal["XXH3", "SIPHASH"]
+    hash: Hash
     seed: str | None  # as for a Bloom filter
 
 

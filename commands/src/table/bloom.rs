@@ -1,6 +1,6 @@
 //! BF.*: commands on Bloom filters.
 
-use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Options, Text};
+use super::ArgumentKind::{Block, Double, Integer, Key, Layouts, OneOf, Options, Text};
 use super::{Argument, BLOBS, option, optional, required, word};
 use bloomery::options::OPTIONS;
 
@@ -163,19 +163,7 @@ pub(crate) const REBUILD: &[Argument] = &[
             word("begin", "BEGIN"),
             option("capacity", "CAPACITY", Integer),
             option("error", "ERROR", Double),
-            option(
-                "layout",
-                "LAYOUT",
-                OneOf(&[
-                    word("auto", "AUTO"),
-                    word("blocked", "BLOCKED"),
-                    word("classic", "CLASSIC"),
-                    word("fingerprint", "FINGERPRINT"),
-                    word("fuse", "FUSE"),
-                    word("partitioned", "PARTITIONED"),
-                    word("ribbon", "RIBBON"),
-                ]),
-            ),
+            option("layout", "LAYOUT", Layouts),
             Argument { multiple: true, ..optional(required("option", Text)) },
         ]),
         optional: false,

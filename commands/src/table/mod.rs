@@ -169,6 +169,8 @@ pub enum ArgumentKind {
     PureToken,
     OneOf(&'static [Argument]),
     Block(&'static [Argument]),
+    /// AUTO, or any layout.
+    Layouts,
     /// The options of a filter. Each is an argument of its own.
     Options(&'static [OptionRow]),
 }
