@@ -58,10 +58,19 @@ pub enum CommandError {
     RedisBloom(&'static str),
     /// A refusal in valkey-bloom's words that has no variable part.
     ValkeyBloom(&'static str),
-    /// BUCKETSIZE of CF.RESERVE is out of range.
-    BucketSizeRange {
-        /// The configured maximum.
-        most: u8,
+    /// An option of CF.RESERVE isn't an integer.
+    Unparsed {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option of CF.RESERVE is out of range.
+    OptionRange {
+        /// The option.
+        option: &'static str,
+        /// The smallest value.
+        least: u64,
+        /// The largest value, which may be configured.
+        most: u64,
     },
     /// BF.INFO with an unknown field.
     BadInfoField,
@@ -289,8 +298,9 @@ impl fmt::Display for CommandError {
             CommandError::ExpansionRange => f.write_str("ERR expansion must be in the range [0, 32768]"),
             CommandError::NonscalingExpands => f.write_str("Nonscaling filters cannot expand"),
             CommandError::RedisBloom(text) | CommandError::ValkeyBloom(text) => f.write_str(text),
-            CommandError::BucketSizeRange { most } => {
-                write!(f, "BUCKETSIZE: value must be in the range [1, {most}]")
+            CommandError::Unparsed { option } => write!(f, "Couldn't parse {option}"),
+            CommandError::OptionRange { option, least, most } => {
+                write!(f, "{option}: value must be in the range [{least}, {most}]")
             }
             CommandError::BadInfoField => f.write_str("Invalid information value"),
             CommandError::BadIterator { prefixed } => {

@@ -5,7 +5,7 @@ use crate::arguments::{parse_capacity, parse_ms, parse_rate, parse_whole};
 use crate::refused::Refused;
 use crate::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
 use bloomery::filter::Origin;
-use bloomery::options::{DEFAULT_EXPANSION, Kind, OptionRow, Options, STATIC_ALONE, Value, rows};
+use bloomery::options::{BLOOM, DEFAULT_EXPANSION, Kind, OptionRow, Options, STATIC_ALONE, Value, rows};
 use bloomery::{CuckooSpec, HashKind, Layout, Seed, Spec};
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum};
@@ -47,7 +47,7 @@ pub(crate) struct Flags(pub(crate) Options);
 
 /// The rows that have a flag.
 fn flags() -> impl Iterator<Item = &'static OptionRow> {
-    rows().filter(|row| !row.flag.0.is_empty())
+    rows(BLOOM).filter(|row| !row.flag.0.is_empty())
 }
 
 impl clap::Args for Flags {
@@ -288,7 +288,7 @@ impl Reserve {
             ("ERROR", self.error_rate.map(|rate| rate.to_string())),
         ];
         let given = named.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
-        Ok(given.flatten().chain(options.words()).collect())
+        Ok(given.flatten().chain(options.words(BLOOM)).collect())
     }
 
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
@@ -299,7 +299,7 @@ impl Reserve {
                 // With a TTL, the options name the number of items in that time, and the spec that of one step.
                 let items = self.capacity.filter(|_| self.flags.0.ttl_ms.is_some()).unwrap_or(spec.capacity);
                 let words = ["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
-                words.into_iter().chain(self.flags.0.words()).collect()
+                words.into_iter().chain(self.flags.0.words(BLOOM)).collect()
             }
             _ => {
                 let mut words = command(wanted, key);

@@ -1,7 +1,7 @@
 //! Why there is no plan.
 
 use bloomery::Error;
-use bloomery::options::{RULES, find};
+use bloomery::options::{BLOOM, RULES, find};
 use std::fmt;
 
 /// An option that is missing, has an impossible value, or can't be combined with the others.
@@ -38,7 +38,7 @@ impl From<Error> for Refused {
             Error::Cuckoo(_) => "bucket-size",
             Error::Exclusive(why) => {
                 let rule = RULES.iter().find(|rule| rule.why == why);
-                rule.and_then(|rule| find(rule.option.as_bytes())).map_or("layout", |row| row.flag.0)
+                rule.and_then(|rule| find(BLOOM, rule.option.as_bytes())).map_or("layout", |row| row.flag.0)
             }
             Error::ErrorRate(_) | Error::Unreachable { .. } => "error-rate",
             _ => "capacity",

@@ -1,6 +1,6 @@
 //! The table of options.
 
-use bloomery::options::{OptionRow, Options, Value, find, rows};
+use bloomery::options::{BLOOM, OptionRow, Options, Value, find, rows};
 use bloomery::{Cell, Spec};
 use std::{env, fs};
 
@@ -41,8 +41,8 @@ fn the_python_client_has_the_same_table() {
                 from typing import Literal, get_args\n\n\
                 from ._checks import between, hexadecimal, one_of, power_of_two, ratio\n\n";
     let line = |row: &OptionRow| format!("    \"{}\": {},\n", row.word.to_lowercase(), check(row));
-    let types = rows().filter_map(choice).collect::<String>();
-    let table = format!("{head}{types}\nBLOOM = {{\n{}}}\n", rows().map(line).collect::<String>());
+    let types = rows(BLOOM).filter_map(choice).collect::<String>();
+    let table = format!("{head}{types}\nBLOOM = {{\n{}}}\n", rows(BLOOM).map(line).collect::<String>());
     if env::var_os("BLESS").is_some() {
         fs::write(path, &table).unwrap();
     }
@@ -54,11 +54,11 @@ fn what_is_written_is_read_back() {
     let spec = Spec { cell: Cell::Counter8, shards: 4, ..Spec::fixed(100, 0.01) };
     for spec in [spec, Spec::scaling(100, 0.01), Spec::window(100, 0.01, 7)] {
         let options = Options::of(&spec, 0);
-        let (words, mut read) = (options.words(), Options::default());
+        let (words, mut read) = (options.words(BLOOM), Options::default());
         for pair in words.chunks(2) {
-            (find(pair[0].as_bytes()).unwrap().parse)(&mut read, pair[1].as_bytes()).unwrap();
+            (find(BLOOM, pair[0].as_bytes()).unwrap().parse)(&mut read, pair[1].as_bytes()).unwrap();
         }
-        assert_eq!(read.words(), words);
+        assert_eq!(read.words(BLOOM), words);
         let kind = read.kind(None, 0).unwrap();
         assert_eq!((kind.family, kind.layout), (spec.family, spec.layout));
     }

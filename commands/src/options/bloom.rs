@@ -9,8 +9,11 @@ use bloomery::Error;
 use bloomery::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use bloomery::filter::{Bloom, Filter, Foreign, LiveRef, Window};
 use bloomery::hash::{HashKind, Seed};
-use bloomery::options::{self, GENERATIONS, Kind, NONSCALING_EXPANDS, OptionRow, Options, Value};
+use bloomery::options::{
+    self, BLOOM, GENERATIONS, INSERT, Kind, NONSCALING_EXPANDS, OptionRow, Options, Value,
+};
 use bloomery::params::{Cell, Family, Layout, Overflow, STATIC_ALONE, Spec, Tightening, limits};
+use std::mem;
 
 /// Parses an error rate, with BF.RESERVE's error texts.
 pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
@@ -149,7 +152,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 "SCHEME follows the capacity, and none of our options goes with it: the filter is another system's",
             ));
         }
-        let row = options::find(word).ok_or_else(|| CommandError::UnknownOption(printable(word)))?;
+        let row = options::find(BLOOM, word).ok_or_else(|| CommandError::UnknownOption(printable(word)))?;
         read(row, &mut options, &mut words)?;
     }
     Ok(options)
@@ -289,10 +292,6 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     Spec { family, ..Spec::fixed(capacity, error_rate) }
 }
 
-fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
-    u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
-}
-
 /// The spec of another filter, for LIKE. The error rate and the capacity in the command must equal that filter's.
 fn like<'a, C: Call<'a>>(
     call: &C,
@@ -316,9 +315,9 @@ fn like<'a, C: Call<'a>>(
 /// don't depend on the configuration. A BF.REBUILD can't leave them out, because its defaults are the live filter's
 /// values.
 pub(crate) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
-    let options = Options::of(spec, since_ms);
-    let options = if leave_out { options.without_defaults() } else { options };
-    let words = [spec.error_rate.to_string(), spec.capacity.to_string()].into_iter().chain(options.words());
+    let usual = if leave_out { Options::usual() } else { Options::default() };
+    let options = Options::of(spec, since_ms).words_unlike(&usual, BLOOM);
+    let words = [spec.error_rate.to_string(), spec.capacity.to_string()].into_iter().chain(options);
     words.map(String::into_bytes).collect()
 }
 
@@ -337,9 +336,7 @@ pub(crate) struct Insertion {
 /// valkey-bloom's options is given (`[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`), ITEMS may be missing.
 pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
-    let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
-    let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
-    let (mut aging, mut dialect) = (Options::default(), Dialect::default());
+    let (mut options, mut dialect) = (Options::default(), Dialect::default());
     let mut words = Arguments { call, next: 2 };
     loop {
         let Some(word) = words.next() else {
@@ -347,41 +344,38 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
             if dialect.is_spoken() { break } else { return Err(CommandError::Arity) }
         };
         let refuse = CommandError::RedisBloom;
-        match upper(word).as_slice() {
-            b"ITEMS" if words.peek().is_none() => return Err(CommandError::Arity),
-            b"ITEMS" => break,
-            b"CAPACITY" => {
-                size =
-                    capacity(words.next().ok_or(CommandError::Arity)?).map_err(|_| refuse("Bad capacity"))?;
-            }
-            b"ERROR" => {
-                rate = error_rate(words.next().ok_or(CommandError::Arity)?)
-                    .map_err(|_| refuse("Bad error rate"))?;
-            }
-            b"EXPANSION" => {
-                let value = integer(words.next().ok_or(CommandError::Arity)?);
-                let value = value.and_then(|value| expansion_in_range(value).ok());
-                expansion = value.ok_or(refuse("Bad expansion"))?;
-                aging.expansion = Some(expansion.into());
-            }
-            b"NOCREATE" => create = false,
-            b"NONSCALING" => nonscaling = true,
-            name @ (b"TTL" | b"STEPS") => {
-                let row = options::find(name).ok_or(CommandError::Internal)?;
-                read(row, &mut aging, &mut words)?;
-            }
-            word if dialect.read(word, &mut words)? => {}
-            _ => return Err(refuse("Unknown argument received")),
+        let word = upper(word);
+        if word.as_slice() == b"ITEMS" {
+            if words.peek().is_none() { return Err(CommandError::Arity) } else { break }
+        } else if dialect.read(&word, &mut words)? {
+            continue;
         }
+        let row = options::find(INSERT, &word).ok_or(refuse("Unknown argument received"))?;
+        let why = match row.word {
+            "CAPACITY" => "Bad capacity",
+            "ERROR" => "Bad error rate",
+            "EXPANSION" => "Bad expansion",
+            _ => {
+                read(row, &mut options, &mut words)?;
+                continue;
+            }
+        };
+        let value = words.next().ok_or(CommandError::Arity)?;
+        row.read(&mut options, value).ok_or(refuse(why))?;
     }
-    let expansion = if nonscaling { 0 } else { expansion };
+    let rate = options.error_rate.unwrap_or(settings.error_rate);
+    let size = options.capacity.unwrap_or(settings.initial_size);
+    let expansion = options.expansion.and_then(|expansion| u32::try_from(expansion).ok());
+    // Other than in BF.RESERVE, NONSCALING goes with EXPANSION, and with TTL.
+    let nonscaling = mem::take(&mut options.nonscaling);
+    let expansion = if nonscaling { 0 } else { expansion.unwrap_or(settings.expansion) };
     if dialect.scale_to.is_some() && expansion == 0 {
         return Err(CommandError::ValkeyBloom(
             "ERR cannot use NONSCALING and VALIDATESCALETO options together",
         ));
     }
-    let Kind { family, layout, steps } = kind(&aging, None, settings)?;
-    let new = match aging.ttl_ms {
+    let Kind { family, layout, steps } = kind(&options, None, settings)?;
+    let new = match options.ttl_ms {
         Some(_) if dialect.is_spoken() => {
             return Err(CommandError::Exclusive(
                 "TTL creates a window, so TIGHTENING, SEED and VALIDATESCALETO cannot be given",
@@ -401,7 +395,7 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
             }
         },
     };
-    Ok(Insertion { new, create, scale_to: dialect.scale_to, first_item: words.next })
+    Ok(Insertion { new, create: !options.nocreate, scale_to: dialect.scale_to, first_item: words.next })
 }
 
 #[cfg(test)]

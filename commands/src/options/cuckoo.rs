@@ -2,12 +2,14 @@
 //! bucket size, rounded down to a whole number and then up to a power of two. An expansion is also rounded up to a
 //! power of two.
 
-use super::{Arguments, choice, integer, printable, seed, upper};
+use super::redisbloom::OWN;
+use super::{Arguments, bad, integer, printable, seed};
 use crate::call::{Call, Words};
 use crate::config::Settings;
 use crate::error::CommandError;
 use bloomery::filter::{CuckooSpec, Origin};
 use bloomery::hash::{HashKind, Seed};
+use bloomery::options::{CUCKOO, CUCKOO_INSERT, Options, Value, find};
 use bloomery::params::limits;
 
 /// A refusal in RedisBloom's words.
@@ -24,54 +26,33 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, Comma
         return Err(CommandError::Arity);
     }
     let capacity = integer(call.arg(2)).ok_or(BAD_CAPACITY)?;
-    let mut spec = default_spec(&call.settings());
-    let mut seed_digits = None;
+    let most_slots = if call.is_from_primary() { u8::MAX } else { call.settings().max_bucket_size() };
+    let mut options = Options::default();
     let mut words = Arguments { call, next: 3 };
-    while let (Some(word), Some(value)) = (words.next(), words.next()) {
-        match upper(word).as_slice() {
-            b"BUCKETSIZE" => {
-                let slots = integer(value).ok_or(refuse("Couldn't parse BUCKETSIZE"))?;
-                let most = if call.is_from_primary() { u8::MAX } else { call.settings().max_bucket_size() };
-                let slots = u8::try_from(slots).ok().filter(|slots| (1..=most).contains(slots));
-                spec.bucket_size = slots.ok_or(CommandError::BucketSizeRange { most })?;
+    while let (Some(option), Some(value)) = (words.next(), words.next()) {
+        let row = find(CUCKOO, option).ok_or_else(|| CommandError::UnknownOption(printable(option)))?;
+        if let Value::Integer { bounds: (least, most), .. } = row.value {
+            let most = if row.word == "BUCKETSIZE" { most_slots.into() } else { most };
+            let number = integer(value).ok_or(CommandError::Unparsed { option: row.word })?;
+            if !u64::try_from(number).is_ok_and(|number| (least..=most).contains(&number)) {
+                return Err(CommandError::OptionRange { option: row.word, least, most });
             }
-            b"MAXITERATIONS" => {
-                let moves = integer(value).ok_or(refuse("Couldn't parse MAXITERATIONS"))?;
-                spec.max_iterations = u16::try_from(moves)
-                    .ok()
-                    .filter(|moves| *moves > 0)
-                    .ok_or(refuse("MAXITERATIONS: value must be in the range [1, 65535]"))?;
-            }
-            b"EXPANSION" => {
-                let expansion = integer(value).ok_or(refuse("Couldn't parse EXPANSION"))?;
-                let expansion = u32::try_from(expansion).ok().filter(|e| *e <= limits::MAX_EXPANSION);
-                spec.expansion = CuckooSpec::expansion_for(
-                    expansion.ok_or(refuse("EXPANSION: value must be in the range [0, 32768]"))?,
-                );
-            }
-            b"HASH" => {
-                let expected = CommandError::BadOption { option: "HASH", expected: "XXH3 or SIPHASH" };
-                spec.hash = choice(value).ok_or(expected)?;
-            }
-            b"SEED" => seed_digits = Some(value),
-            _ => return Err(CommandError::UnknownOption(printable(word))),
         }
+        (row.parse)(&mut options, value).ok_or(bad(row.word, row.expected))?;
     }
-    spec.capacity = capacity_for(capacity, spec.bucket_size)
+    let mut spec = options.cuckoo(default_spec(&call.settings()));
+    let least = u64::from(spec.bucket_size).saturating_mul(2);
+    spec.capacity = u64::try_from(capacity)
+        .ok()
+        .filter(|items| *items >= least)
         .ok_or(refuse("Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"))?;
     if spec.capacity > limits::MAX_CAPACITY {
         return Err(CommandError::CapacityTooLarge);
     }
-    match seed_digits {
-        Some(hex) => Ok(CuckooSpec { seed: seed(hex, spec.hash)?, ..spec }),
+    match options.seed {
+        Some(hex) => Ok(CuckooSpec { seed: seed(hex.as_bytes(), spec.hash)?, ..spec }),
         None => Ok(spec.with_random_seed()?),
     }
-}
-
-/// The number of items as a capacity, if it is at least the number of slots in two buckets. Callers check the upper
-/// limit.
-fn capacity_for(items: i64, bucket_size: u8) -> Option<u64> {
-    u64::try_from(items).ok().filter(|items| *items >= u64::from(bucket_size).saturating_mul(2))
 }
 
 /// The configured parameters of a new filter. It has no seed yet.
@@ -103,15 +84,9 @@ pub(crate) fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
 /// The arguments after the key with which CF.RESERVE creates a filter of this spec on any server, whatever its
 /// configuration.
 pub(crate) fn creation(spec: &CuckooSpec) -> Words {
-    let CuckooSpec { capacity, bucket_size, max_iterations, expansion, .. } = spec;
-    let hash = match spec.origin {
-        Origin::Bloomery => format!("{} SEED {:x}", spec.hash.as_str(), u128::from(spec.seed)),
-        _ => "REDISBLOOM".into(),
-    };
-    let words = format!(
-        "{capacity} BUCKETSIZE {bucket_size} MAXITERATIONS {max_iterations} EXPANSION {expansion} HASH {hash}"
-    );
-    words.split(' ').map(Vec::from).collect()
+    let foreign = (spec.origin != Origin::Bloomery).then_some(OWN).into_iter().flatten().map(str::to_owned);
+    let words = std::iter::once(spec.capacity.to_string()).chain(Options::of_cuckoo(spec).words(CUCKOO));
+    words.chain(foreign).map(String::into_bytes).collect()
 }
 
 /// The options of a CF.INSERT or CF.INSERTNX, checked.
@@ -136,29 +111,30 @@ impl Insertion {
 
 /// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even if the key exists.
 pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
-    let (mut capacity, mut create) = (None, true);
+    let least = i64::from(call.settings().bucket_size()).saturating_mul(2);
+    let mut options = Options::default();
     let mut words = Arguments { call, next: 2 };
     loop {
         // Without ITEMS, there are too few arguments.
         let word = words.next().ok_or(CommandError::Arity)?;
         if word.eq_ignore_ascii_case(b"ITEMS") {
             break;
-        } else if word.eq_ignore_ascii_case(b"CAPACITY") {
-            let items = integer(words.next().ok_or(CommandError::Arity)?).ok_or(BAD_CAPACITY)?;
-            let items = capacity_for(items, call.settings().bucket_size())
-                .ok_or(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"))?;
-            capacity = Some(items);
-        } else if word.eq_ignore_ascii_case(b"NOCREATE") {
-            create = false;
-        } else {
-            return Err(refuse("Unknown argument received"));
         }
+        let row = find(CUCKOO_INSERT, word).ok_or(refuse("Unknown argument received"))?;
+        let mut value = &b""[..];
+        if matches!(row.value, Value::Integer { .. }) {
+            value = words.next().ok_or(CommandError::Arity)?;
+            if integer(value).ok_or(BAD_CAPACITY)? < least {
+                return Err(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"));
+            }
+        }
+        (row.parse)(&mut options, value).ok_or(BAD_CAPACITY)?;
     }
     if words.peek().is_none() {
         return Err(CommandError::Arity);
     }
-    if capacity.is_some_and(|capacity| capacity > limits::MAX_CAPACITY) {
+    if options.capacity.is_some_and(|capacity| capacity > limits::MAX_CAPACITY) {
         return Err(CommandError::CapacityTooLarge);
     }
-    Ok(Insertion { capacity, create, first_item: words.next })
+    Ok(Insertion { capacity: options.capacity, create: !options.nocreate, first_item: words.next })
 }

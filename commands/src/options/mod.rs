@@ -16,7 +16,6 @@ use bloomery::hash::{HashKind, Seed};
 use bloomery::spelling::number;
 pub(super) use bloomery::spelling::{integer, unsigned};
 use smallvec::SmallVec;
-use std::str::FromStr;
 
 /// A length in bytes, greater than that of any option's name.
 const BEYOND_OPTIONS: usize = 16;
@@ -69,11 +68,6 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
     ) -> Result<T, CommandError> {
         self.next().and_then(parse).ok_or(bad(option, expected))
     }
-}
-
-/// The choice that a word names, in any mix of upper and lower case.
-pub(super) fn choice<T: FromStr>(word: &[u8]) -> Option<T> {
-    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 pub(super) fn bad(option: &'static str, expected: &'static str) -> CommandError {

@@ -32,7 +32,7 @@ const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument receive
 /// The last words of a BF.RESERVE or CF.RESERVE that a replica writes into its own append-only file, and later reads
 /// back. In such a command, options are looked for only after the capacity, so a key with the name of an option does no
 /// harm.
-const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
+pub(super) const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
 /// Index of the first argument that may be an option: `after` in a command that ends with [`OWN`], otherwise 0, because
 /// RedisBloom looks for options in all arguments, including the command's name.
@@ -114,17 +114,17 @@ pub(crate) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandErr
     let mut spec = cuckoo::new_filter(call);
     spec.capacity = capacity(call.arg(2)).ok_or(BAD)?;
     let from = first_option(call, 3);
-    let number = |word, text| match value(call, from, word) {
+    let number = |option| match value(call, from, option) {
         None => Ok(None),
-        Some(value) => integer(value).map(Some).ok_or(CommandError::RedisBloom(text)),
+        Some(value) => integer(value).map(Some).ok_or(CommandError::Unparsed { option }),
     };
-    if let Some(slots) = number("BUCKETSIZE", "Couldn't parse BUCKETSIZE")? {
+    if let Some(slots) = number("BUCKETSIZE")? {
         spec.bucket_size = u8::try_from(slots).unwrap_or(0);
     }
-    if let Some(moves) = number("MAXITERATIONS", "Couldn't parse MAXITERATIONS")? {
+    if let Some(moves) = number("MAXITERATIONS")? {
         spec.max_iterations = u16::try_from(moves).unwrap_or(0);
     }
-    if let Some(expansion) = number("EXPANSION", "Couldn't parse EXPANSION")? {
+    if let Some(expansion) = number("EXPANSION")? {
         spec.expansion = CuckooSpec::expansion_for(u32::try_from(expansion).unwrap_or(u32::MAX));
     }
     Ok(spec)

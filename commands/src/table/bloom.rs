@@ -2,12 +2,12 @@
 
 use super::ArgumentKind::{Block, Double, Integer, Key, Layouts, OneOf, Options, Text};
 use super::{Argument, BLOBS, option, optional, required, word};
-use bloomery::options::OPTIONS;
+use bloomery::options::{self, BLOOM, SIZE, TIGHTENING};
 
 pub(crate) const RESERVE: &[Argument] = &[
     required("error_rate", Double),
     required("capacity", Integer),
-    required("option", Options(OPTIONS)),
+    required("option", Options(BLOOM)),
     option("like", "LIKE", Key),
     Argument {
         name: "foreign",
@@ -36,27 +36,11 @@ pub(crate) const RESERVE: &[Argument] = &[
     },
 ];
 
-pub(crate) const TTL: Argument = Argument {
-    name: "ttl",
-    token: None,
-    kind: Block(&[
-        Argument { optional: false, ..option("ttl_milliseconds", "TTL", Integer) },
-        option("steps", "STEPS", Integer),
-    ]),
-    optional: true,
-    multiple: false,
-};
-
 pub(crate) const AGE: &[Argument] = &[required("item", Text), optional(word("ms", "MS"))];
 
 pub(crate) const INSERT: &[Argument] = &[
-    option("capacity", "CAPACITY", Integer),
-    option("error", "ERROR", Double),
-    option("expansion", "EXPANSION", Integer),
-    optional(word("nocreate", "NOCREATE")),
-    optional(word("nonscaling", "NONSCALING")),
-    TTL,
-    option("tightening", "TIGHTENING", Double),
+    required("option", Options(options::INSERT)),
+    required("option", Options(&[TIGHTENING])),
     option("seed", "SEED", Text),
     option("validatescaleto", "VALIDATESCALETO", Integer),
     Argument { name: "item", token: Some("ITEMS"), kind: Text, optional: false, multiple: true },
@@ -161,8 +145,7 @@ pub(crate) const REBUILD: &[Argument] = &[
         token: None,
         kind: Block(&[
             word("begin", "BEGIN"),
-            option("capacity", "CAPACITY", Integer),
-            option("error", "ERROR", Double),
+            required("option", Options(SIZE)),
             option("layout", "LAYOUT", Layouts),
             Argument { multiple: true, ..optional(required("option", Text)) },
         ]),

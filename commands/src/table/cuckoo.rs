@@ -1,20 +1,13 @@
 //! CF.*: commands on cuckoo filters.
 
-use super::ArgumentKind::{Integer, OneOf, Text};
-use super::{Argument, option, optional, required, word};
+use super::ArgumentKind::{Integer, Options, Text};
+use super::{Argument, required};
+use bloomery::options::{CUCKOO, CUCKOO_INSERT};
 
-pub(crate) const RESERVE: &[Argument] = &[
-    required("capacity", Integer),
-    option("bucketsize", "BUCKETSIZE", Integer),
-    option("maxiterations", "MAXITERATIONS", Integer),
-    option("expansion", "EXPANSION", Integer),
-    option("hash", "HASH", OneOf(&[word("xxh3", "XXH3"), word("siphash", "SIPHASH")])),
-    option("seed", "SEED", Text),
-];
+pub(crate) const RESERVE: &[Argument] = &[required("capacity", Integer), required("option", Options(CUCKOO))];
 
 pub(crate) const INSERT: &[Argument] = &[
-    option("capacity", "CAPACITY", Integer),
-    optional(word("nocreate", "NOCREATE")),
+    required("option", Options(CUCKOO_INSERT)),
     Argument { name: "item", token: Some("ITEMS"), kind: Text, optional: false, multiple: true },
 ];
 
