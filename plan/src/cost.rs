@@ -1,7 +1,7 @@
 //! Computes what filters cost.
 
 use crate::refused::Refused;
-use crate::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
+use crate::wanted::{Wanted, command};
 use bloomery::{Cell, CuckooSpec, Family, Layout, Overflow, Spec};
 use serde::Serialize;
 
@@ -166,11 +166,9 @@ pub(crate) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) 
     let spec = |capacity: u64| CuckooSpec {
         capacity: capacity.max(2 * u64::from(bucket_size)),
         bucket_size,
-        max_iterations: MAX_ITERATIONS,
-        expansion: CuckooSpec::expansion_for(CUCKOO_EXPANSION),
-        origin: bloomery::filter::Origin::Bloomery,
         hash: like.hash,
         seed: like.seed,
+        ..CuckooSpec::new(0)
     };
     let slots = |spec: &CuckooSpec| spec.slots_of(spec.first_buckets());
     let has_room = |spec: &CuckooSpec| items as f64 <= load * slots(spec) as f64;

@@ -3,12 +3,13 @@
 
 use crate::arguments::{parse_capacity, parse_ms, parse_rate, parse_whole};
 use crate::refused::Refused;
-use crate::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
-use bloomery::filter::Origin;
-use bloomery::options::{BLOOM, DEFAULT_EXPANSION, Kind, OptionRow, Options, STATIC_ALONE, Value, rows};
+use crate::wanted::{Wanted, command};
+use bloomery::options::{
+    BLOOM, CUCKOO, DEFAULT_EXPANSION, Kind, OptionRow, Options, SIZE, STATIC_ALONE, Value, find, rows,
+};
 use bloomery::{CuckooSpec, HashKind, Layout, Seed, Spec};
-use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// Number of items that a static filter has room for before its list of items grows, if no number is given.
 const STATIC_CAPACITY: u64 = 1 << 16;
@@ -27,32 +28,32 @@ pub struct Reserve {
 
     #[command(flatten)]
     pub(crate) flags: Flags,
-
-    /// Cuckoo filter: a byte per item, and items can be deleted; the bucket size determines its error rate
-    #[arg(long)]
-    cuckoo: bool,
-
-    /// Slots per bucket of a cuckoo filter [default: 2]
-    #[arg(long, value_name = "SLOTS", requires = "cuckoo", value_parser = parse_bucket_size)]
-    bucket_size: Option<u8>,
-
-    /// Number of fingerprints that one add to a cuckoo filter may move [default: 20]
-    #[arg(long, value_name = "N", requires = "cuckoo")]
-    max_iterations: Option<u16>,
 }
 
-/// A flag for each row of the library's table of options.
+/// A flag for each row of the library's tables of options.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flags(pub(crate) Options);
+pub(crate) struct Flags {
+    pub(crate) options: Options,
+    cuckoo: bool,
+}
 
-/// The rows that have a flag.
-fn flags() -> impl Iterator<Item = &'static OptionRow> {
-    rows(BLOOM).filter(|row| !row.flag.0.is_empty())
+/// The rows of a table that have a flag.
+fn flags(table: &'static [OptionRow]) -> impl Iterator<Item = &'static OptionRow> {
+    rows(table).filter(|row| !row.flag.0.is_empty())
+}
+
+/// The rows that only cuckoo filters have.
+fn cuckoo_flags() -> impl Iterator<Item = &'static OptionRow> {
+    flags(CUCKOO).filter(|row| find(BLOOM, row.word.as_bytes()).is_none())
 }
 
 impl clap::Args for Flags {
     fn augment_args(command: Command) -> Command {
-        command.args(flags().map(argument))
+        let cuckoo = Arg::new("cuckoo").long("cuckoo").action(ArgAction::SetTrue).help(
+            "Cuckoo filter: a byte per item, and items can be deleted; the bucket size determines its error rate",
+        );
+        let only_cuckoo = cuckoo_flags().map(|row| argument(row).requires("cuckoo"));
+        command.args(flags(BLOOM).map(argument)).arg(cuckoo).args(only_cuckoo)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -65,10 +66,7 @@ fn argument(row: &'static OptionRow) -> Arg {
     let argument = Arg::new(long).long(long).help(row.help).value_name(value_name);
     match row.value {
         Value::Flag => argument.action(ArgAction::SetTrue),
-        Value::Choice(words) => {
-            let words = words.iter().map(|(word, help)| PossibleValue::new(*word).help(*help));
-            argument.ignore_case(true).value_parser(PossibleValuesParser::new(words))
-        }
+        Value::Choice(list) => argument.ignore_case(true).value_parser(words(list)),
         Value::Numbers { numbers, .. } => argument
             .num_args(0..=1)
             .default_missing_value(numbers[0])
@@ -83,17 +81,14 @@ fn parser(row: &'static OptionRow) -> ValueParser {
     ValueParser::new(move |text: &str| -> Result<String, String> {
         let value = match row.value {
             Value::Milliseconds { .. } => parse_ms(text)?.to_string(),
+            Value::Integer { bounds: (least, most), .. } if row.expected.is_empty() => {
+                parse_whole(text, least..=most)?.to_string()
+            }
             _ => text.to_owned(),
         };
-        let is_within = match row.value {
-            Value::Integer { bounds: (least, most), .. } => {
-                value.parse().is_ok_and(|number: u64| (least..=most).contains(&number))
-            }
-            _ => true,
-        };
-        match (row.parse)(&mut Options::default(), value.as_bytes()) {
-            Some(()) if is_within => Ok(value),
-            _ => Err(format!("{text:?} is not possible: expected {}", row.expected)),
+        match row.read(&mut Options::default(), value.as_bytes()) {
+            Some(()) => Ok(value),
+            None => Err(format!("{text:?} is not possible: expected {}", row.expected)),
         }
     })
 }
@@ -106,35 +101,18 @@ impl clap::FromArgMatches for Flags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for row in flags() {
+        self.cuckoo = matches.get_flag("cuckoo");
+        for row in flags(BLOOM).chain(cuckoo_flags()) {
             let given = match row.value {
                 Value::Flag => matches.get_flag(row.flag.0).then_some(""),
                 _ => matches.get_one::<String>(row.flag.0).map(String::as_str),
             };
             if let Some(value) = given {
                 // The argument's parser has accepted the value.
-                let _ = (row.parse)(&mut self.0, value.as_bytes());
+                let _ = (row.parse)(&mut self.options, value.as_bytes());
             }
         }
         Ok(())
-    }
-}
-
-/// The constructions of a static filter, each with its help text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StaticLayout {
-    /// Three cache lines per item
-    Fuse,
-    /// A tenth less memory at 1%; a test needs more time
-    Ribbon,
-}
-
-impl From<StaticLayout> for Layout {
-    fn from(layout: StaticLayout) -> Layout {
-        match layout {
-            StaticLayout::Fuse => Layout::Fuse,
-            StaticLayout::Ribbon => Layout::Ribbon,
-        }
     }
 }
 
@@ -149,9 +127,14 @@ pub struct Static {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "fuse",
-        ignore_case = true
+        ignore_case = true,
+        value_parser = words(Layout::STATIC_CHOICES).try_map(|word| word.parse::<Layout>())
     )]
-    pub layout: Option<StaticLayout>,
+    pub layout: Option<Layout>,
+}
+
+fn words(words: &'static [(&str, &str)]) -> PossibleValuesParser {
+    PossibleValuesParser::new(words.iter().map(|(word, help)| PossibleValue::new(*word).help(*help)))
 }
 
 impl Reserve {
@@ -168,7 +151,7 @@ impl Reserve {
         let Some(capacity) = self.capacity else {
             return Err(Refused::new("capacity", "missing; give the number of items to size the filter for"));
         };
-        if self.cuckoo {
+        if self.flags.cuckoo {
             if self.error_rate.is_some() {
                 return Err(Refused::new(
                     "error-rate",
@@ -181,7 +164,7 @@ impl Reserve {
             let text = "missing; give the share of absent items that may test positive, such as 1%";
             return Err(Refused::new("error-rate", text));
         };
-        let options = &self.flags.0;
+        let options = &self.flags.options;
         let Kind { family, layout, steps } = options.kind(None, DEFAULT_EXPANSION)?;
         let spec = Spec {
             capacity: steps.capacity(capacity),
@@ -202,43 +185,34 @@ impl Reserve {
     ///
     /// # Errors
     /// The errors of [`Reserve::wanted`].
-    pub fn wanted_static(&self, layout: StaticLayout) -> Result<Spec, Refused> {
+    pub fn wanted_static(&self, layout: Layout) -> Result<Spec, Refused> {
         self.check_static()?;
         let mut reserve = self.clone();
         reserve.capacity.get_or_insert(STATIC_CAPACITY);
-        reserve.flags.0.nonscaling = true;
+        reserve.flags.options.nonscaling = true;
         match reserve.wanted()? {
-            Wanted::Bloom(spec) => Ok(Spec { layout: Some(layout.into()), ..spec }),
+            Wanted::Bloom(spec) => Ok(Spec { layout: Some(layout), ..spec }),
             Wanted::Cuckoo(_) => Err(Refused::new("cuckoo", "cannot be combined with --static")),
         }
     }
 
     /// Refuses the options that a static filter doesn't have.
     fn check_static(&self) -> Result<(), Refused> {
-        let Options { layout, shards, .. } = &self.flags.0;
-        let is_alone = !self.flags.0.name_a_kind() && layout.is_none() && shards.is_none();
+        let Options { layout, shards, .. } = &self.flags.options;
+        let is_alone = !self.flags.options.name_a_kind() && layout.is_none() && shards.is_none();
         if is_alone { Ok(()) } else { Err(Refused::new("static", STATIC_ALONE)) }
     }
 
     fn cuckoo(&self, capacity: u64) -> Result<CuckooSpec, Refused> {
-        let options = &self.flags.0;
-        let own = Options { expansion: None, hash: None, seed: None, ..options.clone() };
-        if own != Options::default() {
+        let options = &self.flags.options;
+        let mut of_bloom = rows(BLOOM).filter(|row| find(CUCKOO, row.word.as_bytes()).is_none());
+        if of_bloom.any(|row| (row.write)(options).is_some()) {
             return Err(Refused::new(
                 "cuckoo",
                 "only --expansion, --hash and --seed can be combined with it",
             ));
         }
-        let expansion = options.expansion.and_then(|expansion| u32::try_from(expansion).ok());
-        let spec = CuckooSpec {
-            capacity,
-            bucket_size: self.bucket_size.unwrap_or(BUCKET_SIZE),
-            max_iterations: self.max_iterations.unwrap_or(MAX_ITERATIONS),
-            expansion: CuckooSpec::expansion_for(expansion.unwrap_or(CUCKOO_EXPANSION)),
-            origin: Origin::Bloomery,
-            hash: options.hash.unwrap_or_default(),
-            seed: self.seed()?,
-        };
+        let spec = CuckooSpec { seed: self.seed()?, ..options.cuckoo(CuckooSpec::new(capacity)) };
         let least = 2 * u64::from(spec.bucket_size);
         if capacity < least {
             return Err(Refused::new(
@@ -252,8 +226,8 @@ impl Reserve {
 
     /// The seed given, or a random one.
     fn seed(&self) -> Result<Seed, Refused> {
-        let hash: HashKind = self.flags.0.hash.unwrap_or_default();
-        let Some(hex) = &self.flags.0.seed else {
+        let hash: HashKind = self.flags.options.hash.unwrap_or_default();
+        let Some(hex) = &self.flags.options.seed else {
             return Seed::random(hash).map_err(|error| {
                 Refused::new("seed", format!("give one, as there is no randomness: {error:?}"))
             });
@@ -274,21 +248,17 @@ impl Reserve {
     ///
     /// # Errors
     /// If the options are for a cuckoo filter, which can't be rebuilt, or can't be combined with a static layout.
-    pub fn begin(&self, static_layout: Option<StaticLayout>) -> Result<Vec<String>, Refused> {
-        if self.cuckoo {
+    pub fn begin(&self, static_layout: Option<Layout>) -> Result<Vec<String>, Refused> {
+        if self.flags.cuckoo {
             return Err(Refused::new("cuckoo", "cuckoo filters cannot be rebuilt"));
         }
-        let mut options = self.flags.0.clone();
+        let (capacity, error_rate) = (self.capacity, self.error_rate);
+        let mut options = Options { capacity, error_rate, ..self.flags.options.clone() };
         if let Some(layout) = static_layout {
             self.check_static()?;
-            options.layout = Some(Some(layout.into()));
+            options.layout = Some(Some(layout));
         }
-        let named = [
-            ("CAPACITY", self.capacity.map(|items| items.to_string())),
-            ("ERROR", self.error_rate.map(|rate| rate.to_string())),
-        ];
-        let given = named.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
-        Ok(given.flatten().chain(options.words(BLOOM)).collect())
+        Ok([SIZE, BLOOM].into_iter().flat_map(|table| options.words(table)).collect())
     }
 
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
@@ -297,23 +267,20 @@ impl Reserve {
         match wanted {
             Wanted::Bloom(spec) if !spec.is_static() => {
                 // With a TTL, the options name the number of items in that time, and the spec that of one step.
-                let items = self.capacity.filter(|_| self.flags.0.ttl_ms.is_some()).unwrap_or(spec.capacity);
+                let items =
+                    self.capacity.filter(|_| self.flags.options.ttl_ms.is_some()).unwrap_or(spec.capacity);
                 let words = ["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
-                words.into_iter().chain(self.flags.0.words(BLOOM)).collect()
+                words.into_iter().chain(self.flags.options.words(BLOOM)).collect()
             }
             _ => {
                 let mut words = command(wanted, key);
-                if let Some(seed) = &self.flags.0.seed {
+                if let Some(seed) = &self.flags.options.seed {
                     words.extend(["SEED".into(), seed.clone()]);
                 }
                 words
             }
         }
     }
-}
-
-fn parse_bucket_size(text: &str) -> Result<u8, String> {
-    parse_whole(text, 1..=u8::MAX)
 }
 
 #[cfg(test)]
@@ -380,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_rebuild_begins_with_the_options_that_were_given() {
-        use StaticLayout::{Fuse, Ribbon};
+        use Layout::{Fuse, Ribbon};
         for (options, layout, words) in [
             ("", None, ""),
             ("-n 1M -e 0.1% --seed 2a", Some(Fuse), "CAPACITY 1000000 ERROR 0.001 LAYOUT FUSE SEED 2a"),

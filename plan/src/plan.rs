@@ -46,7 +46,7 @@ impl PlanOptions {
     pub fn wanted(&self) -> Result<Wanted, Refused> {
         // Sizes don't depend on the seed, and randomness in a browser would need more code.
         let mut reserve = self.reserve.clone();
-        reserve.flags.0.seed.get_or_insert("0".into());
+        reserve.flags.options.seed.get_or_insert("0".into());
         // A plan needs a capacity even for a static filter, so `wanted` checks that there is one.
         let wanted = reserve.wanted()?;
         self.of_static.layout.map_or(Ok(wanted), |layout| reserve.wanted_static(layout).map(Wanted::Bloom))

@@ -1,7 +1,7 @@
 //! A filter that can be created, and the command that creates it.
 
-use bloomery::options::DEFAULT_EXPANSION;
-use bloomery::{CuckooSpec, Family, HashKind, Overflow, Spec};
+use bloomery::options::{BLOOM, CUCKOO, DEFAULT_EXPANSION, Options, SIZE};
+use bloomery::{CuckooSpec, Spec};
 
 /// A filter that can be created: its parameters have been validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,87 +12,46 @@ pub enum Wanted {
     Cuckoo(CuckooSpec),
 }
 
-/// Slots per bucket, moves per add, and growth of a cuckoo filter: the defaults of RedisBloom and of the module.
-pub(crate) const BUCKET_SIZE: u8 = 2;
-pub(crate) const MAX_ITERATIONS: u16 = 20;
-pub(crate) const CUCKOO_EXPANSION: u32 = 1;
-
 /// The words of the BF.RESERVE or CF.RESERVE that creates the filter, or of the BF.REBUILD that begins a static one.
 /// Options with default values are left out, and so is the seed.
 pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
-    let (mut words, hash) = match wanted {
-        Wanted::Bloom(spec) if spec.is_static() => (rebuild(spec, key), spec.hash),
-        Wanted::Bloom(spec) => (bloom(spec, key), spec.hash),
-        Wanted::Cuckoo(spec) => (cuckoo(spec, key), spec.hash),
+    let (name, size, mut options, usual) = match wanted {
+        Wanted::Bloom(spec) if spec.is_static() => {
+            let options = Options::of(spec, 0);
+            let size = [vec!["BEGIN".into()], options.words(SIZE)].concat();
+            ("BF.REBUILD", size, options, Options::usual())
+        }
+        Wanted::Bloom(spec) => {
+            let size = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
+            ("BF.RESERVE", size, fewest(spec), Options::usual())
+        }
+        Wanted::Cuckoo(spec) => {
+            let usual = Options::of_cuckoo(&CuckooSpec::new(spec.capacity));
+            ("CF.RESERVE", vec![spec.capacity.to_string()], Options::of_cuckoo(spec), usual)
+        }
     };
-    if hash != HashKind::Xxh3 {
-        words.extend(["HASH".into(), hash.as_str().into()]);
-    }
-    words
+    options.seed = None;
+    let table = if matches!(wanted, Wanted::Bloom(_)) { BLOOM } else { CUCKOO };
+    [vec![name.into(), key.into()], size, options.words_unlike(&usual, table)].concat()
 }
 
-fn rebuild(spec: &Spec, key: &str) -> Vec<String> {
-    let (capacity, error_rate) = (spec.capacity.to_string(), spec.error_rate.to_string());
-    let words = ["CAPACITY", &capacity, "ERROR", &error_rate, "LAYOUT", spec.layout_word()];
-    ["BF.REBUILD", key, "BEGIN"].into_iter().chain(words).map(str::to_owned).collect()
-}
-
-fn bloom(spec: &Spec, key: &str) -> Vec<String> {
-    let mut words: Vec<String> =
-        vec!["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), spec.capacity.to_string()];
-    // COUNTING implies a fixed capacity, unless EXPANSION is given.
-    if matches!(spec.family, Family::Fixed(Overflow::Error)) && !spec.cell.counts() {
-        words.push("NONSCALING".into());
-    }
-    let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    if spec.cell.counts() {
-        add("COUNTING", spec.cell.bits().to_string());
-    }
-    match spec.family {
-        Family::Fixed(overflow) => {
-            if overflow != Overflow::Error {
-                add("ONFULL", overflow.as_str().into());
-            }
-        }
-        Family::Scaling { expansion, tightening } => {
-            if expansion != DEFAULT_EXPANSION || spec.cell.counts() {
-                add("EXPANSION", expansion.to_string());
-            }
-            if let Some(ratio) = tightening.ratio() {
-                add("TIGHTENING", ratio.to_string());
-            }
-        }
-        Family::Window { generations, overflow, every_ms } => {
-            add("WINDOW", generations.to_string());
-            if every_ms > 0 {
-                add("EVERY", every_ms.to_string());
-            }
-            let is_table = spec.is_table();
-            if overflow != if is_table { Overflow::Rotate } else { Overflow::Saturate } {
-                add("ONFULL", overflow.as_str().into());
-            }
+/// The options that this filter needs: each of the others is what follows from these.
+fn fewest(spec: &Spec) -> Options {
+    let given = Options::of(spec, 0);
+    // The default tightening has no word.
+    let tightening = given.tightening.filter(|tightening| tightening.ratio().is_some());
+    let mut fewest = Options { since_ms: None, tightening, ..given };
+    let steps: [fn(&mut Options); 3] = [
+        |options| options.expansion = None,
+        |options| options.on_full = None,
+        |options| options.nonscaling = options.on_full.take().is_some(),
+    ];
+    for step in steps {
+        let mut fewer = fewest.clone();
+        step(&mut fewer);
+        if fewer.kind(None, DEFAULT_EXPANSION) == fewest.kind(None, DEFAULT_EXPANSION) {
+            fewest = fewer;
         }
     }
-    if spec.layout.is_some() {
-        add("LAYOUT", spec.layout_word().into());
-    }
-    if spec.shards != 1 {
-        add("SHARDS", spec.shards.to_string());
-    }
-    words
-}
-
-fn cuckoo(spec: &CuckooSpec, key: &str) -> Vec<String> {
-    let mut words: Vec<String> = vec!["CF.RESERVE".into(), key.into(), spec.capacity.to_string()];
-    let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    if spec.bucket_size != BUCKET_SIZE {
-        add("BUCKETSIZE", spec.bucket_size.to_string());
-    }
-    if spec.max_iterations != MAX_ITERATIONS {
-        add("MAXITERATIONS", spec.max_iterations.to_string());
-    }
-    if spec.expansion != CuckooSpec::expansion_for(CUCKOO_EXPANSION) {
-        add("EXPANSION", spec.expansion.to_string());
-    }
-    words
+    fewest
 }
