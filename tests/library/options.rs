@@ -1,25 +1,12 @@
 //! The table of options.
 
-use bloomery::options::{BLOOM, OptionRow, Options, Value, find, rows};
+use bloomery::options::{BLOOM, CUCKOO, OptionRow, Options, Value, find, rows};
 use bloomery::{Cell, Spec};
 use std::{env, fs};
 
-/// The name of the type of an option's words.
-fn title(row: &OptionRow) -> String {
-    let (first, rest) = row.word.split_at(1);
-    first.to_owned() + &rest.to_lowercase()
-}
-
-/// The type of an option's words.
-fn choice(row: &OptionRow) -> Option<String> {
-    let Value::Choice(words) = &row.value else { return None };
-    let words: Vec<_> = words.iter().map(|(word, _)| format!("{:?}", word.to_uppercase())).collect();
-    Some(format!("{} = Literal[{}]\n", title(row), words.join(", ")))
-}
-
-fn check(row: &OptionRow) -> String {
+fn check(value: &Value) -> String {
     let list = |words: &[String]| format!("one_of({})", words.join(", "));
-    match &row.value {
+    match value {
         Value::Flag => list(&["True".into()]),
         Value::Integer { bounds: (least, most), .. } => format!("between({least}, {most})"),
         Value::Numbers { numbers, .. } => {
@@ -28,21 +15,51 @@ fn check(row: &OptionRow) -> String {
         Value::PowerOfTwo(most) => format!("power_of_two({most})"),
         Value::Milliseconds { least, .. } => format!("between({least}, 2**63 - 1)"),
         Value::Ratio => "ratio()".into(),
-        Value::Choice(_) => format!("one_of(*get_args({}))", title(row)),
+        Value::Choice(words) => {
+            let words = words.iter().map(|(word, _)| format!("{:?}", word.to_uppercase()));
+            list(&words.collect::<Vec<_>>())
+        }
         Value::Hex(most) => format!("hexadecimal({most})"),
     }
+}
+
+/// The type of a value, and a comment unless the type says everything.
+fn annotation(row: &OptionRow) -> String {
+    let name = match row.value {
+        Value::Flag => "bool".into(),
+        Value::Numbers { .. } | Value::Choice(_) => {
+            check(&row.value).replace("one_of(", "Literal[").replace(')', "]")
+        }
+        Value::Integer { .. } | Value::PowerOfTwo(_) => "int".into(),
+        Value::Milliseconds { least: 0, .. } => "int | datetime".into(),
+        Value::Milliseconds { .. } => "int | timedelta".into(),
+        Value::Ratio => "float".into(),
+        Value::Hex(_) => "str | None".into(),
+    };
+    let says_everything = row.expected.is_empty() || matches!(row.value, Value::Choice(_));
+    if says_everything { name } else { format!("{name}  # {}", row.expected) }
 }
 
 /// `BLESS=1 cargo test` writes the file.
 #[test]
 fn the_python_client_has_the_same_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/bloomery_redis/_table.py");
-    let head = "\"\"\"The values of the options of BF.RESERVE. tests/library/options.rs writes this file.\"\"\"\n\n\
-                from typing import Literal, get_args\n\n\
-                from ._checks import between, hexadecimal, one_of, power_of_two, ratio\n\n";
-    let line = |row: &OptionRow| format!("    \"{}\": {},\n", row.word.to_lowercase(), check(row));
-    let types = rows(BLOOM).filter_map(choice).collect::<String>();
-    let table = format!("{head}{types}\nBLOOM = {{\n{}}}\n", rows(BLOOM).map(line).collect::<String>());
+    let head = "\"\"\"The options of filters. tests/library/options.rs writes this file.\"\"\"\n\n\
+                from __future__ import annotations\n\n\
+                from datetime import datetime, timedelta\nfrom typing import Literal, TypedDict\n\n\
+                from ._checks import between, hexadecimal, one_of, power_of_two, ratio\n";
+    let word = |row: &OptionRow| row.word.to_lowercase();
+    let check = |row| format!("    \"{}\": {},\n", word(row), check(&row.value));
+    let checks = |table| rows(table).map(check).collect::<String>();
+    let types = |table| {
+        rows(table).map(|row| format!("    {}: {}\n", word(row), annotation(row))).collect::<String>()
+    };
+    let class = |name, table| format!("\n\nclass {name}(TypedDict, total=False):\n{}", types(table));
+    let table = [
+        format!("{head}\nBLOOM = {{\n{}}}\n\nCUCKOO = {{\n{}}}\n", checks(BLOOM), checks(CUCKOO)),
+        class("Bloom", BLOOM) + &class("Cuckoo", CUCKOO),
+    ]
+    .concat();
     if env::var_os("BLESS").is_some() {
         fs::write(path, &table).unwrap();
     }

@@ -11,49 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from ._checks import Check, between, is_integer
+from . import _table
+from ._checks import Check, is_integer
 from ._steps import Key, Word
-from ._table import BLOOM, Hash, Layout, Onfull
 
 if TYPE_CHECKING:
     from ._filter import FilterSteps
 
 
-class BloomOptions(TypedDict, total=False):
+class BloomOptions(_table.Bloom, total=False):
     """Options of BF.RESERVE and BF.REBUILD BEGIN."""
 
-    expansion: int  # 0 to 32768
-    nonscaling: bool
-    counting: Literal[True, 4, 8, 16]  # bits of a counter; True: 4
-    window: int  # generations, 2 to 64; with layout FINGERPRINT 2 to 1000
-    ttl: int | timedelta  # how long an item is kept after its last add; an int is milliseconds
-    steps: int  # number of steps of a ttl, 1 to 999
-    every: int | timedelta  # time between rotations; an int is milliseconds
-    since: int | datetime  # when generation 0 began; an int is Unix time in milliseconds
-    shards: int  # a power of two, 1 to 1024
-    layout: Layout
-    hash: Hash
-    seed: str | None  # hexadecimal digits, up to 16 for XXH3 and up to 32 for SIPHASH
-    tightening: float  # above 0, below 1
-    onfull: Onfull
     like: Key | FilterSteps  # another filter, which must have the same error rate and capacity
 
 
-class CuckooOptions(TypedDict, total=False):
+class CuckooOptions(_table.Cuckoo):
     """Options of CF.RESERVE."""
-
-    bucketsize: int  # slots, 1 to 255
-    maxiterations: int  # 1 to 65535
-    expansion: int  # 0 to 32768
-    hash: Hash
-    seed: str | None  # as for a Bloom filter
 
 
 # For each option, a check of its value, and a description of the valid values. The server decides which options can be
 # combined.
-CHECKS: dict[str, Check] = {**BLOOM, "bucketsize": between(1, 255), "maxiterations": between(1, 65535)}
+CHECKS: dict[str, Check] = {**_table.BLOOM, **_table.CUCKOO}
 
 
 def words(options: Mapping[str, Any]) -> list[Word]:
