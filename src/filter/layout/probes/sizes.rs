@@ -208,9 +208,7 @@ mod tests {
                 (Layout::Blocked, _, Cell::Bit) | (Layout::Classic | Layout::Partitioned, ..) => 1,
                 // With only a few counters per block, the lowest rates need absurd sizes.
                 (Layout::Blocked, ..) => 2,
-                (Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon, ..) => {
-                    unreachable!("it isn't asked for")
-                }
+                _ => unreachable!("it isn't asked for"),
             };
             most[kind] = evaluations.max(most[kind]);
         }
