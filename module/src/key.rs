@@ -9,7 +9,7 @@ use super::server::{server, status};
 use bloomery::filter::Contents;
 use bloomery_commands::{Access, Key, Stored, WrongType};
 use redis_module::raw;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 
@@ -103,6 +103,26 @@ impl<T: Stored> OpenKey<'_, T> {
             self.counted = Some(now);
         }
     }
+
+    /// Replaces a value of this data type, if the key has one, and ends the key's time to live, as setting a value
+    /// does. The old value is freed here: Valkey since 8.0 would free it some time later, and evict keys until then.
+    ///
+    /// # Safety
+    /// The key is open for writing. If this is true, the server owns `value`.
+    unsafe fn replace(&self, data_type: *mut raw::RedisModuleType, value: *mut c_void) -> bool {
+        let mut old = ptr::null_mut();
+        // SAFETY: the caller's promise. A value of this data type is a T, and the server gives it back, once.
+        unsafe {
+            let is_replaced = server!(RedisModule_ModuleTypeGetType(self.raw)) == data_type
+                && server!(RedisModule_ModuleTypeReplaceValue(self.raw, data_type, value, &mut old))
+                    == status::OK;
+            if is_replaced {
+                data_type::release::<T>(old);
+                server!(RedisModule_SetExpire(self.raw, raw::REDISMODULE_NO_EXPIRE.into()));
+            }
+            is_replaced
+        }
+    }
 }
 
 impl<T: Stored> Key<T> for OpenKey<'_, T> {
@@ -137,8 +157,9 @@ impl<T: Stored> Key<T> for OpenKey<'_, T> {
         let (value, contents) = data_type::give(value);
         // SAFETY: the key is open for writing, and the server takes ownership of the value. If it doesn't, we free it.
         unsafe {
-            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
-            if set == status::OK {
+            if self.replace(data_type, value)
+                || server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value)) == status::OK
+            {
                 self.value = Ok(value.cast());
                 self.counted = Some(contents).filter(|_| !(self.adds && Self::is_plain(self.value)));
             } else {

@@ -66,8 +66,8 @@ impl Given<'_> {
     }
 }
 
-/// The options that exclude each other. The first rule that is broken is the one that users see. [`Spec::validate`]
-/// checks what layouts exclude.
+/// The options that exclude each other. The first rule that is broken is the one that users see.
+/// [`Spec::validate`](crate::Spec::validate) checks what layouts exclude.
 pub const RULES: &[Rule] = &[
     Rule {
         option: "STEPS",

@@ -288,15 +288,21 @@ unsafe extern "C" fn digest<D: DataType>(digest: *mut raw::RedisModuleDigest, va
     );
 }
 
+/// Frees a value: at once, or on the reclaiming thread.
+///
+/// # Safety
+/// As for [`take`].
+pub(super) unsafe fn release<T: Stored>(value: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let value = unsafe { take::<T>(value) };
+    let bytes = value.bytes();
+    reclaim::free(value, bytes);
+}
+
 /// Frees a value. The server may call this on any thread.
 unsafe extern "C" fn free<D: DataType>(value: *mut c_void) {
-    let free = || {
-        // SAFETY: the server gives the value back, once.
-        let value = unsafe { take::<D::Value>(value) };
-        let bytes = value.bytes();
-        reclaim::free(value, bytes);
-    };
-    guard::call("free", free, || ());
+    // SAFETY: the server gives the value back, once.
+    guard::call("free", || unsafe { release::<D::Value>(value) }, || ());
 }
 
 unsafe extern "C" fn free_effort<D: DataType>(_: *mut raw::RedisModuleString, value: *const c_void) -> usize {

@@ -42,7 +42,8 @@ impl Pipeline {
         let workers = usize::from(self.connections);
         // One batch may wait per connection, so that reading and sending overlap and memory stays bounded.
         let (to_send, batches) = mpsc::sync_channel(workers);
-        let (to_caller, acks) = mpsc::channel();
+        // So the bookmark is at most a few batches behind.
+        let (to_caller, acks) = mpsc::sync_channel(workers);
         let batches = Arc::new(Mutex::new(batches));
         let stop = interrupted.clone();
         // This thread isn't joined, because it may be blocked on a pipe that never delivers.
@@ -103,7 +104,7 @@ fn read(
 fn work(
     sender: &Sender,
     batches: &Mutex<Receiver<anyhow::Result<Batch>>>,
-    to_caller: &mpsc::Sender<anyhow::Result<Ack>>,
+    to_caller: &SyncSender<anyhow::Result<Ack>>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<()> {
     let mut connection = sender.connect()?;
