@@ -343,25 +343,15 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
             // Without ITEMS, there are too few arguments.
             if dialect.is_spoken() { break } else { return Err(CommandError::Arity) }
         };
-        let refuse = CommandError::RedisBloom;
         let word = upper(word);
         if word.as_slice() == b"ITEMS" {
             if words.peek().is_none() { return Err(CommandError::Arity) } else { break }
         } else if dialect.read(&word, &mut words)? {
             continue;
         }
-        let row = options::find(INSERT, &word).ok_or(refuse("Unknown argument received"))?;
-        let why = match row.word {
-            "CAPACITY" => "Bad capacity",
-            "ERROR" => "Bad error rate",
-            "EXPANSION" => "Bad expansion",
-            _ => {
-                read(row, &mut options, &mut words)?;
-                continue;
-            }
-        };
-        let value = words.next().ok_or(CommandError::Arity)?;
-        row.read(&mut options, value).ok_or(refuse(why))?;
+        let row =
+            options::find(INSERT, &word).ok_or(CommandError::RedisBloom("Unknown argument received"))?;
+        read_for_insert(row, &mut options, &mut words)?;
     }
     let rate = options.error_rate.unwrap_or(settings.error_rate);
     let size = options.capacity.unwrap_or(settings.initial_size);
@@ -396,6 +386,22 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
         },
     };
     Ok(Insertion { new, create: !options.nocreate, scale_to: dialect.scale_to, first_item: words.next })
+}
+
+/// Reads the value of an option of BF.INSERT. RedisBloom refuses a value in other words than those of BF.RESERVE.
+fn read_for_insert<'a, C: Call<'a>>(
+    row: &OptionRow,
+    options: &mut Options,
+    words: &mut Arguments<'_, C>,
+) -> Result<(), CommandError> {
+    let why = match row.word {
+        "CAPACITY" => "Bad capacity",
+        "ERROR" => "Bad error rate",
+        "EXPANSION" => "Bad expansion",
+        _ => return read(row, options, words),
+    };
+    let value = words.next().ok_or(CommandError::Arity)?;
+    row.read(options, value).ok_or(CommandError::RedisBloom(why))
 }
 
 #[cfg(test)]
