@@ -152,7 +152,7 @@ impl<T: Stored> Key<T> for OpenKey<'_, T> {
 
     fn create(&mut self, value: T) {
         let data_type = data_type::handle_for(&value);
-        // The old value is counted now, because the server frees it when it is replaced.
+        // The old value is counted now, because it is freed when it is replaced.
         self.count();
         let (value, contents) = data_type::give(value);
         // SAFETY: the key is open for writing, and the server takes ownership of the value. If it doesn't, we free it.
