@@ -126,6 +126,7 @@ pub enum Value {
     /// Up to this many hexadecimal digits.
     Hex(u64),
 }
+
 fn set<T>(field: &mut Option<T>, value: Option<T>) -> Option<()> {
     value.map(|value| *field = Some(value))
 }
