@@ -28,6 +28,7 @@ mod compaction;
 mod hash;
 mod items;
 mod prefetcher;
+mod search;
 mod spec;
 mod std_traits;
 mod table;
