@@ -329,6 +329,11 @@ impl Uploads {
         self.drop_unasked(|upload| upload.is_abandoned(now))
     }
 
+    /// Drops the uploads that no other server has. This server is a replica now, on which no client can continue them.
+    pub fn drop_unsent(&mut self) -> Ended {
+        self.drop_unasked(|upload| upload.sent == Sent::Nothing)
+    }
+
     /// Drops the uploads of clients because memory is short, unless they are [small](SMALL). Their memory isn't in a
     /// key, so evicting keys or refusing writes can't free it.
     pub fn drop_for_memory(&mut self) -> Ended {

@@ -34,10 +34,6 @@ static UPLOADS: Mutex<Option<Uploads>> = Mutex::new(None);
 /// Whether the module has subscribed to key events.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Whether filters can be sent in pieces. They can if the server reports forks: after a fork, sending must begin again,
-/// because the snapshot may lack the pieces that were sent before it.
-static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
-
 /// Bytes of a filter that are sent in one step. With an append-only file, a step takes 3 ms.
 const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
@@ -100,9 +96,10 @@ pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> boo
     is_last
 }
 
-/// Whether filters can be sent in pieces.
+/// Whether filters can be sent in pieces: a replica that restarts in between, or has a replica of its own, finds the
+/// earlier pieces only in its RDB file.
 pub(super) fn can_be_sent() -> bool {
-    CAN_BE_SENT.load(Relaxed)
+    with(|uploads| uploads.are_saved)
 }
 
 /// Gives up sending a filter. Does nothing if the filter is already in its key.
@@ -174,18 +171,17 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     };
     // SAFETY: a plain call.
     let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
-    let can_be_missed = subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked));
+    let reports_forks = subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked));
     let tells_source = subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
         && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed));
-    if can_be_missed && tells_source {
+    if reports_forks && tells_source {
         replication_sinks::is_told();
     }
     let are_saved = can_be_saved
-        && can_be_missed
+        && reports_forks
         && tells_source
         && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
     with(|uploads| uploads.are_saved = are_saved);
-    CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
 /// The first version of the type methods that lets a type save nothing besides its keys if there is nothing to save
@@ -228,15 +224,26 @@ unsafe extern "C" fn forked(
 }
 
 /// Called when the server gets or loses a primary, and when it begins or ends reading a file. From then on, the uploads
-/// are treated like uploads of clients. While the server has a primary, [`may_end`] protects them.
+/// are treated like uploads of clients. While the server has a primary, [`may_end`] protects them, except those that
+/// only this server has: nobody would end them.
 unsafe extern "C" fn source_changed(
-    _ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
+    ctx: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    subevent: u64,
     _data: *mut c_void,
 ) {
     replication_sinks::forget();
-    guard::call("source", || with(Uploads::are_own), || ());
+    let is_replica = event.id == raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED
+        && subevent == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
+    let work = || {
+        with(Uploads::are_own);
+        let unsent = if is_replica { with(Uploads::drop_unsent) } else { Ended::default() };
+        // SAFETY: the context is valid during the call.
+        if let Some(ctx) = unsafe { Context::new(ctx) }.filter(|_| !unsent.is_empty()) {
+            free(end(ctx, unsent, "this server has become a replica"));
+        }
+    };
+    guard::call("source", work, || ());
 }
 
 /// Ends the uploads in a full sync, which replaces all keys. If the server empties its databases for the sync, that

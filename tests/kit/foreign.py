@@ -383,6 +383,17 @@ class ValkeyBloomChain(Chain):
         return payload
 
 
+def redisbloom_head(size: int) -> bytes:
+    """The head of a filter of one layer of `size` bytes in RedisBloom's format."""
+    link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
+    return struct.pack("<QIII", 5, 1, 5, 2) + link
+
+
+def redisbloom_cuckoo_head(size: int) -> bytes:
+    """The head of a cuckoo filter of `size` bytes in RedisBloom's format."""
+    return struct.pack("<QQQQHHH", 5, size // 2, 0, 1, 2, 20, 1)
+
+
 def power(base: float, exponent: int) -> float:
     """Computes a power by squaring, as Rust's `powi` does. Python's `**` rounds differently."""
     result = 1.0

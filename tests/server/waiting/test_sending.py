@@ -12,7 +12,7 @@ import redis
 
 from kit.clients import refusal
 from kit.filters import differences, load_pieces, pieces, snapshot
-from kit.foreign import ValkeyBloomChain
+from kit.foreign import ValkeyBloomChain, redisbloom_cuckoo_head, redisbloom_head
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, rewrite, saves_loads, wait_for
 
@@ -29,15 +29,6 @@ def bitmap(client):
             pipe.setbit("bitmap", number * MIB + number * 7919 % MIB, 1)
         pipe.setbit("bitmap", SIZE * 8 - 1, 1)
         pipe.execute()
-
-
-def redisbloom(size: int) -> bytes:
-    link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
-    return struct.pack("<QIII", 5, 1, 5, 2) + link
-
-
-def redisbloom_cuckoo(size: int) -> bytes:
-    return struct.pack("<QQQQHHH", 5, size // 2, 0, 1, 2, 20, 1)
 
 
 def ways(client) -> dict:
@@ -57,12 +48,12 @@ def ways(client) -> dict:
         "guava": [["BF.IMPORT", "k", "GUAVA", struct.pack(">BBI", 1, 7, size // 8) + data]],
         "valkey-bloom": [["BF.LOAD", "k", chain.payload()]],
         "redisbloom": [
-            ["BF.LOADCHUNK", "k", 1, redisbloom(size)],
+            ["BF.LOADCHUNK", "k", 1, redisbloom_head(size)],
             ["BF.LOADCHUNK", "k", 1 + half, data[:half]],
             ["BF.LOADCHUNK", "k", 1 + size, data[half:]],
         ],
         "redisbloom, cuckoo": [
-            ["CF.LOADCHUNK", "k", 1, redisbloom_cuckoo(size)],
+            ["CF.LOADCHUNK", "k", 1, redisbloom_cuckoo_head(size)],
             ["CF.LOADCHUNK", "k", 1 + half, data[:half]],
             ["CF.LOADCHUNK", "k", 1 + size, data[half:]],
         ],
@@ -81,6 +72,11 @@ def longest_argument(server) -> int:
             if kind == b"$":
                 longest, at = max(longest, number), at + number + 2
     return longest
+
+
+def skip_if_sent_whole(server):
+    if not saves_loads(server.spec):
+        pytest.skip("Redis 7.0 can't save what has been sent, so it sends filters whole")
 
 
 @ANOTHER_SERVER
@@ -133,6 +129,7 @@ def test_it_is_the_filter_that_a_transaction_makes(new_server):
 @ANOTHER_SERVER
 def test_no_command_of_the_file_is_longer_than_a_piece(new_server):
     server = new_server(config=APPEND_ONLY)
+    skip_if_sent_whole(server)
     with server.client() as client:
         commands = [words for name, words in ways(client).items()]
         client.delete("k")
@@ -154,6 +151,7 @@ class Middle:
 
     def __init__(self, new_server, **config):
         self.server = new_server(config={**APPEND_ONLY, **config})
+        skip_if_sent_whole(self.server)
         self.replica = self.server.replica(config=APPEND_ONLY)
         self.client = self.server.client()
         bitmap(self.client)
@@ -243,7 +241,7 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
 def test_a_full_sync_in_the_middle(new_server, way):
     middle = Middle(new_server, **{"repl-diskless-sync": "no" if way == "disk" else "yes"})
     late = middle.server.replica()
-    assert loads_of(late) == int(saves_loads(middle.server.spec))
+    assert loads_of(late) == 1
     assert middle.end() == b"OK"
     middle.is_whole(middle.replica, late)
 
