@@ -158,7 +158,7 @@ fn begin_loads(server: &FakeServer) -> Vec<Vec<Vec<u8>>> {
 }
 
 fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
-    server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    server.run_words(words)
 }
 
 /// Creates filters that can be merged, one that can't, a string, and a list of items that is to become a static filter.

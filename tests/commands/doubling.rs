@@ -133,7 +133,7 @@ fn layers(server: &FakeServer, count: usize) {
                 server.put(&format!("of:{capacity}"), filter);
                 merge.push(format!("of:{capacity}").into_bytes());
             }
-            server.run(&merge.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            server.run_words(&merge).unwrap();
             some.iter().for_each(|capacity| {
                 server.keys.borrow_mut().remove(format!("of:{capacity}").as_bytes());
             });
@@ -196,9 +196,7 @@ fn keys_beside(server: &FakeServer, count: usize) {
 }
 
 fn run_all(server: &FakeServer, commands: &[Words]) {
-    for words in commands {
-        server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-    }
+    server.obey(commands);
 }
 
 fn reserved(server: &FakeServer, lines: &[String]) {

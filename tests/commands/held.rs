@@ -94,9 +94,7 @@ fn a_filter_that_began_small_has_few_layers() {
         }
         let layers = number(&server, "k", "Number of filters");
         assert!(layers <= most, "{options}: {layers} layers");
-        for words in server.replicated.take() {
-            replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-        }
+        replica.obey(&server.replicated.take());
         assert_eq!(server.dump("k"), replica.dump("k"));
     }
 }
@@ -151,8 +149,7 @@ fn an_import_replicates_as_many_bytes_as_its_source_has() {
             replica.obeys.set(true);
             replica.memory.set(Some(1));
             for words in sent {
-                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                assert_eq!(replica.run(&words), Ok(Reply::Ok));
+                assert_eq!(replica.run_words(&words), Ok(Reply::Ok));
             }
             assert!(replica.dump("k") == server.dump("k"), "a source of {len} bytes");
         }
@@ -217,9 +214,7 @@ fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
         assert!(moved > 0, "it goes on");
     }
     println!("{commands} commands, {} sub-filters", number(&server, "k", "Number of filters"));
-    for words in server.replicated.take() {
-        replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-    }
+    replica.obey(&server.replicated.take());
     assert_eq!(server.dump("k"), replica.dump("k"));
     let filter = server.copy("k");
     assert!(kept.iter().all(|item| filter.cuckoo().unwrap().contains(item)));

@@ -37,7 +37,7 @@ fn every_command_with_items_is_limited() {
     for command in MANY {
         let run = |server: &FakeServer, count| {
             let words = with_items(command, count);
-            server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            server.run_words(&words)
         };
         let server = FakeServer::default();
         server.settings.set(limited);

@@ -23,6 +23,7 @@ mod pieces;
 mod pool;
 mod rebuild;
 mod redisbloom;
+mod refusals;
 mod static_filter;
 mod uploads;
 mod valkey_bloom;

@@ -11,12 +11,8 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new() -> Pair {
-        let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
-        pair.replica.obeys.set(true);
         // A replica has to run what its primary sends, even if it has no memory left.
-        pair.replica.memory.set(Some(1));
-        pair.replica.is_out_of_memory.set(true);
-        pair
+        Pair { primary: FakeServer::default(), replica: FakeServer::replica() }
     }
 
     /// Runs the primary's effects on the replica, and compares every filter bit for bit, including the shadows of
@@ -26,8 +22,7 @@ impl Pair {
         let line = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
         let lines: Vec<String> = effects.iter().map(line).collect();
         for effect in &effects {
-            let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
-            self.replica.run(&words).unwrap_or_else(|error| panic!("{}: {error}", lines.join("\n")));
+            self.replica.run_words(effect).unwrap_or_else(|error| panic!("{}: {error}", lines.join("\n")));
         }
         let expected = dumps(&self.primary);
         assert!(expected == dumps(&self.replica), "{lines:?}");

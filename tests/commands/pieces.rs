@@ -131,7 +131,7 @@ fn shown(replies: Vec<Reply>) -> String {
 
 fn run_whole(server: &FakeServer, words: &[Vec<u8>]) -> String {
     server.pauses_after.set(None);
-    let outcome = server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let outcome = server.run_words(words);
     outcome.map_or_else(|why| why.to_string(), |reply| shown(vec![reply]))
 }
 
@@ -241,7 +241,7 @@ fn adds_by_shard_begin_with_few_items() {
         for (pause, done) in [(1, 32), (33, 64), (100, 128), (5000, 8192), (10_000, 16_384), (20_000, 24_576)]
         {
             server.pauses_after.set(Some(pause));
-            server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            server.run_words(&words).unwrap();
             assert_eq!(server.rest.take().unwrap().done, done, "{form}");
         }
     }
@@ -275,7 +275,7 @@ fn items_with_many_probes() {
             ("BF.MADD rebuilt", &all, items_of_two),
         ] {
             let words = words(line, items);
-            server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            server.run_words(&words).unwrap();
             assert_eq!(server.rest.take().map(|rest| rest.done), Some(done), "{line} at {rate}");
         }
     }

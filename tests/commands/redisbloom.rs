@@ -24,7 +24,7 @@ fn words(command: &Json) -> Vec<Vec<u8>> {
 }
 
 fn run(server: &FakeServer, words: &[Vec<u8>]) -> bool {
-    server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).is_ok()
+    server.run_words(words).is_ok()
 }
 
 #[test]

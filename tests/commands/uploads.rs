@@ -44,14 +44,6 @@ fn load(server: &FakeServer, family: &str, (iterator, piece): &(u64, Vec<u8>)) -
     server.run(&[command.as_bytes(), b"k", iterator.as_bytes(), piece]).map_err(|why| why.to_string())
 }
 
-fn replica() -> FakeServer {
-    let server = FakeServer::default();
-    server.obeys.set(true);
-    server.memory.set(Some(1));
-    server.is_out_of_memory.set(true);
-    server
-}
-
 /// A replica after a full sync from a RedisBloom server with the same data as `server`. The replica has read
 /// RedisBloom's own fields.
 fn synced(server: &FakeServer) -> FakeServer {
@@ -67,7 +59,7 @@ fn synced(server: &FakeServer) -> FakeServer {
         }
         _ => panic!("it is RedisBloom's"),
     };
-    let replica = replica();
+    let replica = FakeServer::replica();
     replica.put("k", copy.unwrap());
     replica
 }
@@ -81,14 +73,14 @@ fn a_full_sync_between_two_pieces_loses_nothing() {
         let source = FakeServer::default();
         source.put("k", golden::all().into_iter().find(|(known, _)| *known == name).unwrap().1);
         for first in 1..=pieces.len() {
-            let primary = replica();
+            let primary = FakeServer::replica();
             pieces[..first].iter().for_each(|piece| drop(load(&primary, family, piece).unwrap()));
             let late = synced(&primary);
             pieces[first..].iter().for_each(|piece| drop(load(&late, family, piece).unwrap()));
             assert!(late.dump("k") == source.dump("k"), "{name}, synchronized before piece {first}");
         }
         // This server's own AOF and replicas get the same pieces.
-        let server = replica();
+        let server = FakeServer::replica();
         pieces.iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
         let sent = server.replicated.take();
         assert_eq!(sent.len(), pieces.len());
@@ -101,14 +93,14 @@ fn a_full_sync_between_two_pieces_loses_nothing() {
 fn an_add_between_two_pieces_goes_into_the_filter() {
     for name in REDISBLOOMS {
         let (family, pieces) = sent_by_redisbloom(name);
-        let clean = replica();
+        let clean = FakeServer::replica();
         pieces.iter().for_each(|piece| drop(load(&clean, family, piece).unwrap()));
         let members: Vec<String> = (0..20_000).map(|number| format!("member:{number}")).collect();
         let is_in = |server: &FakeServer, item: &str| {
             server.line(&format!("{family}.EXISTS k {item}")) == Ok(Reply::Bool(true))
         };
         let known: Vec<&String> = members.iter().filter(|item| is_in(&clean, item)).collect();
-        let server = replica();
+        let server = FakeServer::replica();
         pieces[..pieces.len() - 1].iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
         server.line(&format!("{family}.ADD k between")).unwrap();
         assert!(is_in(&server, "between"), "{name}: it answers as RedisBloom does meanwhile");
@@ -128,7 +120,7 @@ fn an_add_between_two_pieces_goes_into_the_filter() {
 #[test]
 fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     let (family, pieces) = sent_by_redisbloom("foreign-redisbloom");
-    let server = replica();
+    let server = FakeServer::replica();
     load(&server, family, &pieces[0]).unwrap();
     let before = server.dump("k");
     for (iterator, len) in [(0u64, 3), (1, 3), (2, 3), (1 << 40, 1), (9, 0)] {
@@ -542,19 +534,12 @@ fn saving() -> FakeServer {
     server
 }
 
-/// Runs on `replica` what `server` has replicated since the last call.
-fn follow(server: &FakeServer, replica: &FakeServer) {
-    for words in server.replicated.take() {
-        replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-    }
-}
-
 /// Each piece is replicated unchanged when it arrives, and a replica replicates it in turn.
 #[test]
 fn each_piece_is_replicated_when_it_comes() {
     for reserve in OURS {
         let (family, pieces) = sent_by_us(reserve);
-        let (server, replica) = (saving(), replica());
+        let (server, replica) = (saving(), FakeServer::replica());
         replica.uploads.borrow_mut().are_saved = true;
         for piece in &pieces {
             load(&server, family, piece).unwrap();
@@ -562,7 +547,7 @@ fn each_piece_is_replicated_when_it_comes() {
                 server.replicated.borrow().iter().map(|words| &words[3]).collect::<Vec<_>>(),
                 [&piece.1]
             );
-            follow(&server, &replica);
+            replica.obey(&server.replicated.take());
             assert_eq!(server.keys.borrow().is_empty(), replica.keys.borrow().is_empty());
             assert_eq!(replica.replicated.take().len(), 1, "into its own file");
         }
@@ -581,15 +566,12 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
             pieces[..first].iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
             let mut fields = Fields::default();
             server.uploads.borrow().save(&mut fields);
-            let (old, new, missed) = (replica(), replica(), replica());
-            follow(&server, &old);
+            let (old, new, missed) = (FakeServer::replica(), FakeServer::replica(), FakeServer::replica());
+            old.obey(&server.replicated.take());
             assert_eq!(new.uploads.borrow_mut().load(&mut fields), Some(Ok(())));
             load(&server, family, &pieces[first]).unwrap();
-            server.replicated.borrow().iter().for_each(|words| {
-                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                new.run(&words).unwrap();
-            });
-            follow(&server, &old);
+            new.obey(&server.replicated.borrow());
+            old.obey(&server.replicated.take());
             if first + 1 < pieces.len() {
                 server.uploads.borrow_mut().are_missed();
                 load(&server, family, &pieces[first + 1]).unwrap();
@@ -597,10 +579,8 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
                     assert!(server.replicated.borrow().is_empty());
                     load(&server, family, piece).unwrap();
                 }
-                for words in server.replicated.take() {
-                    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                    [&old, &new, &missed].iter().for_each(|replica| drop(replica.run(&words).unwrap()));
-                }
+                let sent = server.replicated.take();
+                [&old, &new, &missed].iter().for_each(|replica| replica.obey(&sent));
                 assert!(missed.dump("k") == server.dump("k"), "{reserve} after {first}");
             }
             assert!(
@@ -637,7 +617,7 @@ fn make(
     server.goes_to_background.set(true);
     server.put("bitmap", Content::String((0..2_500_000u32).map(|byte| (byte % 253) as u8).collect()));
     server.between_pieces.replace(Some(Box::new(between)));
-    let run = |words: &Vec<Vec<u8>>| server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let run = |words: &Vec<Vec<u8>>| server.run_words(words);
     let last = commands.iter().map(run).last().unwrap();
     (server, last.map_err(|why| why.to_string()))
 }
@@ -652,17 +632,17 @@ fn count(commands: &[Vec<Vec<u8>>]) -> usize {
 #[test]
 fn a_filter_that_was_made_goes_in_pieces() {
     for commands in making() {
-        let replica = Rc::new(replica());
+        let replica = Rc::new(FakeServer::replica());
         let (follower, seen) = (Rc::clone(&replica), Rc::new(Cell::new(0)));
         let pieces = Rc::clone(&seen);
         let (server, reply) = make(&commands, move |server| {
             assert!(!server.keys.borrow().contains_key(&b"k"[..]) && follower.keys.borrow().is_empty());
             pieces.set(pieces.get() + server.replicated.borrow().len());
-            follow(server, &follower);
+            follower.obey(&server.replicated.take());
         });
         assert_eq!((reply, server.events.take().len()), (Ok(Reply::Ok), 1));
         assert_eq!(server.replicated.borrow().len(), 1, "the last piece comes with the key");
-        follow(&server, &replica);
+        replica.obey(&server.replicated.take());
         assert!(seen.get() > 0 && server.dump("k") == replica.dump("k"), "{:?}", commands[0][1]);
     }
 }
@@ -674,9 +654,7 @@ fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
         for has_no_sinks in [false, true] {
             let server = FakeServer::default();
             server.has_no_sinks.set(has_no_sinks);
-            for words in &commands {
-                server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-            }
+            server.obey(&commands);
             assert_eq!(server.replicated.take().is_empty(), has_no_sinks);
             assert!(server.keys.borrow().contains_key(&b"k"[..]));
         }
@@ -690,15 +668,13 @@ fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     for commands in making() {
         let pieces = count(&commands);
         for (at, way) in (1..pieces).flat_map(|at| ["saved", "missed", "flushed"].map(|way| (at, way))) {
-            let (old, new) = (Rc::new(replica()), Rc::new(replica()));
+            let (old, new) = (Rc::new(FakeServer::replica()), Rc::new(FakeServer::replica()));
             let (replicas, mut after) = ([Rc::clone(&old), Rc::clone(&new)], 0);
             let (server, reply) = make(&commands, move |server| {
                 after += 1;
                 let sent = server.replicated.take();
                 let obey = |replica: &FakeServer| {
-                    for words in &sent {
-                        replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-                    }
+                    replica.obey(&sent);
                 };
                 obey(&replicas[0]);
                 if after > at {
@@ -722,10 +698,8 @@ fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
                 }
             });
             assert_eq!(reply, Ok(Reply::Ok));
-            for words in server.replicated.take() {
-                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                [&old, &new].iter().for_each(|replica| drop(replica.run(&words).unwrap()));
-            }
+            let sent = server.replicated.take();
+            [&old, &new].iter().for_each(|replica| replica.obey(&sent));
             assert!(
                 server.dump("k") == old.dump("k") && server.dump("k") == new.dump("k"),
                 "{way} after {at}"
@@ -788,5 +762,5 @@ fn a_load_that_ends_is_ended_elsewhere() {
         assert_eq!(server.take_replicated(), ["BF.LOADCHUNK k 0 "]);
     }
     // On a replica, ending a load that doesn't exist isn't an error.
-    assert_eq!(load(&replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
+    assert_eq!(load(&FakeServer::replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
 }

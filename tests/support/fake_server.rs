@@ -410,6 +410,25 @@ impl FakeServer {
         self.diverged.take().map_or(outcome, Err)
     }
 
+    /// Runs a command given as words that are owned.
+    pub(crate) fn run_words(&self, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
+        self.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    /// Runs what another server has replicated.
+    pub(crate) fn obey(&self, effects: &[Vec<Vec<u8>>]) {
+        effects.iter().for_each(|words| drop(self.run_words(words).unwrap()));
+    }
+
+    /// A server that must obey, without memory.
+    pub(crate) fn replica() -> FakeServer {
+        let server = FakeServer::default();
+        server.obeys.set(true);
+        server.memory.set(Some(1));
+        server.is_out_of_memory.set(true);
+        server
+    }
+
     /// Sends a filter, one piece at a time, and puts it into its key.
     fn send(&self, call: &FakeCall<'_>) -> Result<Reply, CommandError> {
         let key = (0, call.arguments[1].to_vec());

@@ -1,5 +1,5 @@
-"""The documentation, checked against real servers: every example runs, and every command, option and error is
-documented.
+"""The documentation, checked against real servers: every example runs, and every command and option is
+documented. tests/commands/refusals.rs checks the tables of errors.
 
 kit/documents.py defines what an example is, and fills in real replies. test_console.py runs the documents' shell
 sessions.
@@ -11,7 +11,6 @@ import pytest
 
 from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, PAGES, README, WITH_EXAMPLES, examples, with_facts
 from kit.servers import ROOT
-from kit.transcript import Exchange
 
 EVERY_SERVER = pytest.mark.every_server("the server gives options their names")
 
@@ -73,49 +72,6 @@ def test_every_page_says_what_the_server_is_told(server):
             assert not layouts - told, f"{name}: COMMAND DOCS lacks {layouts - told}"
             complexity = docs["complexity"].split(",")[0]
             assert f"| complexity | {complexity}" in text, f"{name}: COMMAND DOCS says {complexity}"
-
-
-# ---- errors ---------------------------------------------------------------------------------------------------------
-
-# The commands that create the keys for the error examples. docs/commands/in-common.md lists them.
-KEYS = [
-    ["SET", "text", "hello"],
-    ["BF.RESERVE", "plain", "0.01", "100"],
-    ["BF.RESERVE", "full", "0.01", "1", "NONSCALING"],
-    ["BF.ADD", "full", "ada"],
-    ["BF.RESERVE", "counting", "0.01", "100", "COUNTING"],
-    ["BF.RESERVE", "fingerprints", "0.01", "100", "LAYOUT", "FINGERPRINT"],
-    ["BF.RESERVE", "window", "0.01", "100", "WINDOW", "4"],
-    ["CF.RESERVE", "cuckoo", "100"],
-    ["CF.RESERVE", "tight", "4", "EXPANSION", "0", "SEED", "1"],
-    ["CF.INSERT", "tight", "ITEMS", "bob", "bob", "bob", "bob"],
-    ["BF.IMPORT", "foreign", "GOZERO", "text", "BITS", "40"],
-    ["BF.RESERVE", "rebuilding", "0.01", "100"],
-    ["BF.REBUILD", "rebuilding", "BEGIN", "CAPACITY", "1", "NONSCALING"],
-]
-
-ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
-
-
-def errors():
-    """Every row of the error tables: its place, the error's text, and the command that causes it."""
-    for path in sorted(COMMANDS.glob("*.md")):
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            if (row := ERROR_ROW.fullmatch(line)) and not row["text"].startswith("BF."):
-                yield pytest.param(row["text"], row["command"], id=f"{path.name}:{number}")
-
-
-@pytest.mark.parametrize("text, command", list(errors()))
-def test_error(server, text, command):
-    for key in KEYS:
-        server.command(*key)
-    # If one item causes the error, the error is on the last line, after the answers for earlier items.
-    *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
-    _, error, actual = last.partition("(error) ")
-    assert error, f"{command} was not refused: {last}"
-    exchange = Exchange(command, 1, 1)
-    exchange.expected = [text]
-    assert exchange.matches([actual]), f"{command}: the server says: {actual}"
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
