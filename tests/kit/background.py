@@ -13,6 +13,12 @@ from kit.threads import Still
 SLOW = 16 << 20  # with this many items, a BF.BULKTEST keeps a worker busy for longer than any test lasts
 
 
+def calls(client, command: str) -> int:
+    """How often the server has called a command: once when the client sent it, and once for each piece after the first.
+    """
+    return client.info("commandstats").get(f"cmdstat_{command.lower()}", {}).get("calls", 0)
+
+
 class Busy:
     """A context manager that stops the only worker in the middle of a job, so that it can't start another. On exit, the
     worker continues."""
@@ -53,15 +59,6 @@ class Busy:
         """Frees the worker."""
         self.plug.close()
         self.still.go_on()
-
-    def shut_down(self):
-        """Shuts the server down. Lets the worker go on once the shutdown has begun, because the server waits for its
-        workers."""
-        with self.server.client() as client:
-            connection = client.connection_pool.get_connection()
-            connection.send_command("SHUTDOWN", "NOSAVE")
-            wait_for(lambda: "requested shutdown" in self.server.log(), "the server to shut down")
-            self.still.go_on()
 
 
 class Replies:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 import xxhash
 
+from kit.packed import power
 from kit.payload import read_length, write_length
 from kit.wire_format import SALTS, highwayhash128, murmur2, murmur3, murmur64a, siphash64
 
@@ -37,8 +38,14 @@ class Value:
 
     @classmethod
     def parse(cls, data: bytes) -> "Value":
-        assert data[0] == MODULE
-        module_id, at = read_length(data, 1)
+        value, end = cls.read(data, 1)
+        assert data[0] == MODULE and end == len(data)
+        return value
+
+    @classmethod
+    def read(cls, data: bytes, at: int) -> tuple["Value", int]:
+        """The value after the type byte, and where it ends."""
+        module_id, at = read_length(data, at)
         name = "".join(SYMBOLS[module_id >> 10 + 6 * place & 63] for place in range(8, -1, -1))
         fields = []
         while data[at]:
@@ -51,8 +58,7 @@ class Value:
                 case 5:
                     field, at = read_string(data, at)
             fields.append(field)
-        assert at == len(data) - 1
-        return cls(name, module_id & 1023, fields)
+        return cls(name, module_id & 1023, fields), at + 1
 
     def dump(self) -> bytes:
         module_id = sum(SYMBOLS.index(symbol) << 10 + 6 * place for place, symbol in enumerate(reversed(self.type)))
@@ -120,25 +126,11 @@ def values_of(rdb: bytes) -> dict[bytes, bytes]:
                 _, at = read_length(rdb, at)
             case 7:
                 key, start = read_string(rdb, at)
-                at = end_of_fields(rdb, start)
+                _, at = Value.read(rdb, start)
                 values[key] = bytes([kind]) + rdb[start:at]
             case _:
                 raise ValueError(f"type {kind}")
     return values
-
-
-def end_of_fields(rdb: bytes, at: int) -> int:
-    _, at = read_length(rdb, at)
-    while rdb[at]:
-        opcode, at = rdb[at], at + 1
-        match opcode:
-            case 2:
-                _, at = read_length(rdb, at)
-            case 4:
-                at += 8
-            case 5:
-                _, at = read_string(rdb, at)
-    return at + 1
 
 
 def sealed(value: bytes, version: int) -> bytes:
@@ -392,17 +384,6 @@ def redisbloom_head(size: int) -> bytes:
 def redisbloom_cuckoo_head(size: int) -> bytes:
     """The head of a cuckoo filter of `size` bytes in RedisBloom's format."""
     return struct.pack("<QQQQHHH", 5, size // 2, 0, 1, 2, 20, 1)
-
-
-def power(base: float, exponent: int) -> float:
-    """Computes a power by squaring, as Rust's `powi` does. Python's `**` rounds differently."""
-    result = 1.0
-    while exponent:
-        if exponent & 1:
-            result *= base
-        base *= base
-        exponent >>= 1
-    return result
 
 
 class Bitmap(Chain):

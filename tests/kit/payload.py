@@ -10,6 +10,7 @@ import dataclasses
 import struct
 
 from kit import packed
+from kit.wire_format import crc32c
 
 STRING, END = 5, 0  # opcodes of a module's value
 
@@ -204,25 +205,3 @@ def write_length(length: int) -> bytes:
     if length < 1 << 14:
         return struct.pack(">H", 0x4000 | length)
     return b"\x80" + struct.pack(">I", length)
-
-
-def _table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-TABLE = _table()
-
-
-def crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
-    return crc ^ 0xFFFFFFFF
-
-
-assert crc32c(b"123456789") == 0xE3069283  # the check value of its definition

@@ -30,7 +30,27 @@ def read_request(file) -> tuple[bytes, list[bytes]]:
     return raw, words
 
 
-class Proxy:
+class Listener:
+    """Listens on a port of its own, and serves each connection in a thread, until the `with` statement is left."""
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=self._listener.accept()[:1], daemon=True).start()
+
+
+class Proxy(Listener):
     """Forwards commands to the server at `port`, one at a time.
 
     It calls `before(words)` when a command has arrived, and `after(words)` when the server has replied. If `before`
@@ -43,23 +63,12 @@ class Proxy:
         self.before = self.after = lambda words: False
         self.failure = None
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self):
-        return self
+        super().__init__()
 
     def __exit__(self, *_):
-        self._listener.close()
+        super().__exit__()
         if self.failure:
             raise self.failure
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
         try:

@@ -8,7 +8,6 @@ import resource
 import socket
 import struct
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from kit.monitoring import Exporter
 from kit.payload import Payload
 from kit.wire_format import BadFilter
 from kit.program import DONE, MISSING, NO, PROGRAM, SERVER, USAGE, command, run
-from kit.proxy import Proxy, read_request
+from kit.proxy import Listener, Proxy, read_request
 from kit.servers import wait_for
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
@@ -36,26 +35,13 @@ def is_harmless(text: str) -> bool:
     return not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]", text)
 
 
-class FakeServer:
+class FakeServer(Listener):
     """A server whose reply to each command is in `replies`, by the command's name. A reply is bytes, or a function that
     yields the parts of the reply."""
 
     def __init__(self, replies: dict):
         self.replies = replies
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=self._listener.accept()[:1], daemon=True).start()
+        super().__init__()
 
     def _serve(self, client):
         with client, client.makefile("rb") as requests, contextlib.suppress(OSError, ValueError):

@@ -21,6 +21,7 @@ import redis
 from kit import program
 from kit.filters import members
 from kit.foreign import sealed, version_of
+from kit.proxy import Listener
 from kit.servers import ROOT, Server, matrix, redis_cli, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server judges payloads of others, and users")
@@ -446,25 +447,18 @@ def test_writes_that_do_not_stop_are_said(source, target):
 # ---- the check ------------------------------------------------------------------------------------------------------
 
 
-class Between:
+class Between(Listener):
     """A proxy in front of a server. In requests, it replaces one word with another of the same length."""
 
     def __init__(self, server: Server, said: bytes, heard: bytes):
         assert len(said) == len(heard)
         self.server, self.said, self.heard = server, said, heard
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
+        super().__init__()
 
-    def serve(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self.server.port))
-            for here, there, change in ((client, server, True), (server, client, False)):
-                threading.Thread(target=self.carry, args=(here, there, change), daemon=True).start()
+    def _serve(self, client):
+        server = socket.create_connection(("127.0.0.1", self.server.port))
+        for here, there, change in ((client, server, True), (server, client, False)):
+            threading.Thread(target=self.carry, args=(here, there, change), daemon=True).start()
 
     def carry(self, here, there, change):
         while data := here.recv(1 << 16):
@@ -473,9 +467,6 @@ class Between:
 
     def __enter__(self):
         return f"redis://127.0.0.1:{self.port}"
-
-    def __exit__(self, *_):
-        self.listener.close()
 
 
 def test_the_check_asks_members_too(source, target, tmp_path):
