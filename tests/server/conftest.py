@@ -12,7 +12,7 @@ the default server and on one other, which follows from its name, so that togeth
 
     --server NAME    every test, on this server (may be repeated)
     --all-servers    every test, on every server of the matrix
-    -m quick         the modules in QUICK: every command, reply, error and option once, in a minute on one server
+    -m quick         the modules in QUICK: every command, reply and option once, in a minute on one server
     -n 2             two workers, each with its own servers
 """
 
@@ -23,8 +23,8 @@ import pytest
 from kit.servers import MODULE, Server, ServerFailed, matrix
 
 PRIMARY = "redis-8.0"
-# The modules marked `quick`: 32 transcripts, recorded replies, the examples, errors and options in the documents,
-# permissions, clients, and damaged heads. On one server, they use half a minute of CPU time in total.
+# The modules marked `quick`: 32 transcripts, recorded replies, the examples and options in the documents, permissions,
+# clients, and damaged heads. On one server, they use half a minute of CPU time in total.
 QUICK = ["test_transcripts", "test_redisbloom", "test_docs", "test_acl", "test_clients", "test_hostile"]
 
 

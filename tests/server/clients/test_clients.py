@@ -127,40 +127,6 @@ def test_scandump_and_loadchunk(client):
     assert bloom.card("target") == bloom.card("source")
 
 
-def test_items_of_every_type(client):
-    bloom = client.bf()
-    items = [0, -1, 2.5, "text", b"\0\r\n%s\xff", "snow ☃", ""]
-    assert bloom.madd("types", *items) == [1] * len(items)
-    assert bloom.mexists("types", *items) == [1] * len(items)
-    assert bloom.exists("types", "0") == 1  # a number is added as its text
-
-
-def test_pipelines_and_scripts(client):
-    pipeline = client.pipeline()
-    pipeline.execute_command("BF.ADD", "seen", "a")
-    pipeline.execute_command("BF.EXISTS", "seen", "a")
-    pipeline.execute_command("BF.MADD", "seen", "a", "b")
-    assert pipeline.execute() == [1, 1, [0, 1]]
-    assert client.eval("return redis.call('BF.MADD', KEYS[1], ARGV[1], ARGV[2])", 1, "seen", "a", "c") == [0, 1]
-    assert client.eval("return redis.call('BF.EXISTS', KEYS[1], ARGV[1])", 1, "seen", "c") == 1
-
-
-def test_own_commands(client):
-    """redis-py and valkey-py have no methods for Bloomery's own commands, but they can send them."""
-    assert client.execute_command("BF.RESERVE", "counts", 0.01, 100, "COUNTING") in (b"OK", True)
-    assert client.execute_command("BF.MADD", "counts", "a", "a") == [1, 0]
-    assert client.execute_command("BF.COUNT", "counts", "a") == 2
-    assert client.execute_command("BF.DEL", "counts", "a") == 1
-    assert client.execute_command("BF.MDEL", "counts", "a", "a") == [1, 0]
-    assert client.execute_command("BF.RESERVE", "recent", 0.01, 100, "WINDOW", 3) in (b"OK", True)
-    assert client.execute_command("BF.ADD", "recent", "a") == 1
-    assert client.execute_command("BF.ROTATE", "recent") in (b"OK", True)
-    assert client.execute_command("BF.AGE", "recent", "a") == 1
-    assert client.execute_command("BF.TEST", "recent", "a") == 1
-    assert client.execute_command("BF.CLEAR", "recent") in (b"OK", True)
-    assert client.execute_command("BF.MEXISTS", "recent", "a", "b") == [0, 0]
-
-
 # ---- cuckoo filters -------------------------------------------------------------------------------------------------
 
 
@@ -265,21 +231,11 @@ def test_cuckoo_scandump_and_loadchunk(client):
     assert info(cuckoo, "target") == info(cuckoo, "source")
 
 
-def test_cuckoo_items_of_every_type(client):
-    cuckoo = client.cf()
-    reserve_seeded(client, "types")
+def test_items_of_every_type(client):
     items = [0, -1, 2.5, "text", b"\0\r\n%s\xff", "snow ☃", ""]
-    assert cuckoo.insertnx("types", items) == [1] * len(items)
-    assert cuckoo.mexists("types", *items) == [1] * len(items)
-    assert cuckoo.count("types", "0") == 1  # a number is added as its text
-
-
-def test_cuckoo_pipelines_and_scripts(client):
-    reserve_seeded(client, "seen")
-    pipeline = client.pipeline()
-    pipeline.execute_command("CF.ADD", "seen", "a")
-    pipeline.execute_command("CF.COUNT", "seen", "a")
-    pipeline.execute_command("CF.DEL", "seen", "a")
-    assert pipeline.execute() == [1, 1, 1]
-    assert client.eval("return redis.call('CF.INSERT', KEYS[1], 'ITEMS', ARGV[1], ARGV[1])", 1, "seen", "a") == [1, 1]
-    assert client.eval("return redis.call('CF.COUNT', KEYS[1], ARGV[1])", 1, "seen", "a") == 2
+    reserve_seeded(client, "cuckoo")
+    for found in (client.bf().madd("bloom", *items), client.cf().insertnx("cuckoo", items)):
+        assert found == [1] * len(items)
+    for commands, key in ((client.bf(), "bloom"), (client.cf(), "cuckoo")):
+        assert commands.mexists(key, *items) == [1] * len(items)
+        assert commands.exists(key, "0") == 1  # a number is added as its text

@@ -1,15 +1,11 @@
 """BF.MERGE, BF.INTERSECT and BF.EQUAL on a server: how they are replicated and written to the append-only file, which
-keys each user may use, and how they handle filters of 1 GiB. The Rust tests check the results without a server."""
-
-import time
+keys each command has, and how they handle filters of 1 GiB. The Rust tests check the results without a server."""
 
 import pytest
 import redis
 
 from kit.appendonly import Effects
-from kit.clients import refusal
-from kit.filters import KINDS, SMALL, Grower, differences, make_all, members, snapshot, snapshots
-from kit.metrics import figures
+from kit.filters import KINDS, Grower, differences, members, snapshot, snapshots
 from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
@@ -106,61 +102,6 @@ def test_blobs_are_merged_as_their_keys_are(new_server, compression):
 
 
 @EVERY_SERVER
-def test_two_servers_converge(new_server):
-    """Two servers merge each other's DUMP payloads until both filters contain all items. Filters scale by default, so
-    these grow, and their payloads are compressed."""
-    servers = [new_server(), new_server()]
-    with servers[0].client() as paris, servers[1].client() as rome:
-        paris.execute_command("BF.RESERVE", "seen", 0.01, 1000)
-        rome.execute_command("BF.MERGE", "seen", "BLOB", paris.dump("seen"))
-        for number, client in enumerate((paris, rome)):
-            client.execute_command("BF.MADD", "seen", *(f"{number}:{item}" for item in range(3000)))
-        refused = refusal(paris, "BF.MERGE", "seen", "BLOB", rome.dump("seen")[:-1] + b"x")
-        assert refused == "received bad data in blob 1: wrong checksum of the payload"
-        for _ in range(3):
-            mine, theirs = paris.dump("seen"), rome.dump("seen")
-            paris.execute_command("BF.MERGE", "seen", "BLOB", theirs)
-            rome.execute_command("BF.MERGE", "seen", "BLOB", mine)
-        for client in (paris, rome):
-            items = [f"{number}:{item}" for number in (0, 1) for item in range(3000)]
-            assert set(client.execute_command("BF.MEXISTS", "seen", *items)) == {1}
-            assert client.execute_command("BF.CARD", "seen") < 6100
-        assert figures(paris)["payloads_refused"] == 1
-
-
-def test_a_refusal_reaches_nobody(new_server):
-    primary = new_server(config={"appendonly": "yes", "appendfsync": "always"})
-    effects = Effects(primary)
-    with primary.client() as client:
-        keys = make_all(client, SMALL)
-        before = snapshots(client, keys)
-        effects.new()
-        # Each filter has its own random seed, so no two of them can be combined.
-        for a, b in zip(keys, keys[1:], strict=False):
-            if a.split("/")[0] != b.split("/")[0]:
-                for words in (["BF.MERGE", a, b], ["BF.MERGE", "new", a, b], ["BF.INTERSECT", a, a, b]):
-                    with pytest.raises(redis.ResponseError):
-                        client.execute_command(*words)
-        assert effects.new() == []
-        assert differences(before, snapshots(client, keys)) == []
-
-
-def test_a_window_rotates_first(new_server):
-    server = new_server(config={"appendonly": "yes", "appendfsync": "always"})
-    effects = Effects(server)
-    with server.client() as client:
-        client.execute_command("BF.RESERVE", "a", 0.01, 100, "WINDOW", 3, "EVERY", 300)
-        client.execute_command("BF.RESERVE", "b", 0.01, 100, "LIKE", "a")
-        client.execute_command("BF.ADD", "b", "x")
-        time.sleep(0.35)
-        effects.new()
-        client.execute_command("BF.MERGE", "a", "b")
-        rotate, merge = effects.new()
-        assert (rotate[0], merge) == (b"bf.rotate", [b"BF.MERGE", b"a", b"b"])
-        assert client.execute_command("BF.AGE", "a", "x") == client.execute_command("BF.AGE", "b", "x") >= 1
-
-
-@EVERY_SERVER
 def test_transactions_that_watch_and_listeners_are_told(new_server):
     server = new_server(config={"notify-keyspace-events": "Kd"})
     with server.client() as client, server.client() as watcher:
@@ -192,14 +133,6 @@ def test_transactions_that_watch_and_listeners_are_told(new_server):
         assert [event for event in seen if isinstance(event, bytes)] == [b"bf.merge", b"bf.intersect", b"bf.clear"]
 
 
-def test_replies(server):
-    with server.client(protocol=3) as client:
-        client.execute_command("BF.ADD", "a", "x")
-        assert client.execute_command("BF.EQUAL", "a", "a") is True
-        client.execute_command("BF.ADD", "b", "x")
-        assert client.execute_command("BF.EQUAL", "a", "b") is False
-
-
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
@@ -219,50 +152,6 @@ def test_every_key_is_declared(server):
             assert found == [list(pair) for pair in zip(words[1:], flags, strict=True)]
         for words in ["BF.MERGE d BLOB data", "BF.MERGE d blob data data"]:
             assert client.execute_command("COMMAND GETKEYS", *words.split()) == ["d"]
-
-
-@EVERY_SERVER
-def test_keys_of_different_slots_are_refused(new_server):
-    server = new_server(config={"cluster-enabled": "yes"})
-    with server.client() as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_for(lambda: "'cluster_state': 'ok'" in str(client.cluster("INFO")), "the cluster")
-        for key in ("{s}a", "{s}b", "{t}c"):
-            client.execute_command("BF.RESERVE", key, 0.01, 100, "SEED", 1)
-        for words in ["MERGE {s}a {t}c", "MERGE {s}a {s}b {t}c", "MERGE {t}d {s}a {s}b", "INTERSECT {t}d {s}a {s}b",
-                      "INTERSECT {s}d {s}a {t}c", "EQUAL {s}a {t}c"]:  # fmt: skip
-            with pytest.raises(redis.ResponseError, match="CROSSSLOT|same slot"):
-                client.execute_command(*f"BF.{words}".split())
-        assert client.execute_command("BF.MERGE", "{s}d", "{s}a", "{s}b") == b"OK"
-        # Blobs belong to no slot.
-        assert client.execute_command("BF.MERGE", "{t}blobs", "BLOB", client.dump("{s}a"), client.dump("{s}b")) == b"OK"
-        assert client.execute_command("BF.INTERSECT", "{s}d", "{s}a", "{s}b") == b"OK"
-        assert client.execute_command("BF.EQUAL", "{s}a", "{s}b") == 1
-
-
-@EVERY_SERVER
-def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
-    with server.client(decode_responses=True) as client:
-        client.execute_command("ACL", "SETUSER", "merger", "on", "nopass", "+@all", "%W~d", "%R~a", "%R~b")
-        try:
-            for words, may in [
-                ("MERGE d a b", True),
-                ("MERGE d a c", False),
-                ("MERGE a b", False),
-                ("MERGE d d", False),
-                ("MERGE d BLOB data", True),
-                ("MERGE d BLOB", False),  # here BLOB is a key
-                ("MERGE a BLOB data", False),
-                ("INTERSECT d a b", True),
-                ("INTERSECT d a c", False),
-                ("INTERSECT a a b", False),
-                ("EQUAL a b", True),
-                ("EQUAL a d", False),
-            ]:
-                reply = client.execute_command("ACL", "DRYRUN", "merger", *f"BF.{words}".split())
-                assert (reply == "OK") == may, (words, reply)
-        finally:
-            client.acl_deluser("merger")
 
 
 # ---- size -----------------------------------------------------------------------------------------------------------

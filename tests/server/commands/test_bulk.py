@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from kit.appendonly import Effects
 from kit.clients import refusal
 from kit.filters import KINDS
 from kit.servers import ROOT, Server, option, wait_for
@@ -41,89 +40,7 @@ def prefixed(items) -> bytes:
     return b"".join(len(item).to_bytes(4, "little") + item for item in items)
 
 
-def bits(bitmap: bytes, count: int) -> list[int]:
-    assert len(bitmap) == (count + 7) // 8
-    every = [byte >> 7 - bit & 1 for byte in bitmap for bit in range(8)]
-    assert not any(every[count:])
-    return every[:count]
-
-
-# ---- the same as one item after the other ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.family == "BF"], ids=str)
-def test_as_madd_and_mexists(server, kind, protocol):
-    """Replies and filters are the same as with BF.MADD and BF.MEXISTS, for every kind of filter, whether or not there
-    are enough items for the client to wait."""
-    with server.client(protocol) as client:
-        for size in (0, 1, 64, 5000, OFFLOADED - 1, OFFLOADED, 20_000):
-            client.flushall()
-            reserve, _, *words = kind.reservation("key")
-            client.execute_command(reserve, "one", *words, "SEED", "7")
-            # Even without items, the command rotates a window when a rotation is due, as every add does.
-            assert client.execute_command("BF.BULKADD", "one", "FIXED", WIDTH, b"") == 0
-            assert client.copy("one", "many")  # a copy, because a new window would begin at a different time
-            # Some items occur twice. There are few enough items to fit into a filter of any kind.
-            adds = [b"%08d" % (number % 90) for number in range(min(size, 120))]
-            new = sum(map(int, client.execute_command("BF.MADD", "one", *adds))) if adds else 0
-            assert client.execute_command("BF.BULKADD", "many", "FIXED", WIDTH, b"".join(adds)) == new
-            first, second = client.execute_command("DEBUG", "DIGEST-VALUE", "one", "many")
-            assert first == second
-            asks = [b"%08d" % number for number in range(size)]
-            answers = [int(answer) for answer in client.execute_command("BF.MEXISTS", "one", *asks)] if asks else []
-            for form in (["FIXED", WIDTH, b"".join(asks)], ["PREFIXED", prefixed(asks)]):
-                assert bits(client.execute_command("BF.BULKTEST", "many", *form), size) == answers
-                assert client.execute_command("BF.BULKTEST", "many", *form, "COUNT") == sum(answers)
-
-
-@pytest.mark.parametrize("threads", ["0", "1", "3", "8"])
-def test_shards_are_added_to_by_several_threads(server, threads):
-    """The filter has the same bits as if a single thread had added the items."""
-    blob = fixed(number * number % 70_001 for number in range(200_000))
-    with server.client() as client:
-        for key, shards in (("few", 4), ("many", 256)):
-            client.execute_command("BF.RESERVE", key, 0.01, 300_000, "NONSCALING", "SHARDS", shards, "SEED", "5")
-            with server.configured({option(server.spec, "threads"): "0"}):
-                new = client.execute_command("BF.BULKADD", key, "FIXED", WIDTH, blob)
-            digest = client.execute_command("DEBUG", "DIGEST-VALUE", key)
-            with server.configured({option(server.spec, "threads"): threads}):
-                for _ in range(3):
-                    client.execute_command("BF.CLEAR", key)
-                    assert client.execute_command("BF.BULKADD", key, "FIXED", WIDTH, blob) == new
-                    assert client.execute_command("DEBUG", "DIGEST-VALUE", key) == digest
-                    assert client.execute_command("BF.BULKADD", key, "FIXED", WIDTH, blob) == 0
-
-
-# ---- what the server is told ----------------------------------------------------------------------------------------
-
-
-@ANOTHER_SERVER
-def test_events_and_effects(new_server):
-    server = new_server(config={"appendonly": "yes", "appendfsync": "always", "notify-keyspace-events": "Ed"})
-    effects = Effects(server)
-    with server.client() as client, server.client() as listener, listener.pubsub() as events:
-        events.psubscribe("__keyevent@0__:*")
-        events.get_message(timeout=60)
-        client.execute_command("BF.RESERVE", "small", 0.0001, 3, "NONSCALING")
-        effects.new()
-        text = refusal(client, "BF.BULKADD", "small", "FIXED", 1, "abcdef")
-        assert text == "non scaling filter is full; 3 of 6 items were added"
-        assert effects.new() == [[b"bf.bulkadd", b"small", b"FIXED", b"1", b"abc"]]
-        text = refusal(client, "BF.BULKADD", "small", "PREFIXED", prefixed([b"a", b"d"]))
-        assert text.endswith("; 1 of 2 items were added")
-        assert client.execute_command("BF.BULKADD", "small", "FIXED", 1, "cba") == 0
-        assert refusal(client, "BF.BULKADD", "small", "FIXED", 2, "abc").startswith("the items end early")
-        assert client.execute_command("BF.BULKTEST", "small", "FIXED", 1, "abcdef") == b"\xe0"
-        assert effects.new() == []
-        client.execute_command("BF.BULKADD", "other", "FIXED", 3, "adabob")
-        created, added = effects.new()
-        assert created[0].lower() == b"bf.reserve" and added == [b"BF.BULKADD", b"other", b"FIXED", b"3", b"adabob"]
-        seen = []
-        client.publish("__keyevent@0__:done", "")
-        while not seen or seen[-1] != b"done":
-            seen.append(events.get_message(timeout=60)["channel"].split(b":")[1])
-        assert seen == [b"bf.reserve", b"bf.add", b"bf.reserve", b"bf.add", b"done"]
+# ---- copies of the filters ------------------------------------------------------------------------------------------
 
 
 @ANOTHER_SERVER

@@ -1,7 +1,6 @@
 """What real servers report about a filter's use and its errors: the counts in BF.STATS, BF.FEEDBACK, and the
 latency events for slow commands. tests/commands/feedback.rs checks what each command counts."""
 
-import math
 from array import array
 
 import pytest
@@ -108,53 +107,3 @@ def test_what_held_the_server_is_named(new_server):
         assert b"bf.exists" not in events and b"bf.reserve" not in events, events
         slow = {entry["command"].split()[0].lower() for entry in client.slowlog_get(128)}
         assert {b"bf.bulkadd", b"bf.merge"} <= slow
-
-
-def test_two_million_items_and_half_as_many_again(server):
-    """Compares the fill, the estimate and the observed error rate with the true values, at capacity and beyond."""
-    items, promise = 10 * STEP, 0.01
-    with server.client() as client:
-        client.execute_command("BF.RESERVE", "seen", promise, items, "NONSCALING", "ONFULL", "SATURATE")
-        for count, over in [(items, False), (items // 2, True)]:
-            first = full(client, "seen")[b"Adds"]
-            for part in range(first, first + count, STEP):
-                client.execute_command("BF.BULKADD", "seen", "FIXED", 8, numbers(part, STEP))
-            added = first + count
-            info = full(client, "seen")
-            assert info[b"Adds"] == added
-            # The estimate is of distinct items and is derived from the cells. For a blocked filter, it is off by less
-            # than 1%.
-            assert abs(info[b"Approximate number of items"] / added - 1) < 0.01
-            # Half of the tested items are certainly absent, and every yes is checked and reported.
-            absent = wrong = 0
-            for part in range(1, 5):
-                found = client.execute_command(
-                    "BF.BULKTEST", "seen", "FIXED", 8, numbers(2**40 + added + part * STEP, STEP), "COUNT"
-                )
-                present = client.execute_command(
-                    "BF.BULKTEST", "seen", "FIXED", 8, numbers((part - 1) * STEP, STEP), "COUNT"
-                )
-                assert present == STEP  # no false negatives
-                client.execute_command("BF.FEEDBACK", "seen", found + present, found)
-                absent, wrong = absent + STEP, wrong + found
-            info = full(client, "seen")
-            hour = info[b"Feedback"][b"Hour"]
-            observed, now = float(hour[b"Observed error rate"]), float(info[b"Error rate now"])
-            if not over:
-                at_capacity = absent, wrong
-                assert observed == pytest.approx(wrong / absent, rel=1e-4)
-            else:
-                # The hour covers both rounds.
-                every = (wrong + at_capacity[1]) / (absent + at_capacity[0])
-                assert observed == pytest.approx(every, rel=1e-4)
-            # The error rate computed from the fill agrees with the measured rate to within 3% plus the statistical
-            # uncertainty of this number of tests.
-            assert abs(wrong / absent / now - 1) < 0.03 + 5 * math.sqrt(1 / wrong), (wrong / absent, now)
-            ones, cells = info[b"Cells set"], info[b"Cells"]
-            assert float(info[b"Fill"]) == pytest.approx(ones / cells, rel=1e-5)
-            advice = [line.split(b":")[0] for line in info[b"Advice"]]
-            if over:
-                assert info[b"Number of items inserted"] > items and advice[0] == b"over capacity"
-                assert wrong / absent > 3 * promise
-            else:
-                assert advice == [] and wrong / absent <= promise * (1 + 5 * math.sqrt(1 / wrong))

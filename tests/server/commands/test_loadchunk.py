@@ -19,21 +19,16 @@ from kit.filters import (
     load_pieces,
     make_all,
     members,
-    pairs,
     pieces,
     snapshot,
     snapshots,
 )
 from kit.payload import PREFIX as CHUNK_PREFIX
-from kit.servers import option, saves_loads
+from kit.servers import saves_loads
 
 ANOTHER_SERVER = pytest.mark.another_server("the server says what happened to keys, clients and databases")
 
 MIB = 1 << 20
-
-# How the error for a bad chunk begins, for each family of commands.
-BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
-
 
 @ANOTHER_SERVER
 def test_every_kind_in_pieces(server, new_server):
@@ -220,17 +215,6 @@ def test_a_client_that_is_killed(transfer, server):
         transfer.load_rest(first)
 
 
-def test_two_clients_load_the_same_key(transfer, server):
-    """While one client sends pieces, another sends the same chunks, which are refused because they aren't the next
-    ones. The client whose chunks were refused can still send the last piece."""
-    with server.client() as other:
-        for part in transfer.pieces[:-1]:
-            load_pieces(other, "target", transfer.prefix, [part])
-            if part != transfer.pieces[0]:
-                assert "is not the next one" in transfer.refused(*part)
-    transfer.load_rest(len(transfer.pieces) - 1)
-
-
 @ANOTHER_SERVER
 def test_databases_have_loads_of_their_own(transfer, server):
     with server.client(db=1) as other:
@@ -291,93 +275,3 @@ def test_a_transaction_that_watches_is_aborted_by_the_last_piece(transfer, serve
             else:
                 with pytest.raises(redis.WatchError):
                     pipeline.execute()
-
-
-def test_a_load_that_is_too_large(transfer, server):
-    """The head is refused if its filter is larger than max-filter-bytes."""
-    with server.configured({option(server.spec, "max-filter-bytes"): "1mb"}):
-        iterator, head = transfer.pieces[0]
-        assert transfer.refused(iterator, head).endswith(", and max-filter-bytes is 1.0 MiB")
-        assert transfer.refused(*transfer.pieces[1]) == "not found"
-    transfer.load_rest(0)
-
-
-@pytest.mark.parametrize("prefix", ["BF", "CF"])
-def test_too_many_loads(new_server, prefix):
-    with new_server().client() as client:
-        transfer = Transfer(client, prefix)
-        for number in range(64):
-            load_pieces(client, f"target:{number}", prefix, transfer.pieces[:1])
-        text = transfer.refused(*transfer.pieces[0])
-        assert text == "too many filters are being loaded; finish those or wait five minutes"
-        load_pieces(client, "target:0", prefix, transfer.pieces)
-        transfer.load_rest(0)
-
-
-# ---- a filter that changes while it is dumped -----------------------------------------------------------------------
-
-STRANGER = "the chunk does not belong to the header that was loaded"
-
-
-@pytest.mark.parametrize("prefix", ["BF", "CF"])
-def test_items_that_come_during_a_dump(server, prefix):
-    """The copy has every item that the filter had when the dump began. Items added during the dump may be in the copy,
-    too."""
-    with server.client() as client:
-        kind = next(kind for kind in KINDS if kind.family == prefix and kind.name.endswith("several-chunks"))
-        client.execute_command(*kind.reservation("source"))
-        client.execute_command(*adding(prefix, "source", members(1000)))
-        parts, iterator = [], 0
-        while True:
-            iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", "source", iterator)
-            if not iterator:
-                break
-            parts.append((iterator, piece))
-            client.execute_command(*adding(prefix, "source", members(100, f"since:{iterator}")))
-        load_pieces(client, "target", prefix, parts)
-        assert client.execute_command(f"{prefix}.MEXISTS", "target", *members(1000)) == [1] * 1000
-
-
-@pytest.mark.parametrize(
-    "reservation, change",
-    [
-        ("BF.RESERVE source 0.01 10 EXPANSION 2", "BF.MADD"),
-        ("BF.RESERVE source 0.01 10 WINDOW 3", "BF.ROTATE"),
-        ("CF.RESERVE source 30 EXPANSION 1", "CF.INSERT"),
-        ("CF.RESERVE source 60 EXPANSION 0", "CF.INSERT"),
-        ("CF.RESERVE source 20 EXPANSION 1", "CF.COMPACT"),
-        ("CF.RESERVE source 200 EXPANSION 0", "CF.DEL"),
-    ],
-    ids=["growth of a chain", "rotation", "growth of a cuckoo filter", "moves", "compaction", "delete"],
-)
-def test_a_change_of_shape_during_a_dump(server, reservation, change):
-    """Chunks dumped after the change don't match the head, and are refused, because an item might be missing."""
-    prefix = reservation[:2]
-    with server.client() as client:
-        client.execute_command(*reservation.split())
-        if change == "CF.COMPACT":
-            client.execute_command(*adding(prefix, "source", members(100)))
-            # Too few deletes for the filter to compact itself.
-            for item in members(5):
-                client.execute_command("CF.DEL", "source", item)
-        layers = number_of_filters(client, prefix)
-        head = client.execute_command(f"{prefix}.SCANDUMP", "source", 0)
-        if change in ("BF.ROTATE", "CF.COMPACT"):
-            client.execute_command(change, "source")
-        elif change == "CF.DEL":
-            client.execute_command("CF.ADD", "source", "member:0")
-            assert client.execute_command("CF.DEL", "source", "member:0") == 1
-        else:
-            client.execute_command(*adding(prefix, "source", members(60)))
-            assert (number_of_filters(client, prefix) > layers) != ("EXPANSION 0" in reservation)
-        chunk = client.execute_command(f"{prefix}.SCANDUMP", "source", 1)
-        load_pieces(client, "target", prefix, [head])
-        assert refusal(client, f"{prefix}.LOADCHUNK", "target", *chunk) == BAD_CHUNK[prefix] + STRANGER
-        # A dump that begins now is complete.
-        load_pieces(client, "target", prefix, pieces(client, "source", prefix))
-        source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
-        assert source == target
-
-
-def number_of_filters(client, prefix: str) -> int:
-    return pairs(client.execute_command(f"{prefix}.INFO", "source"))[b"Number of filters"]

@@ -195,51 +195,6 @@ def test_a_shadow_goes_with_its_key(server):
             wait_for(lambda: client.info("bf")["bf_cell_bytes"] == cells, f"the memory after {end}")
 
 
-def test_memory(new_server):
-    """maxmemory and max-filter-bytes count both filters. Commands that end a rebuild need no memory."""
-    server = new_server(config={"maxmemory-policy": "noeviction"}, module_args=["MAX_FILTER_BYTES", "15mb"])
-    with server.client() as client:
-        client.execute_command("BF.RESERVE", "k", 0.01, 5_000_000, "NONSCALING")
-        with pytest.raises(redis.ResponseError, match="max-filter-bytes is 15.0 MiB"):
-            client.execute_command("BF.REBUILD", "k", "BEGIN", "CAPACITY", 8_000_000)
-        assert status(client, "k") == {b"Status": b"none"}
-        client.execute_command("BF.REBUILD", "k", "BEGIN")
-        client.config_set("maxmemory", "1mb")
-        with pytest.raises(redis.ResponseError, match="used memory > 'maxmemory'"):
-            client.execute_command("BF.REBUILD", "k", "ADD", "a")
-        assert client.execute_command("BF.REBUILD", "k", "COMMIT") == b"OK"
-        with pytest.raises(redis.ResponseError, match="used memory > 'maxmemory'"):
-            client.execute_command("BF.REBUILD", "k", "BEGIN", "CAPACITY", 10)
-
-
-def test_a_rebuild_that_cannot_follow_ends(new_server):
-    server = new_server(config={**APPEND_ONLY, "notify-keyspace-events": "Kd"})
-    replica = server.replica()
-    with server.client() as client, server.client() as listening, listening.pubsub() as events:
-        events.psubscribe("__keyspace@0__:*")
-        events.get_message(timeout=60)
-        client.execute_command("BF.RESERVE", "seen:%s", 0.01, 100)
-        client.execute_command("BF.REBUILD", "seen:%s", "BEGIN", "CAPACITY", 2, "NONSCALING")
-        assert client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "b") == b"OK"
-        # The backfill gets an error, and the rebuild continues.
-        with pytest.raises(redis.ResponseError, match="non scaling filter is full; 1 of 2 items were added"):
-            client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "c")
-        assert client.execute_command("BF.MADD", "seen:%s", "x", "y") == [1, 1]
-        with pytest.raises(redis.ResponseError, match=f"{NOT_RUNNING}.*The last one ended because .* is full"):
-            client.execute_command("BF.REBUILD", "seen:%s", "COMMIT")
-        assert "the rebuild of the filter in 'seen:%s' has ended" in server.log()
-        heard = [events.get_message(timeout=60)["data"] for _ in range(5)]
-        assert heard == [b"bf.reserve", b"bf.rebuild.begin", b"bf.rebuild.add", b"bf.rebuild.abort", b"bf.add"]
-        server.wait_for_replicas()
-        with replica.client() as other:
-            assert differences({"k": snapshot(client, "seen:%s")}, {"k": snapshot(other, "seen:%s")}) == []
-        client.flushall()
-        client.execute_command("BF.RESERVE", "seen:%s", 0.01, 100)
-        assert status(client, "seen:%s") == {b"Status": b"none"}
-    server.restart(kill=True)
-    assert server.command("EXISTS", "seen:%s") == 1
-
-
 @EVERY_SERVER
 def test_in_transactions_and_scripts(server):
     with server.client() as client:
@@ -260,38 +215,3 @@ def test_in_transactions_and_scripts(server):
             with pytest.raises(redis.WatchError):
                 pipeline.execute()
         assert client.execute_command("BF.MEXISTS", "k", "a", "b") == [1, 1]
-
-
-@EVERY_SERVER
-def test_permissions(server):
-    with server.client() as client:
-        client.execute_command("BF.RESERVE", "k", 0.01, 100)
-        for name, permission in (("reader", "%R~*"), ("writer", "%W~k"), ("elsewhere", "%W~other")):
-            client.execute_command("ACL", "SETUSER", name, "on", ">pw", permission, "+@all")
-        try:
-            for name, allowed in (("reader", False), ("writer", True), ("elsewhere", False)):
-                with server.client(username=name, password="pw") as user:
-                    for words in (["BEGIN"], ["ADD", "LIKE", "other"], ["STATUS"], ["COMMIT"]):
-                        if allowed:
-                            user.execute_command("BF.REBUILD", "k", *words)
-                        else:
-                            with pytest.raises(redis.exceptions.NoPermissionError):
-                                user.execute_command("BF.REBUILD", "k", *words)
-        finally:
-            client.execute_command("ACL", "DELUSER", "reader", "writer", "elsewhere")
-        assert client.execute_command("COMMAND GETKEYS", "BF.REBUILD", "k", "ADD", "LIKE", "other") == ["k"]
-
-
-def test_an_abort_gives_the_filter_back_bit_for_bit(server):
-    """ABORT restores the filter, even if the key was dumped and restored during the rebuild."""
-    with server.client() as client:
-        client.restore("k", 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
-        dump = client.dump("k")
-        client.execute_command("BF.REBUILD", "k", "BEGIN", "COUNTING")
-        rebuilding = client.dump("k")
-        client.execute_command("BF.REBUILD", "k", "ABORT")
-        assert client.dump("k") == dump
-        client.restore("k", 0, rebuilding, replace=True)
-        assert status(client, "k")[b"Kind"] == b"counting"
-        client.execute_command("BF.REBUILD", "k", "ABORT")
-        assert client.dump("k") == dump and client.type("k") == b"MBbloom--"

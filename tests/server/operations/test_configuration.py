@@ -2,7 +2,6 @@
 A server must start again whatever its configuration file has become, because there may be nobody to repair the file.
 """
 
-import re
 import shutil
 import subprocess
 
@@ -77,17 +76,6 @@ def test_three_loads_with_other_arguments(spec):
         server.check()
 
 
-@EVERY_SERVER
-def test_a_second_load_while_the_server_runs_is_refused(new_server, tmp_path):
-    server = new_server()
-    shutil.copy(MODULE, tmp_path / "copy.so")
-    with server.client() as client:
-        for file in (MODULE, tmp_path / "copy.so"):
-            assert "Error loading the extension" in refusal(client, "MODULE", "LOAD", str(file))
-        assert "not loaded: the module is loaded already" in server.log()
-        assert client.execute_command("BF.ADD", "seen", "ada") == 1
-
-
 # ---- names that are taken -------------------------------------------------------------------------------------------
 
 # Another module with the name bf.
@@ -140,20 +128,6 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
     for arguments in (["ONCLASH", "SKIP"], ["ONCLASH", "PREFIX", "bl"]):
         with Server(spec, module_args=arguments) as server:
             assert server.command("BF.ADD", "seen", "ada") == 1
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (["ONCLASH"], "they are pairs of a name and a value"),
-        (["ONCLASH", "PREFIX"], "they are pairs of a name and a value"),
-        (["ONCLASH", "PREFIX", "a.b"], "PREFIX expects 1 to 32 letters"),
-        (["ONCLASH", "IGNORE"], "ONCLASH expects ABORT, SKIP, or PREFIX and a name"),
-    ],
-)
-def test_arguments_that_are_refused(spec, arguments, says):
-    with pytest.raises(ServerFailed, match=re.escape(says)):
-        Server(spec, module_args=arguments)
 
 
 # ---- options that depend on each other ------------------------------------------------------------------------------

@@ -3,15 +3,14 @@ bytes. Each refusal must say what was wrong and leave the key unchanged,
 """
 
 import socket
-import struct
-import time
 from pathlib import Path
 
 import pytest
 import redis
 
 from kit.clients import refusal
-from kit.filters import make_all, members
+from kit.commands import COMMANDS
+from kit.filters import make_all
 from kit.metrics import figures
 from kit.servers import option, wait_for
 from kit.threads import Still
@@ -146,32 +145,6 @@ def test_max_filter_bytes(server):
         assert "max-filter-bytes" in refusal(client, "BF.RESERVE", "not", 0.01, 2000, "WINDOW", 64)
 
 
-def test_growth_that_is_refused(server):
-    """A scaling filter at its limit refuses each new item, but still answers tests and accepts items that it has."""
-    name = option(server.spec, "max-filter-bytes")
-    with server.client() as client, server.configured({name: "2kb"}):
-        client.execute_command("BF.RESERVE", "grows", 0.01, 100)
-        known = []
-        while True:
-            item = f"item:{len(known)}"
-            try:
-                client.execute_command("BF.ADD", "grows", item)
-            except redis.ResponseError as error:
-                text = str(error)
-                break
-            known.append(item)
-        assert len(known) >= 300
-        assert text.startswith("problem inserting into filter: Insufficient memory to create filter: it needs ")
-        assert text.endswith(", and max-filter-bytes is 2.0 KiB")
-        assert client.execute_command("BF.MEXISTS", "grows", *known) == [1] * len(known)
-        digest = client.execute_command("DEBUG", "DIGEST-VALUE", "grows")
-        # Items that are present cause no error, and a new one between them doesn't end the command.
-        first, second, third = client.execute_command("BF.MADD", "grows", known[0], item, known[1])
-        assert (first, str(second), third) == (0, text, 0)
-        assert client.execute_command("DEBUG", "DIGEST-VALUE", "grows") == digest
-    assert client.execute_command("BF.ADD", "grows", item) == 1  # once the limit allows it
-
-
 @EVERY_SERVER
 def test_maxmemory_without_eviction(new_server):
     server = new_server(config={"maxmemory-policy": "noeviction"})
@@ -218,24 +191,6 @@ def test_maxmemory_that_changes(new_server):
 
 
 @EVERY_SERVER
-def test_eviction(new_server):
-    """Filters are evicted like other keys, and the filters that stay are complete. The test turns lazy eviction off,
-    because a server with lazy eviction sometimes refuses a write while large values of any type are being freed."""
-    server = new_server(config={"maxmemory-policy": "allkeys-lru", "lazyfree-lazy-eviction": "no"})
-    with server.client() as client:
-        client.config_set("maxmemory", client.info("memory")["used_memory"] + (20 << 20))
-        for number in range(60):
-            client.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1_000_000)
-            client.execute_command("BF.MADD", f"filter:{number}", *members(10))
-        assert client.info("stats")["evicted_keys"] >= 40
-        assert client.info("memory")["used_memory"] <= client.info("memory")["maxmemory"] + (3 << 20)
-        # From now on no key is evicted, not even by a read whose buffers need memory.
-        client.config_set("maxmemory", 0)
-        for key in client.keys():
-            assert client.execute_command("BF.MEXISTS", key, *members(10)) == [1] * 10
-
-
-@EVERY_SERVER
 def test_everything_goes_at_once(server):
     with server.client() as client:
         before = client.info("memory")["used_memory"]
@@ -260,6 +215,8 @@ WRITES = [
     ("BF.ADDNX plain b", ["bf.add"]),
     ("BF.MADD plain a c", ["bf.add"]),
     ("BF.MADD plain a b", []),
+    ("BF.BULKADD bulk FIXED 1 ab", ["bf.reserve", "bf.add"]),
+    ("BF.BULKADD bulk FIXED 1 ba", []),
     ("BF.ADD plain d", []),
     ("BF.INSERT plain ITEMS a d", []),
     ("BF.INSERT another ITEMS a", ["bf.reserve", "bf.add"]),
@@ -319,21 +276,6 @@ def test_keyspace_events(server):
 
 
 @EVERY_SERVER
-def test_rotation_by_the_clock_is_an_event(server):
-    with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
-        client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2, "EVERY", 50)
-        with server.client() as listener, listener.pubsub() as events:
-            events.psubscribe("__keyevent@0__:*")
-            events.get_message(timeout=60)
-            time.sleep(0.06)
-            client.execute_command("BF.ADD", "window", "a")
-            assert [events.get_message(timeout=60)["channel"].split(b":")[1] for _ in range(2)] == [
-                b"bf.rotate",
-                b"bf.add",
-            ]
-
-
-@EVERY_SERVER
 def test_a_chunked_load_is_an_event_when_it_is_complete(server):
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         client.execute_command("BF.ADD", "source", "a")
@@ -371,8 +313,23 @@ def test_a_transaction_that_watches_is_aborted_by_changes_only(server):
 ODD = [b"", b"\0", b"\0\0%s", b"%s%n%p%x%x", b"a\r\nb", b"\r\n$5\r\n", b"\xff\xfe\x80", b"\n-ERR no\r\n", b"x" * 10_000]
 
 
-OPTIONS = "EXPANSION COUNTING WINDOW EVERY SINCE SHARDS LAYOUT HASH SEED TIGHTENING ONFULL LIKE".split()
-CUCKOO_OPTIONS = "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED".split()
+OPTIONS = {
+    "BF.RESERVE key 0.01 100": "EXPANSION COUNTING WINDOW EVERY SINCE SHARDS LAYOUT HASH SEED TIGHTENING ONFULL LIKE",
+    "CF.RESERVE key 100": "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED",
+    "BF.INSERT key ITEMS item": "CAPACITY ERROR EXPANSION",
+    "BF.IMPORT key": "GOZERO REDISSON BLOOMV3 GUAVA SBBF",
+}
+
+
+def with_odd(odd: bytes):
+    """Every command, with an odd word in each place, and once more at its end."""
+    lines = [command.words() for command in COMMANDS]
+    for line, options in OPTIONS.items():
+        first, *rest = line.split("ITEMS")
+        lines += [[*first.split(), option, odd, *(word for more in rest for word in ["ITEMS", more.strip()])] for option in options.split()]
+    for words in lines:
+        for place in range(1, len(words) + 1):
+            yield [*words[:place], odd, *words[place + 1 :]]
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -380,92 +337,24 @@ def test_odd_bytes_everywhere(server, protocol):
     """Sends odd bytes as keys, items, options, values of options, and data. Every command still gets its own reply."""
     with server.client(protocol) as client:
         client.set("text", "x")
-        client.execute_command("BF.RESERVE", "filter", 0.01, 100)
-        client.execute_command("BF.RESERVE", "counting", 0.01, 100, "COUNTING")
-        client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2)
-        client.execute_command("CF.RESERVE", "cuckoo", 100)
-        client.execute_command("BF.IMPORT", "foreign", "GOZERO", "none", "BITS", 1000)
-
-        def step(*command):
-            with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command(*command)
-                pipeline.execute_command("ECHO", b"in step")
-                reply, echo = pipeline.execute(raise_on_error=False)
-            assert echo == b"in step", command
-            return reply
-
+        for reservation in (
+            "BF.RESERVE bloom 0.01 100", "BF.RESERVE counting 0.01 100 COUNTING", "BF.RESERVE window 0.01 100 WINDOW 2",
+            "CF.RESERVE cuckoo 100", "BF.IMPORT foreign GOZERO none BITS 1000",
+        ):  # fmt: skip
+            client.execute_command(*reservation.split())
         for odd in ODD:
-            for key in [odd, "filter", "counting", "window", "cuckoo", "foreign", "text", "missing"]:
-                for verb in ["ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"]:
-                    step(f"BF.{verb}", key, odd)
-                for verb in ["MADD", "MEXISTS", "MDEL"]:
-                    step(f"BF.{verb}", key, odd, b"a", odd)
-                for verb in ["CARD", "INFO", "DEBUG", "CLEAR", "ROTATE"]:
-                    step(f"BF.{verb}", key)
-                step("BF.INFO", key, odd)
-                step("BF.STATS", key)
-                step("BF.ROTATE", key, odd, odd)
-                step("BF.INSERT", key, odd, "ITEMS", odd)
-                step("BF.INSERT", key, "ITEMS", odd)
-                for name in ["CAPACITY", "ERROR", "EXPANSION"]:
-                    step("BF.INSERT", key, name, odd, "ITEMS", odd)
-                step("BF.SCANDUMP", key, odd)
-                step("BF.SCANDUMP", key, 0)
-                step("BF.LOADCHUNK", key, odd, odd)
-                step("BF.LOADCHUNK", key, 1, odd)
-                step("BF.LOADCHUNK", key, 1, b"BLMY" + odd)
-                step("BF.LOADCHUNK", key, 9, odd)
-                for words in [[odd, 100], [0.01, odd], [0.01, 100, odd]]:
-                    step("BF.RESERVE", key, *words)
-                for name in OPTIONS:
-                    step("BF.RESERVE", key, 0.01, 100, name, odd)
-                for verb in ["BULKADD", "BULKTEST"]:
-                    step(f"BF.{verb}", key, odd, odd)
-                    step(f"BF.{verb}", key, "FIXED", odd, odd)
-                    step(f"BF.{verb}", key, "FIXED", max(len(odd), 1), odd)
-                    step(f"BF.{verb}", key, "PREFIXED", odd)
-                    step(f"BF.{verb}", key, "PREFIXED", struct.pack("<I", len(odd)) + odd)
-                step("BF.BULKTEST", key, "FIXED", 1, odd, odd)
-                for verb in ["MERGE", "INTERSECT"]:
-                    step(f"BF.{verb}", key, odd)
-                    step(f"BF.{verb}", odd, key, odd)
-                    step(f"BF.{verb}", key, "filter", odd)
-                step("BF.EQUAL", key, odd)
-                step("BF.EQUAL", odd, key)
-                step("BF.LOAD", key, odd)
-                step("BF.IMPORT", key, odd, odd)
-                for words in [
-                    ["GOZERO", odd, "BITS", odd],
-                    ["GOZERO", odd, odd, 1],
-                    ["GOZERO", "text", "BITS", 9, odd, odd],
-                    ["REDISSON", odd, odd],
-                    ["REDISSON", "text", odd, "CODEC", odd],
-                    ["BLOOMV3", odd],
-                    ["GUAVA", odd],
-                    ["GUAVA", odd, "FUNNEL", odd],
-                    ["GUAVA", odd, odd, odd],
-                ]:
-                    step("BF.IMPORT", key, *words)
-                for verb in ["ADD", "ADDNX", "EXISTS", "COUNT", "DEL"]:
-                    step(f"CF.{verb}", key, odd)
-                step("CF.MEXISTS", key, odd, b"a", odd)
-                for verb in ["COMPACT", "INFO", "DEBUG"]:
-                    step(f"CF.{verb}", key)
-                for verb in ["INSERT", "INSERTNX"]:
-                    step(f"CF.{verb}", key, odd, "ITEMS", odd)
-                    step(f"CF.{verb}", key, "CAPACITY", odd, "ITEMS", odd)
-                    step(f"CF.{verb}", key, "ITEMS", odd, b"a", odd)
-                step("CF.SCANDUMP", key, odd)
-                for words in [[odd, odd], [1, odd], [1, b"BLMY" + odd], [9, odd]]:
-                    step("CF.LOADCHUNK", key, *words)
-                step("CF.RESERVE", key, odd)
-                for name in CUCKOO_OPTIONS:
-                    step("CF.RESERVE", key, 100, name, odd)
+            for key in ["bloom", "counting", "window", "cuckoo", "foreign", "text", "missing"]:
+                commands = [[key if word == "key" else word for word in words] for words in with_odd(odd)]
+                with client.pipeline(transaction=False) as pipeline:
+                    for words in commands:
+                        pipeline.execute_command(*words)
+                        pipeline.execute_command("ECHO", b"in step")
+                    replies = pipeline.execute(raise_on_error=False)
+                assert not [words for words, echo in zip(commands, replies[1::2], strict=True) if echo != b"in step"]
             # Odd bytes are valid items, too.
             client.execute_command("DEL", "fresh")
-            assert step("BF.ADD", "fresh", odd) == 1
-            assert step("BF.EXISTS", "fresh", odd) == 1
-            assert step("BF.ADD", "fresh", odd + b"\0") == 1
+            assert client.execute_command("BF.ADD", "fresh", odd) == client.execute_command("BF.EXISTS", "fresh", odd) == 1
+            assert client.execute_command("BF.ADD", "fresh", odd + b"\0") == 1
 
 
 LONGEST = 512 << 20  # bytes of the longest argument that a server accepts by default

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 import redis
 
-from kit.filters import pairs
-from kit.servers import MODULE, ServerFailed, option, wait_for
+from kit.servers import MODULE, ServerFailed, option
 
 LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
 
@@ -78,6 +77,9 @@ def test_arguments(new_server):
         (["MAX_FILTER_BYTES", "4 apples"], "not loaded: Invalid value for `MAX_FILTER_BYTES`: expected a number of bytes"),
         (["PREFIX", "a b"], "not loaded: PREFIX expects 1 to 32 letters, digits, - or _"),
         (["%s%n%p", "%s%n"], "not loaded: Unrecognized option %s%n%p"),
+        (["ONCLASH", "PREFIX"], "not loaded: Invalid number of arguments passed: they are pairs of a name and a value"),
+        (["ONCLASH", "PREFIX", "a.b"], "not loaded: PREFIX expects 1 to 32 letters, digits, - or _"),
+        (["ONCLASH", "IGNORE"], "not loaded: ONCLASH expects ABORT, SKIP, or PREFIX and a name"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -159,61 +161,6 @@ def test_a_second_copy(new_server, tmp_path):
     )
     assert refused(server, copy) == "not loaded: the module is loaded already"
     assert server.command("BF.ADD", "key", "item") == 1
-
-
-@LOADED_BY_EVERY_SERVER
-def test_the_same_file_twice(new_server):
-    server = new_server()
-    line = refused(server, MODULE, "PREFIX", "second")
-    assert server.command("BF.ADD", "key", "item") == 1
-    assert "twice" in line or "loaded already" in line
-
-
-@LOADED_BY_EVERY_SERVER
-def test_every_command_is_described(server):
-    """COMMAND DOCS and COMMAND INFO describe every command, for clients that complete commands and proxies that route
-    them."""
-    with server.client(3, decode_responses=True) as client:
-        client.response_callbacks.clear()  # so that redis-py doesn't convert replies
-        names = client.execute_command("COMMAND", "LIST", "FILTERBY", "MODULE", "bf")
-        assert len(names) >= 20
-        docs = client.execute_command("COMMAND", "DOCS", *names)
-        for name, info in zip(names, client.execute_command("COMMAND", "INFO", *names)):
-            _, arity, flags, first, last, step, _, _, specs, *_ = info
-            # The last key is the first argument or the last one (BF.MERGE, BF.EQUAL).
-            assert abs(arity) >= 2 and (first, step) == (1, 1) and last in (1, -1), name
-            assert ("write" in flags) != ("readonly" in flags), name
-            spec_flags = set(specs[0]["flags"])
-            assert (
-                spec_flags == {"RO", "access"} if "readonly" in flags else spec_flags & {"insert", "update", "delete"}
-            ), name
-            assert docs[name]["summary"] and docs[name]["complexity"] and docs[name]["since"], name
-            assert docs[name]["arguments"][0]["name"] == "key" and docs[name]["arguments"][0]["key_spec_index"] == 0, (
-                name
-            )
-
-
-@pytest.fixture
-def cluster(new_server):
-    """A client of a cluster with one node."""
-    server = new_server(config={"cluster-enabled": "yes"})
-    with server.client() as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "the cluster to form")
-        client.execute_command("BF.RESERVE", "{a}model", 0.01, 100)
-        yield client
-
-
-@LOADED_BY_EVERY_SERVER
-def test_keys_in_the_same_slot(cluster):
-    assert cluster.execute_command("BF.RESERVE", "{a}twin", 0.01, 100, "LIKE", "{a}model") == b"OK"
-
-
-@LOADED_BY_EVERY_SERVER
-def test_keys_in_different_slots(cluster):
-    with pytest.raises(redis.ResponseError, match="hash to the same slot"):
-        cluster.execute_command("BF.RESERVE", "{b}twin", 0.01, 100, "LIKE", "{a}model")
-    assert cluster.exists("{b}twin") == 0
 
 
 @LOADED_BY_EVERY_SERVER

@@ -5,7 +5,6 @@ five minutes, or when something else appears under its key."""
 
 import contextlib
 import dataclasses
-import itertools
 import shutil
 import struct
 
@@ -142,30 +141,6 @@ def test_a_load_takes_what_has_come_of_it(new_server):
         assert client.dbsize() == 20_001
 
 
-def test_single_bytes_take_no_more_than_the_filter_justifies(new_server):
-    """Sends pieces in the worst order: no byte is next to another. They are refused before the load needs twice the
-    filter's memory. The load doesn't end, and if it is started again with pieces in order, the filter loads."""
-    server, size = new_server(), MIB
-    head = struct.pack("<QQQQHHH", 0, size // 2, 0, 1, 2, 20, 1)
-    with server.client() as client:
-        client.execute_command("CF.LOADCHUNK", "target", 1, head)
-        before, ends = used(client), range(2, size, 2)
-        for first in range(0, len(ends), 2000):
-            with client.pipeline(transaction=False) as pipeline:
-                for place in ends[first : first + 2000]:
-                    pipeline.execute_command("CF.LOADCHUNK", "target", place, b"\xff")
-                refused = [reply for reply in pipeline.execute(raise_on_error=False) if reply != b"OK"]
-            assert used(client) - before <= 2 * size + 200_000
-            assert figures(client)["load_held_bytes"] <= 1.6 * size + 100_000
-            if refused:
-                break
-        assert "short and scattered" in str(refused[0])
-        assert figures(client)["loads"] == 1
-        client.execute_command("CF.LOADCHUNK", "target", 1, head)
-        client.execute_command("CF.LOADCHUNK", "target", size + 1, bytes([1]) * size)
-        assert client.execute_command("CF.INFO", "target")
-
-
 def end(client, prefix: str, key: str) -> None:
     """Ends a load, if there is one."""
     try:
@@ -197,50 +172,6 @@ def parts(request, server):
 def not_found(client, prefix: str, key: str, piece) -> None:
     with pytest.raises(redis.ResponseError, match="not found"):
         client.execute_command(f"{prefix}.LOADCHUNK", key, *piece)
-
-
-def test_a_load_never_holds_much_more_than_came(client, parts):
-    """A load needs at most three times as much memory as the bytes that have arrived, and at most one and a half times
-    as much as the filter. In the end, only the filter is left."""
-    prefix, found = parts
-    size, start, came, most = found[-1][0] - 1, used(client), 0, 0
-    for piece in found[:-1]:
-        load_pieces(client, "target", prefix, [piece])
-        came += len(piece[1])
-        held = used(client) - start
-        most = max(most, held)
-        # The allocator rounds blocks up by at most a quarter, and the connection has buffers.
-        assert held <= 1.25 * 3 * came + 200_000
-        assert figures(client)["load_held_bytes"] <= min(3 * came + 10_000, 1.5 * size + 10_000)
-    assert most >= size  # otherwise, the bounds would have shown little
-    load_pieces(client, "target", prefix, found[-1:])
-    assert used(client) - start <= 1.25 * size + 2 * MIB
-    seen = figures(client)
-    assert (seen["loads"], seen["load_held_bytes"]) == (0, 0)
-    client.delete("target")
-
-
-def test_the_end_of_a_dump_ends_a_load(client, parts):
-    """SCANDUMP's last reply is iterator 0 and an empty piece. A client that gives up its load sends them to LOADCHUNK,
-    and the memory is freed at once."""
-    prefix, found = parts
-    command, other = f"{prefix}.LOADCHUNK", {"BF": "CF", "CF": "BF"}[prefix] + ".LOADCHUNK"
-    for count in [1, 2, len(found) // 2, len(found) - 1]:
-        load_pieces(client, "target", prefix, found[:count])
-        with pytest.raises(redis.ResponseError):
-            client.execute_command(other, "target", 0, "")  # the load belongs to the other family
-        assert figures(client)["loads"] == 1
-        assert client.execute_command(command, "target", 0, "") == b"OK"
-        wait_for(lambda: figures(client)["cell_bytes"] == 0, "the cells to be freed")
-        assert (figures(client)["loads"], figures(client)["load_held_bytes"]) == (0, 0)
-        not_found(client, prefix, "target", found[-1])
-    refusal = {"BF": "not found", "CF": "Invalid position"}[prefix]
-    with pytest.raises(redis.ResponseError, match=refusal):
-        client.execute_command(command, "target", 0, "")
-    load_pieces(client, "target", prefix, found)
-    with pytest.raises(redis.ResponseError):
-        client.execute_command(command, "target", 0, "")
-    assert client.delete("target")
 
 
 OVERWRITING = {

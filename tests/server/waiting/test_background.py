@@ -16,11 +16,11 @@ import pytest
 import redis
 
 from kit.appendonly import Effects
-from kit.background import Busy, Replies, imports, redisblooms, valkey_payload
+from kit.background import Busy, Replies, calls, imports, redisblooms, valkey_payload
 from kit.clients import refusal
 from kit.filters import differences, pairs, snapshot
 from kit.metrics import figures
-from kit.servers import APPEND_ONLY, option, wait_for
+from kit.servers import APPEND_ONLY, wait_for
 
 ANOTHER_SERVER = pytest.mark.another_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
 
@@ -59,58 +59,6 @@ def count(client, key) -> int:
 
 
 # ---- the result ------------------------------------------------------------------------------------------------------
-
-RESERVATIONS = {
-    "fixed": [MANY, "NONSCALING"],
-    "classic": [MANY, "NONSCALING", "LAYOUT", "CLASSIC"],
-    "sharded": [MANY, "NONSCALING", "SHARDS", 8],
-    "counting": [MANY // 4, "COUNTING", 4],
-    "window": [MANY // 4, "WINDOW", 4],
-    "window-every": [MANY // 4, "WINDOW", 4, "EVERY", 3600],
-    "chain": [MANY],
-    "chain-of-some": [100, "EXPANSION", 32_768],
-}
-
-
-@pytest.mark.parametrize("kind", RESERVATIONS)
-def test_it_is_that_of_the_command_in_a_transaction(server, kind):
-    """The filter and the reply are the same as in a transaction, even if the command changes nothing."""
-    with server.client() as client:
-        capacity, *more = RESERVATIONS[kind]
-        client.execute_command("BF.RESERVE", "a", 0.01, capacity, *more)
-        for key in ("b", "c"):
-            client.execute_command("BF.RESERVE", key, 0.01, capacity, "LIKE", "a")
-        for number, key in enumerate("abc"):
-            items = range(number * 1500, number * 1500 + 3000)
-            client.execute_command("BF.MADD", key, *items)
-            if "window" in kind:
-                client.execute_command("BF.ROTATE", key)
-                client.execute_command("BF.MADD", key, *range(number * 700, number * 700 + 500))
-        blobs = [client.dump(key) for key in "bc"]
-        commands = [["BF.MERGE", "a", "b"], ["BF.MERGE", "a", "b"], ["BF.MERGE", "a", "b", "c"], ["BF.MERGE", "new", "a", "c"]]
-        commands += [["BF.MERGE", "a", "BLOB", *blobs], ["BF.MERGE", "of blobs", "BLOB", *blobs]]
-        if not kind.startswith(("window", "chain-")):
-            commands.append(["BF.INTERSECT", "i", "a", "c"])
-            commands.append(["BF.INTERSECT", "a", "c", "a"])
-        for command in commands:
-            dest = command[1]
-            copies = {key: f"{key}:whole" for key in ("a", "b", "c", "new", "of blobs", "i")}
-            for key, copy in copies.items():
-                client.delete(copy)
-                client.copy(key, copy)
-            jobs = figures(client)["pool_jobs"]
-            reply = client.execute_command(*command)
-            if kind != "chain-of-some":
-                # A job is counted when it has ended, which can be after the client has received the reply.
-                wait_for(lambda jobs=jobs: figures(client)["pool_jobs"] > jobs, f"the pool to have done {command}")
-            pipe = client.pipeline(transaction=True)
-            pipe.execute_command(*[copies.get(word, word) for word in command])
-            assert pipe.execute() == [reply]
-            assert differences({"x": snapshot(client, dest)}, {"x": snapshot(client, copies[dest])}) == [], command
-            assert client.execute_command("BF.EQUAL", dest, copies[dest]) == 1
-        assert client.execute_command("BF.EQUAL", "b", "c") == 0
-        refused = refusal(client, "BF.MERGE", "a", "none")
-        assert refused == "not found"
 
 
 def test_short_tables_of_fingerprints_are_compared_apart(server):
@@ -169,32 +117,6 @@ def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_
     server.start()
     with server.client() as client:
         assert differences(made, {name: snapshot(client, name) for name in made}) == []
-
-
-@ANOTHER_SERVER
-@pytest.mark.parametrize("prefix", ["BF", "CF"])
-def test_long_pieces_of_redisblooms_make_the_filter_that_a_transaction_makes(new_server, prefix):
-    """In a transaction, the main thread places the pieces. Otherwise, a worker does. The filters are the same, and
-    replicas have them too."""
-    server, size = new_server(), 64 << 20
-    replica, part = server.replica(), bytes(range(256)) * (1 << 16)
-    ends = range(len(part), size + 1, len(part))
-    pieces = [(1, redisblooms(size)[prefix]), *((1 + end, part) for end in ends)]
-    command = f"{prefix}.LOADCHUNK"
-    with server.client(socket_timeout=200) as client, replica.client(socket_timeout=200) as other:
-        for iterator, piece in pieces:
-            for key in ("whole", "apart"):
-                jobs = figures(client)["pool_jobs"]
-                pipe = client.pipeline(transaction=key == "whole")
-                pipe.execute_command(command, key, iterator, piece)
-                assert pipe.execute() == [b"OK"]
-                # A worker counts a job after it has handed over the result.
-                expected = jobs + (key == "apart" and iterator > 1)
-                wait_for(lambda: figures(client)["pool_jobs"] >= expected, "the job to be counted")
-                assert figures(client)["pool_jobs"] == expected
-        assert differences({"x": snapshot(client, "whole")}, {"x": snapshot(client, "apart")}) == []
-        server.wait_for_replicas()
-        assert differences({"x": snapshot(client, "whole")}, {"x": snapshot(other, "apart")}) == []
 
 
 # ---- meanwhile -------------------------------------------------------------------------------------------------------
@@ -263,12 +185,6 @@ def chain_and_source(client):
     client.execute_command("BF.RESERVE", "k", 0.01, 100, "EXPANSION", 1, "SEED", 1)
     client.execute_command("BF.BULKADD", "k", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
     client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "SEED", 1)
-
-
-def calls(client, command: str) -> int:
-    """How often the server has called a command: once when the client sent it, and once for each piece after the first.
-    """
-    return client.info("commandstats").get(f"cmdstat_{command.lower()}", {}).get("calls", 0)
 
 
 @ANOTHER_SERVER
@@ -627,41 +543,6 @@ def test_snapshots_and_full_syncs_in_the_middle(one_worker):
     server.start()
     with server.client() as client:
         assert differences(before, {key: snapshot(client, key) for key in "ab"}) == []
-
-
-@ANOTHER_SERVER
-def test_a_shutdown_waits_for_nothing(one_worker):
-    server = one_worker()
-    with server.client() as client, Busy(server) as busy:
-        merge, write = busy.send("BF.MERGE", "a", "b"), busy.send("BF.ADD", "a", "x")
-        busy.shut_down()
-        assert server.process.wait(20) == 0
-        for waiting in (merge, write):
-            with pytest.raises(redis.ConnectionError):
-                waiting()
-
-
-def test_without_memory_for_a_copy(one_worker):
-    server = one_worker()
-    with server.client() as client:
-        client.config_set("maxmemory", client.info("memory")["used_memory"] + (1 << 20))
-        text = refusal(client, "BF.MERGE", "a", "b")
-        assert text.startswith("Insufficient memory to create filter") and text.endswith("in MULTI it runs at once"), text
-        pipe = client.pipeline(transaction=True)
-        pipe.execute_command("BF.MERGE", "a", "b")
-        assert pipe.execute() == [b"OK"]
-        wait_for(lambda: nothing_waits(client), "nobody to wait")
-
-
-def test_commands_that_wait_are_counted_and_bounded(one_worker):
-    server = one_worker()
-    with server.client() as client, Busy(server) as busy:
-        merge = busy.send("BF.MERGE", "a", "b")
-        client.config_set(option(server.spec, "offload-max-bytes"), "20mb")
-        text = refusal(client, "BF.ADD", "a", bytes(5 << 20))
-        assert text.startswith("commands with 16.0 MiB of arguments are waiting for worker threads")
-        busy.end()
-        assert merge() == b"OK"
 
 
 @ANOTHER_SERVER
