@@ -119,6 +119,8 @@ fn window(generations: u16, every_ms: u64, overflow: Overflow) -> Spec {
     Spec { family, capacity: 3200 / u64::from(generations), ..fixed(Cell::Bit) }
 }
 
+/// A rate that is 10% off is within the noise of one use, which has a few hundred hits. The hits of all uses together,
+/// more than 50,000, determine the rate to within 2.2% (5σ). The hits at the lowest rate count together, too.
 #[test]
 fn every_use_keeps_its_rate_whatever_its_past() {
     let by_hand = window(8, 0, Overflow::Error);
@@ -142,12 +144,13 @@ fn every_use_keeps_its_rate_whatever_its_past() {
         ("TTL STEPS 1", one_step, &[("rotated", rotated), ("pushed", pushed)]),
     ];
     let mut gates = Gates::default();
+    let (mut all, mut expected, mut lowest) = (0, 0.0, Measured::default());
     for (name, spec, lives) in uses {
         for (past, live) in lives {
             for error_rate in RATES.into_iter().chain([LOWEST]) {
                 let mut filter = Bloom::new(seeded(&Spec { error_rate, ..spec }, 7)).unwrap();
                 let first = live(&mut filter);
-                let asked = questions_at(error_rate);
+                let asked = questions_at(error_rate) / if error_rate == LOWEST { 16 } else { 1 };
                 let hits = (first..first + asked).filter(|item| filter.contains(item.to_le_bytes())).count();
                 // The model knows how many cells are in use, and the rate depends on nothing else.
                 let predicted = filter.rate_now();
@@ -161,10 +164,21 @@ fn every_use_keeps_its_rate_whatever_its_past() {
                     hits as f64 <= bound,
                     "{name}, {past} at {error_rate}: {hits} of {most:.1} predicted"
                 );
+                (all, expected) = (all + hits, expected + most);
+                if error_rate == LOWEST {
+                    lowest.predicted =
+                        (lowest.predicted * lowest.asked as f64 + most) / (lowest.asked + asked) as f64;
+                    lowest.asked += asked;
+                    lowest.hits = vec![lowest.hits.iter().sum::<u64>() + hits as u64];
+                }
             }
         }
     }
+    gates.check("all uses at the lowest rate", LOWEST, &lowest);
     gates.verdict();
+    let ratio = all as f64 / expected;
+    println!("{all} hits in all, {ratio:.4} of the model");
+    assert!((ratio - 1.0).abs() < 0.05, "{all} hits, {expected:.0} predicted");
 }
 
 /// Tables for 1 to 1,000,000 items, with items from several sources.
