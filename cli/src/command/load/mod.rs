@@ -47,11 +47,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         (Some(saved), Some(bookmark)) => take_up(options, &target, bookmark, saved, &mut items)?,
         _ => Position::default(),
     };
+    let others = target.items.unwrap_or(0).saturating_sub(from.new);
     // Skipping may take so long that the server closes the connection, so it isn't used any more.
     drop(connection);
     let sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.adding);
     let bookmark = match bookmark {
-        Some(bookmark) => Some((bookmark, target.identity.clone(), sender.connect()?)),
+        Some(mut bookmark) => {
+            bookmark.stand_for(&target.identity, others);
+            Some((bookmark, sender.connect()?))
+        }
         None => None,
     };
     let mut load = Pipeline {
@@ -68,15 +72,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         if interrupted.is_set() {
             return Ok(());
         }
-        if let Err(lost) = target.check(options, &mut sender.connect()?, position.new) {
+        if let Err(lost) = target.check(options, &mut sender.connect()?, others + position.new) {
             // The filter that took its place may look like it by now, so the next load must begin again.
-            if let Some((bookmark, _, connection)) = &mut load.bookmark {
+            if let Some((bookmark, connection)) = &mut load.bookmark {
                 bookmark.remove(connection)?;
             }
             return Err(lost);
         }
         match &mut load.bookmark {
-            Some((bookmark, _, connection)) => bookmark.remove(connection),
+            Some((bookmark, connection)) => bookmark.remove(connection),
             None => Ok(()),
         }
     });
@@ -99,7 +103,7 @@ fn take_up(
     saved: Saved,
     items: &mut Items,
 ) -> anyhow::Result<Position> {
-    if !target.has_kept(&saved.identity, saved.position.new) {
+    if !target.has_kept(&saved.identity, saved.known) {
         let key = output::key(options.key.as_bytes());
         let text =
             format!("{key} is not the filter that this load has begun to fill, or has lost items since");
@@ -140,17 +144,17 @@ impl LoadTarget {
         }
     }
 
-    /// Whether this is the filter with that identity, and may still have `new` items that were added to it.
-    fn has_kept(&self, identity: &str, new: u64) -> bool {
-        self.identity == identity && self.items.is_none_or(|items| new <= items)
+    /// Whether this is the filter with that identity, and may still have the `known` items that were in it.
+    fn has_kept(&self, identity: &str, known: u64) -> bool {
+        self.identity == identity && self.items.is_none_or(|items| known <= items)
     }
 
     /// Fails if the filter was replaced, emptied or deleted during the load, because the items sent before that are
     /// lost.
-    fn check(&self, options: &Options, connection: &mut Connection, new: u64) -> anyhow::Result<()> {
+    fn check(&self, options: &Options, connection: &mut Connection, known: u64) -> anyhow::Result<()> {
         let key = options.key.as_bytes();
         let now = info::describe(connection, key)?.map(|filter| LoadTarget::new(options, &filter));
-        if now.is_some_and(|now| now.has_kept(&self.identity, new)) {
+        if now.is_some_and(|now| now.has_kept(&self.identity, known)) {
             return Ok(());
         }
         let text = format!("{} was replaced, emptied or deleted during the load", output::key(key));
