@@ -79,7 +79,7 @@ def test_blobs_are_merged_as_their_keys_are(new_server, compression):
     primary = new_server(config=config)
     replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1", "THREADS", "0"])
     with primary.client() as client, replica.client() as other:
-        for kind in BLOOM:
+        for number, kind in enumerate(BLOOM):
             a, b, c = alike(client, kind)
             for to, sources in {a: [b, c], f"{a}/new": [b, a]}.items():
                 forms = [[file_of(client, key) for key in sources], [client.dump(key) for key in sources]]
@@ -90,8 +90,11 @@ def test_blobs_are_merged_as_their_keys_are(new_server, compression):
                         "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))", 1, key, name, *words
                     ),
                 ]
-                keys = [f"{to}/{number}" for number in range(len(forms) * len(ways))]
-                for key, (form, way) in zip(keys, [(form, way) for form in forms for way in ways]):
+                # Every form in every way for one kind, and one of these for each other kind.
+                each = [(form, way) for form in forms for way in ways]
+                each = each if number == 0 else [each[number % len(each)]]
+                keys = [f"{to}/{place}" for place in range(len(each))]
+                for key, (form, way) in zip(keys, each, strict=True):
                     client.copy(to, key)
                     assert way("BF.MERGE", key, "BLOB", *form) == b"OK"
                 client.execute_command("BF.MERGE", to, *sources)
