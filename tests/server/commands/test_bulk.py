@@ -28,7 +28,7 @@ ANOTHER_SERVER = pytest.mark.another_server("the server blocks the client, and o
 WIDTH = 8
 OFFLOADED = 16_384  # the default of offload-min-items
 MILLION = 1_000_000
-ROUNDS = int(os.environ.get("BLOOMERY_ROUNDS") or 6)
+ROUNDS = int(os.environ.get("BLOOMERY_ROUNDS") or 3)
 
 
 def fixed(numbers) -> bytes:
