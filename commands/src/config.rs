@@ -119,10 +119,8 @@ impl Refusal {
 
 /// One option: how its text is read and written.
 pub struct Setting {
-    /// Name in CONFIG, without a leading `bf-` or `bf.`.
+    /// Name in CONFIG, without a leading `bf-` or `bf.`. A load argument may also be written with `_` instead of `-`.
     pub name: &'static str,
-    /// Name as a load argument.
-    pub argument: &'static str,
     /// Returns the value as text.
     pub get: fn(&Settings) -> String,
     /// Sets the value from text. An error leaves the value unchanged.
@@ -158,67 +156,46 @@ pub const MIN_ITEMS_LIMIT: i64 = 1000;
 /// The largest capacity that can be set as the default, as in RedisBloom. For BF.RESERVE, memory is the limit.
 const MAX_INITIAL_SIZE: i64 = 1 << 30;
 
+/// A setting that is an integer in a range.
+macro_rules! integer_setting {
+    ($name:literal, $field:ident, $range:expr) => {
+        Setting {
+            name: $name,
+            get: |settings| settings.$field.to_string(),
+            set: |settings, text| integer(text, $range).map(|value| settings.$field = value),
+        }
+    };
+}
+
+/// A setting that is a number of bytes. The text says what it accepts.
+macro_rules! bytes_setting {
+    ($name:literal, $field:ident, $expected:literal) => {
+        Setting {
+            name: $name,
+            get: |settings| settings.$field.to_string(),
+            set: |settings, text| {
+                bytes(text).map(|bytes| settings.$field = bytes).ok_or(Refusal::Expected($expected))
+            },
+        }
+    };
+}
+
 /// All options.
 pub const OPTIONS: &[Setting] = &[
     Setting {
         name: "error-rate",
-        argument: "ERROR_RATE",
         get: |settings| settings.error_rate.to_string(),
         set: |settings, text| error_rate(text).map(|rate| settings.error_rate = rate),
     },
-    Setting {
-        name: "initial-size",
-        argument: "INITIAL_SIZE",
-        get: |settings| settings.initial_size.to_string(),
-        set: |settings, text| integer(text, 1..=MAX_INITIAL_SIZE).map(|items| settings.initial_size = items),
-    },
-    Setting {
-        name: "expansion-factor",
-        argument: "EXPANSION_FACTOR",
-        get: |settings| settings.expansion.to_string(),
-        set: |settings, text| {
-            integer(text, 0..=limits::MAX_EXPANSION.into()).map(|factor| settings.expansion = factor)
-        },
-    },
-    Setting {
-        name: "cf-bucket-size",
-        argument: "CF_BUCKET_SIZE",
-        get: |settings| settings.cuckoo_bucket_size.to_string(),
-        set: |settings, text| {
-            integer(text, 1..=u8::MAX.into()).map(|slots| settings.cuckoo_bucket_size = slots)
-        },
-    },
-    Setting {
-        name: "cf-initial-size",
-        argument: "CF_INITIAL_SIZE",
-        get: |settings| settings.cuckoo_initial_size.to_string(),
-        set: |settings, text| {
-            integer(text, 2..=MAX_INITIAL_SIZE).map(|items| settings.cuckoo_initial_size = items)
-        },
-    },
-    Setting {
-        name: "cf-max-iterations",
-        argument: "CF_MAX_ITERATIONS",
-        get: |settings| settings.cuckoo_max_iterations.to_string(),
-        set: |settings, text| integer(text, 1..=65_535).map(|moves| settings.cuckoo_max_iterations = moves),
-    },
-    Setting {
-        name: "cf-expansion-factor",
-        argument: "CF_EXPANSION_FACTOR",
-        get: |settings| settings.cuckoo_expansion.to_string(),
-        set: |settings, text| {
-            integer(text, 0..=limits::MAX_EXPANSION.into()).map(|factor| settings.cuckoo_expansion = factor)
-        },
-    },
-    Setting {
-        name: "cf-max-expansions",
-        argument: "CF_MAX_EXPANSIONS",
-        get: |settings| settings.cuckoo_max_expansions.to_string(),
-        set: |settings, text| integer(text, 1..=65_536).map(|most| settings.cuckoo_max_expansions = most),
-    },
+    integer_setting!("initial-size", initial_size, 1..=MAX_INITIAL_SIZE),
+    integer_setting!("expansion-factor", expansion, 0..=limits::MAX_EXPANSION.into()),
+    integer_setting!("cf-bucket-size", cuckoo_bucket_size, 1..=u8::MAX.into()),
+    integer_setting!("cf-initial-size", cuckoo_initial_size, 2..=MAX_INITIAL_SIZE),
+    integer_setting!("cf-max-iterations", cuckoo_max_iterations, 1..=65_535),
+    integer_setting!("cf-expansion-factor", cuckoo_expansion, 0..=limits::MAX_EXPANSION.into()),
+    integer_setting!("cf-max-expansions", cuckoo_max_expansions, 1..=65_536),
     Setting {
         name: "threads",
-        argument: "THREADS",
         get: |settings| settings.threads.map_or("auto".to_owned(), |threads| threads.to_string()),
         set: |settings, text| {
             let number = || integer(text, 0..=MAX_THREADS as i64).map(Some);
@@ -226,24 +203,10 @@ pub const OPTIONS: &[Setting] = &[
             threads.map(|threads| settings.threads = threads)
         },
     },
-    Setting {
-        name: "offload-min-items",
-        argument: "OFFLOAD_MIN_ITEMS",
-        get: |settings| settings.offload_min_items.to_string(),
-        set: |settings, text| integer(text, 1..=i64::MAX).map(|items| settings.offload_min_items = items),
-    },
-    Setting {
-        name: "offload-max-bytes",
-        argument: "OFFLOAD_MAX_BYTES",
-        get: |settings| settings.offload_max_bytes.to_string(),
-        set: |settings, text| {
-            let expected = "a number of bytes, optionally with kb, mb or gb";
-            bytes(text).map(|bytes| settings.offload_max_bytes = bytes).ok_or(Refusal::Expected(expected))
-        },
-    },
+    integer_setting!("offload-min-items", offload_min_items, 1..=i64::MAX),
+    bytes_setting!("offload-max-bytes", offload_max_bytes, "a number of bytes, optionally with kb, mb or gb"),
     Setting {
         name: "huge-pages",
-        argument: "HUGE_PAGES",
         get: |settings| if settings.huge_pages { "yes" } else { "no" }.to_owned(),
         set: |settings, text| {
             settings.huge_pages = match text.to_ascii_lowercase().as_str() {
@@ -254,19 +217,13 @@ pub const OPTIONS: &[Setting] = &[
             Ok(())
         },
     },
-    Setting {
-        name: "max-filter-bytes",
-        argument: "MAX_FILTER_BYTES",
-        get: |settings| settings.max_filter_bytes.to_string(),
-        set: |settings, text| {
-            let expected =
-                "a number of bytes, optionally with kb, mb or gb; 0 for as many as the machine has";
-            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Expected(expected))
-        },
-    },
+    bytes_setting!(
+        "max-filter-bytes",
+        max_filter_bytes,
+        "a number of bytes, optionally with kb, mb or gb; 0 for as many as the machine has"
+    ),
     Setting {
         name: "max-items-per-command",
-        argument: "MAX_ITEMS_PER_COMMAND",
         get: |settings| settings.max_items_per_command.to_string(),
         set: |settings, text| {
             let expected = Refusal::Expected("0 for no limit, or a number of 1000 or more");
@@ -277,7 +234,6 @@ pub const OPTIONS: &[Setting] = &[
     #[cfg(failpoints)]
     Setting {
         name: "failpoint",
-        argument: "FAILPOINT",
         get: |_| crate::failpoint::armed(),
         set: |_, text| {
             crate::failpoint::arm(text);
@@ -357,22 +313,8 @@ mod tests {
     /// options in any order and, if one is refused, restore them in any order.
     #[test]
     fn any_settings_can_be_written_and_read_in_any_order() {
-        let texts = [
-            "0",
-            "1",
-            "2",
-            "3",
-            "7",
-            "255",
-            "256",
-            "1000",
-            "65536",
-            "1073741824",
-            "0.5",
-            "1e-12",
-            "yes",
-            "auto",
-        ];
+        let texts = "0 1 2 3 7 255 256 1000 65536 1073741824 0.5 1e-12 yes auto";
+        let texts: Vec<&str> = texts.split(' ').collect();
         let mut chance = 1u64;
         let mut below = |most: usize| {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

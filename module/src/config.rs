@@ -94,7 +94,7 @@ pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), Strin
         let is_named = |option: &&Setting| {
             let theirs =
                 VALKEY_NAMES.iter().filter(|(_, ours)| *ours == option.name).map(|(theirs, _)| *theirs);
-            let ours = [option.argument, option.name, &own_name(DEFAULT_PREFIX, option)];
+            let ours = [&option.name.replace('-', "_"), option.name, &own_name(DEFAULT_PREFIX, option)];
             ours.into_iter().chain(theirs).any(|known| known.eq_ignore_ascii_case(name))
         };
         let option = OPTIONS.iter().find(is_named).ok_or_else(|| format!("Unrecognized option {name}"))?;
