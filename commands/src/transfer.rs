@@ -17,6 +17,8 @@ use super::error::CommandError;
 use super::options::integer;
 use super::partial::{Partial, end};
 use super::reply::Reply;
+use super::table::ArgumentKind::{Integer, Text};
+use super::table::{Entry, KeyUse, Timing, required};
 use super::uploads::{END, Ended, MAX_UPLOADS, Sent};
 use bloomery::parallel::ParallelFor;
 use bloomery::wire::Encoder;
@@ -32,6 +34,36 @@ const DATA: usize = 3;
 /// cells: the cells are counted before and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74
 /// ms.
 const PLACED: u64 = 4;
+
+/// The entry of SCANDUMP in the table.
+pub(super) const fn scan_dump_entry(name: &'static str, summary: &'static str) -> Entry {
+    Entry {
+        name,
+        arity: 3,
+        key: KeyUse::Read,
+        summary,
+        complexity: "O(n), where n is the length of the piece",
+        since: "1.0.0",
+        arguments: const { &[required("iterator", Integer)] },
+        timing: Timing::IfLong,
+        ..Entry::PLAIN
+    }
+}
+
+/// The entry of LOADCHUNK in the table. It has no deny-oom, because the end of a load frees memory. For other pieces,
+/// the command checks the limit itself.
+pub(super) const fn load_chunk_entry(name: &'static str, summary: &'static str) -> Entry {
+    Entry {
+        name,
+        arity: 4,
+        key: KeyUse::Insert,
+        summary,
+        complexity: "O(n), where n is the length of the piece",
+        since: "1.0.0",
+        arguments: const { &[required("iterator", Integer), required("data", Text)] },
+        ..Entry::PLAIN
+    }
+}
 
 /// `BF.SCANDUMP key iterator`, `CF.SCANDUMP key iterator`.
 pub(super) fn scan_dump<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {

@@ -66,7 +66,6 @@ command!(
         flags: "deny-oom",
         summary: "Adds an item to a Bloom filter only if it is absent",
         complexity: O_K,
-        since: "0.1.0",
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN

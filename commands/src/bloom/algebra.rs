@@ -84,7 +84,6 @@ command!(
         flags: "deny-oom",
         summary: "Adds the items of Bloom filters to a Bloom filter, creating it if needed",
         complexity: O_CELLS,
-        since: "0.1.0",
         arguments: MERGE,
         more_keys: &[MoreKeys::RestUnlessBlobs],
         ..Entry::PLAIN
@@ -174,7 +173,6 @@ command!(
         flags: "deny-oom",
         summary: "Stores the intersection of Bloom filters",
         complexity: O_CELLS,
-        since: "0.1.0",
         arguments: SOURCES,
         more_keys: &[MoreKeys::Rest],
         ..Entry::PLAIN
@@ -296,10 +294,8 @@ command!(
     Entry {
         name: "bf.equal",
         arity: 3,
-        key: KeyUse::Read,
         summary: "Tests whether two Bloom filters give every item the same answer",
         complexity: O_CELLS,
-        since: "0.1.0",
         arguments: &[required("other", ArgumentKind::Key)],
         more_keys: &[MoreKeys::Rest],
         ..Entry::PLAIN

@@ -30,7 +30,6 @@ command!(
         flags: "deny-oom",
         summary: "Adds the items of one string to a Bloom filter, creating it if needed",
         complexity: O_K_N,
-        since: "0.1.0",
         arguments: &[optional(word("nocreate", "NOCREATE")), BLOB],
         in_pieces: true,
         ..Entry::PLAIN

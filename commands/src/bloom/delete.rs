@@ -54,7 +54,6 @@ command!(
         key: KeyUse::Delete,
         summary: "Deletes one occurrence of an item from a counting filter",
         complexity: O_K,
-        since: "0.1.0",
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
@@ -86,7 +85,6 @@ command!(
         key: KeyUse::Delete,
         summary: "Deletes one occurrence of each item from a counting filter",
         complexity: O_K_N,
-        since: "0.1.0",
         arguments: ITEMS,
         in_pieces: true,
         ..Entry::PLAIN

@@ -6,7 +6,7 @@ use crate::call::{Access, BloomKey, Call, Key};
 use crate::error::CommandError;
 use crate::number::general;
 use crate::reply::{Numbers, Reply, fields};
-use crate::table::{Entry, KeyUse, Timing, bloom::INFO, command};
+use crate::table::{Entry, Timing, bloom::INFO, command};
 use bloomery::filter::foreign::Growth;
 use bloomery::filter::foreign::redisbloom::FORCE_64;
 use bloomery::filter::record::Replies;
@@ -24,11 +24,8 @@ command!(
     |call| card(call),
     Entry {
         name: "bf.card",
-        arity: 2,
-        key: KeyUse::Read,
         categories: "fast",
         summary: "Returns the number of items added to a Bloom filter",
-        complexity: "O(1)",
         since: "2.4.4",
         timing: Timing::Never,
         ..Entry::PLAIN
@@ -47,9 +44,7 @@ command!(
     Entry {
         name: "bf.info",
         arity: -2,
-        key: KeyUse::Read,
         summary: "Returns information about a Bloom filter",
-        complexity: "O(1)",
         since: "1.0.0",
         arguments: INFO,
         timing: Timing::IfLong,
@@ -80,11 +75,8 @@ command!(
     |call| stats(call),
     Entry {
         name: "bf.stats",
-        arity: 2,
-        key: KeyUse::Read,
         summary: "Returns all that is known about a Bloom filter, with advice",
         complexity: "O(l), where l is the number of layers",
-        since: "0.1.0",
         ..Entry::PLAIN
     }
 );
@@ -127,8 +119,6 @@ command!(
     |call| debug(call),
     Entry {
         name: "bf.debug",
-        arity: 2,
-        key: KeyUse::Read,
         summary: "Returns a line about each layer of a Bloom filter",
         complexity: "O(n), where n is the number of layers",
         since: "1.0.0",

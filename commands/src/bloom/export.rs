@@ -4,7 +4,7 @@ use crate::call::{Access, BloomKey, Call};
 use crate::error::CommandError;
 use crate::options::{Arguments, printable, unsigned, upper};
 use crate::reply::Reply;
-use crate::table::{ArgumentKind::Integer, Entry, KeyUse, command, option};
+use crate::table::{ArgumentKind::Integer, Entry, command, option};
 use bloomery::filter::Filter;
 use bloomery::wire;
 
@@ -17,10 +17,8 @@ command!(
     Entry {
         name: "bf.export",
         arity: -2,
-        key: KeyUse::Read,
         summary: "Returns another system's filter in the format of that system",
         complexity: "O(n), where n is the length of the reply",
-        since: "0.1.0",
         arguments: &[option("offset", "OFFSET", Integer), option("count", "COUNT", Integer)],
         ..Entry::PLAIN
     }

@@ -4,7 +4,7 @@ use crate::call::{Access, BloomKey, Call};
 use crate::error::CommandError;
 use crate::options::{bad, unsigned};
 use crate::reply::Reply;
-use crate::table::{ArgumentKind::Integer, Entry, KeyUse, Timing, command, required};
+use crate::table::{ArgumentKind::Integer, Entry, Timing, command, required};
 use bloomery::filter::Filter;
 
 command!(
@@ -13,10 +13,7 @@ command!(
     Entry {
         name: "bf.feedback",
         arity: 4,
-        key: KeyUse::Read,
         summary: "Reports how many positive answers the application checked, and how many of them were wrong",
-        complexity: "O(1)",
-        since: "0.1.0",
         arguments: &[required("checked", Integer), required("false", Integer)],
         timing: Timing::Never,
         ..Entry::PLAIN

@@ -25,7 +25,6 @@ command!(
         flags: "deny-oom",
         summary: "Creates a filter from another system's data, with the same answers as the original",
         complexity: "O(n), where n is the length of the data",
-        since: "0.1.0",
         arguments: IMPORT,
         more_keys: &[
             MoreKeys::Behind { word: c"GOZERO", from: 2, only: true, count: 1 },
@@ -67,7 +66,6 @@ command!(
         flags: "deny-oom",
         summary: "Restores a filter from what valkey-bloom writes into an append-only file",
         complexity: "O(n), where n is the length of the data",
-        since: "0.1.0",
         arguments: &[required("data", Text)],
         ..Entry::PLAIN
     }

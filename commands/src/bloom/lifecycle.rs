@@ -20,7 +20,6 @@ command!(
         flags: "deny-oom",
         categories: "fast",
         summary: "Creates an empty Bloom filter",
-        complexity: "O(1)",
         since: "1.0.0",
         arguments: RESERVE,
         more_keys: &[MoreKeys::Behind { word: c"LIKE", from: 4, only: false, count: 1 }],
@@ -56,11 +55,8 @@ command!(
     |call| clear(call),
     Entry {
         name: "bf.clear",
-        arity: 2,
         key: KeyUse::Delete,
         summary: "Empties a filter and keeps its parameters",
-        complexity: "O(1)",
-        since: "0.1.0",
         ..Entry::PLAIN
     }
 );

@@ -41,7 +41,6 @@ command!(
         // No deny-oom: COMMIT and ABORT free memory. For BEGIN, ADD and ADDBULK, the command checks the limit itself.
         summary: "Rebuilds a filter from scratch while the old one serves, and replaces it in one step",
         complexity: "O(1), ADD O(k * n), where k is the number of probes of an item and n is the number of items",
-        since: "0.1.0",
         arguments: &[required("action", OneOf(REBUILD))],
         in_pieces: true,
         ..Entry::PLAIN

@@ -7,7 +7,7 @@ use crate::items::{BLOOM_STEP, items, limit_items, time_probes};
 use crate::metrics::OFFLOADED_ITEMS;
 use crate::reply::{Answer, Answers, Reply};
 use crate::table::{
-    Entry, ITEM, ITEMS, KeyUse, Timing,
+    Entry, ITEM, ITEMS, Timing,
     bloom::{BLOB, O_K, O_K_N},
     command, optional, word,
 };
@@ -42,7 +42,6 @@ command!(
     Entry {
         name: "bf.exists",
         arity: 3,
-        key: KeyUse::Read,
         summary: "Tests whether an item may be in a Bloom filter",
         complexity: O_K,
         since: "1.0.0",
@@ -58,10 +57,8 @@ command!(
     Entry {
         name: "bf.test",
         arity: 3,
-        key: KeyUse::Read,
         summary: "Tests whether an item may be in a Bloom filter",
         complexity: O_K,
-        since: "0.1.0",
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN
@@ -147,7 +144,6 @@ command!(
     Entry {
         name: "bf.mexists",
         arity: -3,
-        key: KeyUse::Read,
         summary: "Tests whether items may be in a Bloom filter",
         complexity: O_K_N,
         since: "1.0.0",
@@ -289,10 +285,8 @@ command!(
     Entry {
         name: "bf.bulktest",
         arity: -4,
-        key: KeyUse::Read,
         summary: "Tests the items of one string, and returns one bit for each",
         complexity: O_K_N,
-        since: "0.1.0",
         arguments: &[BLOB, optional(word("count", "COUNT"))],
         ..Entry::PLAIN
     }
@@ -355,10 +349,8 @@ command!(
     Entry {
         name: "bf.count",
         arity: 3,
-        key: KeyUse::Read,
         summary: "Estimates how often an item was added to a counting filter",
         complexity: O_K,
-        since: "0.1.0",
         arguments: ITEM,
         timing: Timing::Never,
         ..Entry::PLAIN

@@ -23,8 +23,6 @@ command!(
         arity: -2,
         key: KeyUse::Update,
         summary: "Begins a new generation of a window and drops the oldest",
-        complexity: "O(1)",
-        since: "0.1.0",
         ..Entry::PLAIN
     }
 );
@@ -130,10 +128,8 @@ command!(
     Entry {
         name: "bf.age",
         arity: -3,
-        key: KeyUse::Read,
         summary: "Returns how many generations or milliseconds ago an item was last added to a window",
         complexity: O_K,
-        since: "0.1.0",
         arguments: AGE,
         timing: Timing::Never,
         ..Entry::PLAIN

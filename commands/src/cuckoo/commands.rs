@@ -62,7 +62,6 @@ command!(
         flags: "deny-oom",
         categories: "fast",
         summary: "Creates an empty cuckoo filter",
-        complexity: "O(1)",
         since: "1.0.0",
         arguments: RESERVE,
         timing: Timing::IfLong,
@@ -320,7 +319,6 @@ command!(
     Entry {
         name: "cf.exists",
         arity: 3,
-        key: KeyUse::Read,
         summary: "Tests whether an item may be in a cuckoo filter",
         complexity: O_N,
         since: "1.0.0",
@@ -344,7 +342,6 @@ command!(
     Entry {
         name: "cf.mexists",
         arity: -3,
-        key: KeyUse::Read,
         summary: "Tests whether items may be in a cuckoo filter",
         complexity: O_N_M,
         since: "1.0.0",
@@ -381,7 +378,6 @@ command!(
     Entry {
         name: "cf.count",
         arity: 3,
-        key: KeyUse::Read,
         summary: "Estimates how often an item was added to a cuckoo filter",
         complexity: O_N,
         since: "1.0.0",
@@ -440,7 +436,6 @@ command!(
     |call| compact(call),
     Entry {
         name: "cf.compact",
-        arity: 2,
         key: KeyUse::Update,
         summary: "Moves the items of newer sub-filters into older ones and frees those that are empty",
         complexity: "O(n), where n is the number of slots",

@@ -4,7 +4,7 @@ use crate::advice;
 use crate::call::{Access, Call, Key};
 use crate::error::CommandError;
 use crate::reply::{Numbers, Reply, fields};
-use crate::table::{Entry, KeyUse, Timing, command};
+use crate::table::{Entry, Timing, command};
 use bloomery::filter::record::Replies;
 use bloomery::filter::{Cuckoo, FilterRef};
 use std::ffi::CStr;
@@ -14,10 +14,7 @@ command!(
     |call| info(call),
     Entry {
         name: "cf.info",
-        arity: 2,
-        key: KeyUse::Read,
         summary: "Returns information about a cuckoo filter",
-        complexity: "O(1)",
         since: "1.0.0",
         timing: Timing::IfLong,
         ..Entry::PLAIN
@@ -35,11 +32,7 @@ command!(
     |call| stats(call),
     Entry {
         name: "cf.stats",
-        arity: 2,
-        key: KeyUse::Read,
         summary: "Returns all that is known about a cuckoo filter, with advice",
-        complexity: "O(1)",
-        since: "0.1.0",
         ..Entry::PLAIN
     }
 );
@@ -91,10 +84,7 @@ command!(
     |call| debug(call),
     Entry {
         name: "cf.debug",
-        arity: 2,
-        key: KeyUse::Read,
         summary: "Returns a line about a cuckoo filter",
-        complexity: "O(1)",
         since: "1.0.0",
         ..Entry::PLAIN
     }

@@ -13,4 +13,3 @@ pub(crate) const INSERT: &[Argument] = &[
 
 pub(crate) const O_N: &str = "O(n), where n is the number of sub-filters";
 pub(crate) const O_N_M: &str = "O(n * m), where n is the number of sub-filters and m is the number of items";
-pub(crate) const O_PIECE: &str = "O(n), where n is the length of the piece";
