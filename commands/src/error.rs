@@ -11,126 +11,85 @@ use std::fmt;
 
 /// Why a command was refused.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the texts below say what they mean")]
 pub enum CommandError {
-    /// Too few or too many arguments; the server words this error.
     Arity,
-    /// The key holds another type of value.
     WrongType,
-    /// The key holds another system's filter, and the command needs a native one.
     NotNative,
-    /// The key holds a native filter, and the command needs another system's.
     NotForeign,
-    /// A RedisBloom filter can't be exported, because RedisBloom has no format that consists of one string.
     ExportedInPieces,
     /// The reply of BF.EXPORT would be too long.
     LongExport {
-        /// Number of bytes from the offset to the end.
         bytes: u64,
     },
-    /// The other system creates no filter with this capacity and error rate.
     TooLargeForScheme,
-    /// There is no such key.
     NotFound,
-    /// The key already exists.
     Exists,
-    /// The error rate isn't a number.
     BadErrorRate,
-    /// The error rate isn't in (0, 1).
     ErrorRateRange,
-    /// The error rate is in (0, 1), but below what we can promise.
     ErrorRateTooSmall,
-    /// The capacity isn't an integer.
     BadCapacity,
     /// The capacity is an integer out of range. The error text names RedisBloom's upper bound; ours is the available
     /// memory.
     CapacityRange,
-    /// The capacity is too large for the sizing computations.
     CapacityTooLarge,
-    /// EXPANSION without a value.
     NoExpansion,
-    /// The expansion isn't an integer.
     BadExpansion,
-    /// The expansion is out of range.
     ExpansionRange,
-    /// NONSCALING together with EXPANSION.
     NonscalingExpands,
     /// A refusal in RedisBloom's words that has no variable part.
     RedisBloom(&'static str),
     /// A refusal in valkey-bloom's words that has no variable part.
     ValkeyBloom(&'static str),
-    /// An option of CF.RESERVE isn't an integer.
     Unparsed {
-        /// The option.
         option: &'static str,
     },
-    /// An option of CF.RESERVE is out of range.
     OptionRange {
-        /// The option.
         option: &'static str,
-        /// The smallest value.
         least: u64,
         /// The largest value, which may be configured.
         most: u64,
     },
-    /// BF.INFO with an unknown field.
     BadInfoField,
     /// An iterator that isn't a number. BF.LOADCHUNK's text begins with ERR, but BF.SCANDUMP's doesn't.
     BadIterator {
         /// Whether the text begins with ERR.
         prefixed: bool,
     },
-    /// An option that the command does not have.
     UnknownOption(String),
-    /// An option with a value that it doesn't accept.
     BadOption {
-        /// The option.
         option: &'static str,
-        /// What it accepts.
         expected: &'static str,
     },
-    /// A word that wasn't expected. The text says what was expected, and where.
     Expected(&'static str),
-    /// Options that exclude each other, and why.
     Exclusive(&'static str),
-    /// The key named by LIKE contains no filter.
     LikeNotFound,
     /// LIKE, with an error rate or capacity that differs from the named filter's.
     LikeDiffers {
-        /// The named filter's error rate.
         error_rate: f64,
-        /// The named filter's capacity.
         capacity: u64,
     },
-    /// An item that another system's filter cannot contain. The text says what it can contain.
     BadItem(&'static str),
     /// A string of many items ends in the middle of an item.
     BadBlob {
         /// Number of the item, from 0.
         item: usize,
-        /// Bytes that the item needs.
         needed: usize,
-        /// Bytes that are left.
         left: usize,
     },
     /// One of several items was refused. The items before it were added.
     Stopped {
-        /// Number of items that were added.
         done: usize,
         /// Number of items in all, if they have been counted.
         of: Option<usize>,
         /// Why the next item was refused.
         why: Box<CommandError>,
     },
-    /// More items than one command may have.
     TooManyItems {
-        /// Number of items in the command, as far as they were counted.
         items: u64,
-        /// The limit.
         most: u64,
     },
-    /// The number of commands that wait for worker threads has reached its limit.
     ManyWaiting {
-        /// The limit.
         most: u64,
     },
     /// With this command, the arguments of commands that wait for worker threads would exceed the maximum number of
@@ -138,29 +97,19 @@ pub enum CommandError {
     MuchWaiting {
         /// Total size in bytes of the arguments that are already waiting.
         bytes: u64,
-        /// The limit.
         most: u64,
     },
-    /// A filter of fixed size has no room for the item.
     Full,
-    /// The filter could not grow to make room for an item.
     CannotGrow(Box<CommandError>),
-    /// The filter needs more memory than there is, or more than it may have.
     Memory {
-        /// Bytes needed.
         bytes: u64,
         /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
-    /// A command needs memory to work in the background, and there isn't enough.
     Background(Box<CommandError>),
-    /// A key of the command was deleted, replaced or renamed while the command was running.
     Changed,
-    /// The slot of the keys moved to another node while the command was waiting or running.
     SlotMoved,
-    /// The command needs a counting filter.
     NotCounting,
-    /// The command needs a window.
     NotWindow,
     /// The filter is being rebuilt. The command would begin another rebuild, or would not change the shadow.
     Rebuilding,
@@ -169,9 +118,7 @@ pub enum CommandError {
     /// This server, which obeys a primary or an AOF, has ended a rebuild that continues on the server that sent the
     /// command. Contains the reason.
     ShadowLost(String),
-    /// The server is above its memory limit.
     OutOfMemory,
-    /// This word of BF.ROTATE, `AT` or `SCHEDULE`, is only accepted from a primary or an AOF.
     NotForClients(&'static str),
     /// The data isn't a Bloom filter, or isn't the next chunk of one.
     BadData(Option<DecodeError>),
@@ -181,14 +128,11 @@ pub enum CommandError {
     BadChunk(DecodeError),
     /// A chunk that ends beyond the end of a filter that is already complete.
     NoLink,
-    /// A source that is given as bytes isn't a filter.
     BadSource {
         /// Number of the source, from 1.
         blob: usize,
-        /// The reason.
         why: DecodeError,
     },
-    /// A source that is given as bytes is a cuckoo filter.
     CuckooSource {
         /// Number of the source, from 1.
         blob: usize,
@@ -197,7 +141,6 @@ pub enum CommandError {
     Incompatible {
         /// The source's key in quotes, or its number.
         source: String,
-        /// What differs.
         what: &'static str,
     },
     /// A merge of windows that would lose items of a source, because the clock was ahead and has been set back.
@@ -205,28 +148,20 @@ pub enum CommandError {
         /// The source's key in quotes, or its number.
         source: String,
     },
-    /// An intersection that would lose items, because the source has several layers.
     SeveralLayers {
         /// The source's key in quotes, or its number.
         source: String,
     },
-    /// A merge or an intersection that isn't possible for layouts of fingerprints.
     Fingerprints {
         /// The source's key in quotes, or its number.
         source: String,
     },
-    /// A union whose items don't fit into the filter.
     UnionFull {
-        /// Number of items that the filter is made for.
         capacity: u64,
     },
-    /// A merge of more layers than can be compared in a few milliseconds.
     TooManyPairs,
-    /// A counting filter that is named twice.
     CountedTwice,
-    /// Any other error from the filter code.
     Core(Error),
-    /// The operating system provided no randomness for a seed.
     NoRandomness,
     /// The server refused a piece of a command, in these words.
     Server(String),
