@@ -13,7 +13,7 @@ use bloomery::filter::LiveRef;
 use bloomery::{Bloom, Cuckoo, Error, Filter, StaticBuilder};
 use bloomery_plan::{Reserve, Static, Wanted};
 use serde::Serialize;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -195,25 +195,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         file_bytes,
         seconds: started.elapsed().as_secs_f64(),
     };
-    report.print(options.json).map(|()| Outcome::Done)
-}
-
-impl Report {
-    fn print(&self, as_json: bool) -> anyhow::Result<()> {
-        if as_json {
-            return output::json(self);
-        }
-        writeln!(
-            std::io::stdout(),
-            "{}: {} of {} items were new, {}{}",
-            self.file.display(),
-            count(self.items_added),
-            count(self.items_read),
-            bytes(self.file_bytes),
-            self.parts.map_or(String::new(), |parts| format!(" in {parts} files")),
-        )?;
-        Ok(())
-    }
+    let text = format!(
+        "{}: {} of {} items were new, {}{}",
+        report.file.display(),
+        count(added),
+        count(read),
+        bytes(file_bytes),
+        options.spread.map_or(String::new(), |parts| format!(" in {parts} files")),
+    );
+    output::report(&report, options.json, text).map(|()| Outcome::Done)
 }
 
 /// Writes the filter to a temporary file, and renames that to `path`. Returns the number of bytes written.

@@ -128,14 +128,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         bytes: length,
         seconds: started.elapsed().as_secs_f64(),
     };
-    if options.json {
-        output::json(&report)?;
-    } else {
-        let Report { key, kind, seconds, .. } = &report;
-        let path = options.file.display();
-        writeln!(std::io::stdout(), "{path}: {kind} filter {key}, {}, in {seconds:.1} s", bytes(length))?;
-    }
-    Ok(Outcome::Done)
+    let Report { key, kind, seconds, .. } = &report;
+    let path = options.file.display();
+    let text = format!("{path}: {kind} filter {key}, {}, in {seconds:.1} s", bytes(length));
+    output::report(&report, options.json, text).map(|()| Outcome::Done)
 }
 
 /// Downloads the filter into the file, in several attempts if needed. Returns the number of bytes written, or `None` if

@@ -15,7 +15,7 @@ use anyhow::Context;
 use bloomery::wire::LONGEST;
 use redis::RedisError;
 use serde::Serialize;
-use std::io::{BufReader, Write};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -239,25 +239,20 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         bytes: sent,
         seconds: started.elapsed().as_secs_f64(),
     };
-    if options.json {
-        output::json(&report)?;
-    } else {
-        let what = match &report {
-            Report { merged: true, .. } => "merged with",
-            Report { replaced: true, .. } => "replaced with",
-            _ => "created from",
-        };
-        writeln!(
-            std::io::stdout(),
-            "{}: {what} {}{}, {}, in {:.1} s",
-            report.key,
-            options.file.display(),
-            options.spread.map_or(String::new(), |parts| format!(" in {parts} files")),
-            bytes(sent),
-            report.seconds
-        )?;
-    }
-    Ok(Outcome::Done)
+    let what = match &report {
+        Report { merged: true, .. } => "merged with",
+        Report { replaced: true, .. } => "replaced with",
+        _ => "created from",
+    };
+    let text = format!(
+        "{}: {what} {}{}, {}, in {:.1} s",
+        report.key,
+        options.file.display(),
+        options.spread.map_or(String::new(), |parts| format!(" in {parts} files")),
+        bytes(sent),
+        report.seconds
+    );
+    output::report(&report, options.json, text).map(|()| Outcome::Done)
 }
 
 /// Removes what was uploaded: the load or, if it was complete, the temporary key. If this fails, the server drops the

@@ -15,7 +15,6 @@ use bloomery::filter::record::Word;
 use bloomery_plan::parse_count;
 use bloomery_plan::{Reserve, Static};
 use serde::Serialize;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -125,26 +124,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         bytes: filter.size,
         seconds: started.elapsed().as_secs_f64(),
     };
-    report.print(options.json).map(|()| Outcome::Done)
-}
-
-impl Report {
-    fn print(&self, as_json: bool) -> anyhow::Result<()> {
-        if as_json {
-            return output::json(self);
-        }
-        let Report { key, seconds, .. } = self;
-        let (read, items, size) = (count(self.items_read), count(self.items), bytes(self.bytes));
-        let blank = match self.blank_lines {
-            0 => String::new(),
-            lines => format!(" ({} empty lines skipped)", count(lines)),
-        };
-        let text = format!(
-            "{key}: rebuilt from {read} items{blank}, and has {items} now, {size}, in {seconds:.1} s"
-        );
-        writeln!(std::io::stdout(), "{text}")?;
-        Ok(())
-    }
+    let Report { key, seconds, .. } = &report;
+    let (read, items, size) = (count(items_read), count(report.items), bytes(report.bytes));
+    let blank = match blank_lines {
+        0 => String::new(),
+        lines => format!(" ({} empty lines skipped)", count(lines)),
+    };
+    let text =
+        format!("{key}: rebuilt from {read} items{blank}, and has {items} now, {size}, in {seconds:.1} s");
+    output::report(&report, options.json, text).map(|()| Outcome::Done)
 }
 
 /// Fails if the filter cannot be rebuilt.

@@ -55,20 +55,20 @@ impl<R: Read> FilePieces<R> {
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<FilePiece>> {
         let (part, prefix, most) =
             if self.at == 0 { ("head", ENVELOPE, MAX_HEAD) } else { ("chunk", PREFIX, MAX_CHUNK) };
-        let mut bytes = vec![0; prefix];
-        let read = fill(&mut self.source, &mut bytes)?;
+        let mut bytes = Vec::new();
+        let read = self.source.by_ref().take(prefix as u64).read_to_end(&mut bytes)?;
         if read == 0 && self.at > 0 {
             return Ok(None);
         }
         if self.at == 0 && !bytes.starts_with(&MAGIC) {
             return Err(damaged(0, DecodeError::Magic));
         }
-        let length = bytes[LENGTH].try_into().map_or(0, u32::from_le_bytes) as usize;
-        if read < prefix || length > most {
+        let length =
+            bytes.get(LENGTH).and_then(|length| length.try_into().ok()).map_or(0, u32::from_le_bytes);
+        if read < prefix || length as usize > most {
             return Err(damaged(self.at, DecodeError::Length(part)));
         }
-        bytes.resize(prefix + length, 0);
-        if fill(&mut self.source, &mut bytes[prefix..])? < length {
+        if self.source.by_ref().take(length.into()).read_to_end(&mut bytes)? < length as usize {
             return Err(damaged(self.at, DecodeError::Length(part)));
         }
         let piece = FilePiece { at: self.at, bytes };
@@ -80,20 +80,6 @@ impl<R: Read> FilePieces<R> {
 /// The error for damage at byte `at`.
 fn damaged(at: u64, error: DecodeError) -> anyhow::Error {
     Failure::Data(format!("at byte {at}: {error}")).into()
-}
-
-/// Reads until the buffer is full or the source ends. Returns the number of bytes read.
-fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut read = 0;
-    while read < buffer.len() {
-        match source.read(&mut buffer[read..]) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(read)
 }
 
 /// Reads a filter, and verifies every checksum.

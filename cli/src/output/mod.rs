@@ -7,6 +7,6 @@ mod table;
 mod text;
 
 pub(crate) use bloomery_plan::{bytes, count, percent};
-pub(crate) use json::json;
+pub(crate) use json::{json, report};
 pub(crate) use table::Table;
 pub(crate) use text::{key, shorten};

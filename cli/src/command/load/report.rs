@@ -3,7 +3,6 @@
 use super::options::Options;
 use crate::output::{self, count, key};
 use serde::Serialize;
-use std::io::Write;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -32,9 +31,6 @@ impl Report {
     }
 
     pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
-        if json {
-            return output::json(self);
-        }
         let mut text = format!("{}: {} items in", self.key, count(self.items_read));
         if let Some(new) = self.items_new {
             text.push_str(&format!(", {} of them new", count(new)));
@@ -42,7 +38,6 @@ impl Report {
         if self.blank_lines > 0 {
             text.push_str(&format!(", {} empty lines skipped", count(self.blank_lines)));
         }
-        writeln!(std::io::stdout(), "{text}, in {:.1} s", self.seconds)?;
-        Ok(())
+        output::report(self, json, format!("{text}, in {:.1} s", self.seconds))
     }
 }
