@@ -80,6 +80,16 @@ impl Live {
     }
 }
 
+/// The same expression for a filter of either kind.
+macro_rules! either {
+    ($live:expr, $filter:ident => $value:expr) => {
+        match $live {
+            LiveRef::Bloom($filter) => $value,
+            LiveRef::Foreign($filter) => $value,
+        }
+    };
+}
+
 impl<'a> LiveRef<'a> {
     /// The filter, if it is native.
     pub fn bloom(self) -> Option<&'a Bloom> {
@@ -105,10 +115,7 @@ impl<'a> LiveRef<'a> {
     /// The filter's usage counters.
     #[doc(hidden)]
     pub fn usage(self) -> &'a Usage {
-        match self {
-            LiveRef::Bloom(filter) => filter.usage(),
-            LiveRef::Foreign(filter) => filter.usage(),
-        }
+        either!(self, filter => filter.usage())
     }
 
     /// The filter's usage counters, for reading only. Unlike [`usage`](LiveRef::usage), this never allocates them.
@@ -131,18 +138,12 @@ impl<'a> LiveRef<'a> {
 
     /// Number of items that the filter is sized for.
     pub fn capacity(self) -> u64 {
-        match self {
-            LiveRef::Bloom(filter) => filter.capacity(),
-            LiveRef::Foreign(filter) => filter.capacity(),
-        }
+        either!(self, filter => filter.capacity())
     }
 
     /// Number of items added that were absent at the time, minus those deleted.
     pub fn items(self) -> u64 {
-        match self {
-            LiveRef::Bloom(filter) => filter.items(),
-            LiveRef::Foreign(filter) => filter.items(),
-        }
+        either!(self, filter => filter.items())
     }
 
     /// Totals over the filter's layers or links.
@@ -193,18 +194,12 @@ impl<'a> LiveRef<'a> {
 
     /// Bytes of all cells.
     pub fn bytes(self) -> u64 {
-        match self {
-            LiveRef::Bloom(filter) => filter.bytes(),
-            LiveRef::Foreign(filter) => filter.bytes(),
-        }
+        either!(self, filter => filter.bytes())
     }
 
     /// Bytes of memory, including all overhead but not usage counters.
     pub fn allocated(self) -> usize {
-        match self {
-            LiveRef::Bloom(filter) => filter.allocated(),
-            LiveRef::Foreign(filter) => filter.allocated(),
-        }
+        either!(self, filter => filter.allocated())
     }
 
     /// A copy that shares no memory with this filter.
@@ -216,9 +211,6 @@ impl<'a> LiveRef<'a> {
     }
 
     /// Like [`snapshot`](LiveRef::snapshot), but made on the threads of `parallel`.
-    ///
-    /// # Errors
-    /// Same as [`snapshot`](LiveRef::snapshot).
     pub fn copy(self, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
         Ok(match self {
             LiveRef::Bloom(filter) => Live::Bloom(filter.copy(parallel)?),

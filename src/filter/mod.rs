@@ -203,9 +203,6 @@ impl Filter {
     }
 
     /// Like [`snapshot`](Filter::snapshot), but made on the threads of `parallel`.
-    ///
-    /// # Errors
-    /// Same as [`snapshot`](Filter::snapshot).
     pub fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Filter, Error> {
         Ok(match self {
             Filter::Bloom(filter) => Filter::Bloom(filter.copy(parallel)?),
@@ -326,24 +323,6 @@ impl From<Live> for Filter {
     }
 }
 
-impl From<Bloom> for Filter {
-    fn from(filter: Bloom) -> Filter {
-        Filter::Bloom(filter)
-    }
-}
-
-impl From<Foreign> for Filter {
-    fn from(filter: Foreign) -> Filter {
-        Filter::Foreign(Box::new(filter))
-    }
-}
-
-impl From<Cuckoo> for Filter {
-    fn from(filter: Cuckoo) -> Filter {
-        Filter::Cuckoo(filter)
-    }
-}
-
 impl TryFrom<Filter> for Cuckoo {
     type Error = Filter;
 
@@ -355,23 +334,23 @@ impl TryFrom<Filter> for Cuckoo {
     }
 }
 
-impl<'a> From<&'a Bloom> for FilterRef<'a> {
-    fn from(filter: &'a Bloom) -> FilterRef<'a> {
-        FilterRef::Bloom(filter)
-    }
-}
+/// Conversions from a filter of one kind, owned or borrowed.
+macro_rules! from_kinds {
+    ($($kind:ident: $boxed:expr,)*) => {$(
+        impl From<$kind> for Filter {
+            fn from(filter: $kind) -> Filter {
+                Filter::$kind($boxed(filter))
+            }
+        }
 
-impl<'a> From<&'a Foreign> for FilterRef<'a> {
-    fn from(filter: &'a Foreign) -> FilterRef<'a> {
-        FilterRef::Foreign(filter)
-    }
+        impl<'a> From<&'a $kind> for FilterRef<'a> {
+            fn from(filter: &'a $kind) -> FilterRef<'a> {
+                FilterRef::$kind(filter)
+            }
+        }
+    )*};
 }
-
-impl<'a> From<&'a Cuckoo> for FilterRef<'a> {
-    fn from(filter: &'a Cuckoo) -> FilterRef<'a> {
-        FilterRef::Cuckoo(filter)
-    }
-}
+from_kinds! { Bloom: std::convert::identity, Foreign: Box::new, Cuckoo: std::convert::identity, }
 
 impl<'a> From<LiveRef<'a>> for FilterRef<'a> {
     fn from(filter: LiveRef<'a>) -> FilterRef<'a> {
@@ -401,66 +380,5 @@ impl std::fmt::Debug for Filter {
             Filter::Cuckoo(filter) => filter.fmt(f),
             Filter::Rebuild(rebuild) => rebuild.fmt(f),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::params::{Family, Overflow, Spec};
-
-    fn filter(items: &[&str]) -> Bloom {
-        let mut filter = Bloom::new(Spec::fixed(100, 0.01)).unwrap();
-        for item in items {
-            filter.add(filter.hash(item.as_bytes())).unwrap();
-        }
-        filter
-    }
-
-    fn has(filter: &Filter, item: &str) -> bool {
-        let filter = filter.live().and_then(LiveRef::bloom).expect("a filter of ours");
-        filter.contains(filter.hash(item.as_bytes()))
-    }
-
-    #[test]
-    fn a_commit_swaps_and_an_abort_restores() {
-        for commit in [true, false] {
-            let mut value = Filter::Bloom(filter(&["old"]));
-            let alone = value.allocated();
-            assert!(value.commit_rebuild().is_none() && value.abort_rebuild().is_none());
-            value.begin_rebuild(filter(&["new"])).unwrap();
-            assert!(value.allocated() > 2 * alone && value.bytes() == 2 * value.live().unwrap().bytes());
-            assert!(has(&value, "old") && !has(&value, "new") && value.rebuild().is_some());
-            // A rebuild can't have a second shadow.
-            assert!(matches!(value.begin_rebuild(filter(&[])), Err(Error::Exclusive(_))));
-            let copy = value.snapshot().unwrap();
-            let dropped = match commit {
-                true => value.commit_rebuild().map(Filter::from),
-                false => value.abort_rebuild().map(Filter::from),
-            };
-            let dropped = dropped.unwrap();
-            let (kept, gone) = if commit { ("new", "old") } else { ("old", "new") };
-            assert!(has(&value, kept) && !has(&value, gone) && has(&dropped, gone));
-            assert!(value.rebuild().is_none() && value.allocated() == alone);
-            assert!(has(&copy, "old") && copy.rebuild().is_some(), "it shares nothing");
-        }
-    }
-
-    #[test]
-    fn windows_keep_step() {
-        let spec = |generations, every_ms| Spec {
-            family: Family::Window { generations, overflow: Overflow::Saturate, every_ms },
-            ..Spec::fixed(10, 0.01)
-        };
-        let mut live = Bloom::new_since(spec(3, 1000), 500).unwrap();
-        live.rotate(7).unwrap();
-        let other = Bloom::new_since(spec(5, 1000), 500).unwrap();
-        let mut value = Filter::Bloom(live.snapshot().unwrap());
-        assert!(value.begin_rebuild(other.snapshot().unwrap()).is_err());
-        let shadow = other.in_step_with(live.window());
-        let window = shadow.window().unwrap();
-        assert_eq!((window.newest(), window.span()), (7, 5));
-        assert_eq!(window.schedule(), live.window().unwrap().schedule());
-        value.begin_rebuild(shadow).unwrap();
     }
 }

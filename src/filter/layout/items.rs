@@ -73,9 +73,6 @@ impl Layer {
 
     /// Like [`insert_single_writer`](Layer::insert_single_writer), for an item that was absent a moment ago, and most
     /// likely still is. In blocks of bits, it isn't tested again.
-    ///
-    /// # Errors
-    /// Same as [`insert_single_writer`](Layer::insert_single_writer).
     #[inline(always)]
     pub(crate) fn insert_absent_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         dispatch!(self.layout(), A => A::insert_absent(self, item))
@@ -86,18 +83,6 @@ impl Layer {
     #[inline]
     pub fn insert_in_own_shard(&self, item: ItemHash) -> Added {
         self.insert_as::<PerShard>(item)
-    }
-
-    /// Adds the item and returns whether it was present before (test-and-add).
-    #[inline]
-    pub fn test_and_insert(&self, item: ItemHash) -> bool {
-        !self.insert(item).added
-    }
-
-    /// Adds the item only if it is absent. Returns whether it was present (test-or-add).
-    #[inline]
-    pub fn test_or_insert(&self, item: ItemHash) -> bool {
-        self.contains(item) || self.test_and_insert(item)
     }
 
     #[inline(always)]

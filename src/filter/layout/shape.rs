@@ -54,10 +54,3 @@ pub struct Shape {
     /// Number of generations that share the cells, if these are fingerprints; 0 if they aren't shared.
     pub generations: u16,
 }
-
-impl Shape {
-    /// Number of cells per shard.
-    pub fn cells_per_shard(&self) -> u64 {
-        self.cells / u64::from(self.shards)
-    }
-}
