@@ -276,21 +276,6 @@ mod tests {
     const SIP_15: (u64, u64) = (0x6c52_bdb2_0555_7ec1, 0x0901_7e1e_eccd_2129);
 
     #[test]
-    fn shard_and_position_share_no_bit() {
-        let hash = ItemHash { low: u64::MAX, high: 0 };
-        assert_eq!(hash.shard(1024), 1023);
-        assert_eq!(hash.position() & 1023, 0);
-        assert_eq!(ItemHash { low: 1023, high: 0 }.position(), 0);
-    }
-
-    #[test]
-    fn fast_range_covers_its_interval() {
-        assert_eq!(fast_range(0, 10), 0);
-        assert_eq!(fast_range(u64::MAX, 10), 9);
-        assert_eq!(fast_range(1 << 63, 10), 5);
-    }
-
-    #[test]
     fn a_seed_is_as_wide_as_its_hash_uses() {
         let wide = Seed::from(u128::MAX);
         assert_eq!(wide.narrow(HashKind::Xxh3).high, 0);

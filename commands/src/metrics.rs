@@ -160,23 +160,3 @@ impl Drop for Hold {
         self.gauge.sub(self.amount);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hold_is_in_its_gauge_while_it_lives() {
-        static GAUGE: Gauge = Gauge::new();
-        let first = GAUGE.hold(3);
-        let second = GAUGE.hold(4);
-        assert_eq!(GAUGE.get(), 7);
-        drop(first);
-        assert_eq!(GAUGE.get(), 4);
-        drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _held = second;
-            panic!("on purpose");
-        })));
-        assert_eq!(GAUGE.get(), 0);
-    }
-}

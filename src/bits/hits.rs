@@ -91,24 +91,3 @@ impl Not for Hits {
         Hits(!self.0)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_of_a_group() {
-        assert_eq!(Hits::first(0), Hits(0));
-        assert_eq!(Hits::first(3), Hits(0b111));
-        assert_eq!(Hits::first(64), Hits(u64::MAX));
-        assert_eq!(Hits::first(65), Hits(u64::MAX));
-    }
-
-    #[test]
-    fn iteration_gives_the_indices_of_the_ones() {
-        let hits = Hits(0).with(0, true).with(5, true).with(6, false).with(63, true);
-        assert_eq!(hits.collect::<Vec<_>>(), [0, 5, 63]);
-        assert_eq!((hits.count(), hits.has(5), hits.has(6), hits.is_empty()), (3, true, false, false));
-        assert_eq!((hits & !Hits(1)).collect::<Vec<_>>(), [5, 63]);
-    }
-}

@@ -338,31 +338,6 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_absent_items() {
-        let usage = Usage::default();
-        // 1000 tests of present items and 100,000 tests of absent ones, 1000 of which got a "yes". A tenth of the "yes"
-        // answers were checked.
-        usage.tested(2_000, 99_000);
-        usage.report(0, 200, 100);
-        let life = usage.observed(0, Span::Life);
-        assert_eq!(life.share_wrong(), Some(0.5));
-        assert!((life.error_rate().unwrap() - 0.01).abs() < 1e-12);
-    }
-
-    #[test]
-    fn without_checks_or_tests_there_is_no_rate() {
-        let usage = Usage::default();
-        assert_eq!(usage.observed(0, Span::Life), Observed::default());
-        usage.tested(1, 1);
-        usage.report(0, 0, 0);
-        assert_eq!(usage.observed(0, Span::Life).error_rate(), None);
-        let untested = Usage::default();
-        untested.report(0, 10, 1);
-        assert_eq!(untested.observed(0, Span::Life).share_wrong(), Some(0.1));
-        assert_eq!(untested.observed(0, Span::Life).error_rate(), None);
-    }
-
-    #[test]
     fn old_reports_leave_the_minute_and_the_hour() {
         let usage = Usage::default();
         let start = 1_000_000 * MINUTE;

@@ -103,20 +103,6 @@ mod tests {
         read_reply(&mut bytes, MAX_REPLY)
     }
 
-    #[test]
-    fn every_type_is_read() {
-        let reply = b"*6\r\n+OK\r\n+hello\r\n:-3\r\n$3\r\na\r\n\r\n$-1\r\n*1\r\n-WRONGTYPE no\r\n";
-        let Value::Array(values) = read(reply).unwrap() else { panic!() };
-        let [ok, hello, number, string, nil, nested] = values.as_slice() else { panic!() };
-        assert_eq!((ok, hello), (&Value::Okay, &Value::SimpleString("hello".into())));
-        assert_eq!(
-            (number, string, nil),
-            (&Value::Int(-3), &Value::BulkString(b"a\r\n".into()), &Value::Nil)
-        );
-        let error = nested.clone().extract_error().unwrap_err();
-        assert_eq!((error.code(), error.detail()), (Some("WRONGTYPE"), Some("no")));
-    }
-
     /// Whatever a server sends, memory use stays bounded, and anything that isn't RESP2 is a connection error.
     #[test]
     fn hostile_replies_are_refused() {

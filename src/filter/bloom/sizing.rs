@@ -135,20 +135,6 @@ mod tests {
     }
 
     #[test]
-    fn growing_from_the_default_costs_two_thirds_of_redisbloom() {
-        let spec = Spec::scaling(100, 0.01);
-        let (mut so_far, mut bytes) = (Vec::new(), 0);
-        while so_far.iter().sum::<u64>() < 10_000_000 {
-            let layer = spec.next_layer(&so_far);
-            bytes += spec.next_shape(&so_far).unwrap().bytes();
-            so_far.push(layer.capacity);
-        }
-        // RedisBloom halves the rate per layer and ends at 51.0 MiB.
-        println!("{} layers, {bytes} bytes", so_far.len());
-        assert!((bytes as f64) <= 37e6, "{bytes}");
-    }
-
-    #[test]
     fn a_size_and_a_number_of_probes_are_a_spec() {
         for (bits, probes) in [(64, 1), (1000, 7), (1 << 20, 10), (9_592_955, 7), (1 << 33, 20)] {
             let spec = Spec::in_bits(bits, probes).unwrap();

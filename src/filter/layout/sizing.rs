@@ -86,22 +86,6 @@ mod tests {
     use super::*;
     use crate::params;
 
-    fn bits_per_item(layout: Layout, error_rate: f64) -> f64 {
-        let shape =
-            LayerSpec { layout: Some(layout), ..LayerSpec::new(10_000_000, error_rate) }.shape().unwrap();
-        shape.bytes() as f64 * 8.0 / 1e7
-    }
-
-    #[test]
-    fn memory_meets_the_published_figures() {
-        assert!(bits_per_item(Layout::Blocked, 0.01) <= 9.95);
-        assert!(bits_per_item(Layout::Blocked, 0.001) <= 15.6);
-        assert!(bits_per_item(Layout::Classic, 0.01) <= 9.62);
-        assert!(bits_per_item(Layout::Classic, 0.001) <= 14.42);
-        assert!(bits_per_item(Layout::Partitioned, 0.01) <= 9.62);
-        assert!(bits_per_item(Layout::Partitioned, 0.001) <= 14.42);
-    }
-
     #[test]
     fn what_no_size_holds_is_an_error() {
         // CLASSIC keeps this promise. BLOCKED can't at any size up to the limit: a block has only 32 counters of 16

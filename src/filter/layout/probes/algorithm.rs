@@ -221,26 +221,3 @@ fn correct_items<P: Probes, W: TallyWriter>(layer: &Layer, item: ItemHash, is_un
         layer.tally::<W>(item, Change { items, ..Change::default() });
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::filter::layout::blocked::Blocked;
-    use crate::filter::layout::classic::Classic;
-    use crate::filter::layout::partitioned::Partitioned;
-
-    #[test]
-    fn the_rate_now_follows_from_the_fill() {
-        fn check<P: Probes>() {
-            let layout = Some(P::LAYOUT);
-            let shape = LayerSpec { layout, shards: 4, ..LayerSpec::new(100_000, 0.01) }.shape().unwrap();
-            let fill = math::expected_fill(P::spread(&shape), 100_000.0);
-            assert!((shape.items_at(fill) / 100_000.0 - 1.0).abs() < 1e-6);
-            assert!((shape.rate_now(fill) / 0.01 - 1.0).abs() < 0.01);
-            assert_eq!(shape.rate_now(1.0), 1.0);
-        }
-        check::<Blocked>();
-        check::<Classic>();
-        check::<Partitioned>();
-    }
-}

@@ -215,20 +215,4 @@ mod tests {
         println!("at most {most:?} evaluations");
         assert!(most[0] <= 2 && most[1] <= 8 && most[2] <= 60, "{most:?}");
     }
-
-    /// Rounding to whole words affects a size more than the difference between this rate and CLASSIC's does. So sizes
-    /// don't show which of the two rates was used.
-    #[test]
-    fn slices_are_sized_by_their_own_rate() {
-        for capacity in [7, 100, 12_345] {
-            let shape =
-                LayerSpec { layout: Some(Layout::Partitioned), ..LayerSpec::new(capacity, 0.01) }.shape();
-            let shape = shape.unwrap();
-            let slice = shape.cells as f64 / f64::from(shape.probes);
-            let textbook = (1.0 - (1.0 - 1.0 / slice).powf(capacity as f64)).powi(shape.probes as i32);
-            assert!((shape.rate_at(capacity as f64) / textbook - 1.0).abs() < 1e-9, "{shape:?}");
-            let classic = Shape { layout: Layout::Classic, ..shape };
-            assert!(shape.rate_at(capacity as f64) > classic.rate_at(capacity as f64));
-        }
-    }
 }

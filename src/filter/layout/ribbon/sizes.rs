@@ -131,21 +131,6 @@ fn half_to(power: u32) -> f64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_item_needs_little_more_than_the_error_rate_demands() {
-        for (items, error_rate, most) in [
-            (10_000_000, 0.0078, 7.4),
-            (10_000_000, 0.01, 7.1),
-            (10_000_000, 1e-6, 21.1),
-            (1_000_000, 0.01, 7.02),
-            (1_000_000_000, 0.01, 7.3),
-        ] {
-            let ribbon = Sizes::for_items(items, error_rate).unwrap();
-            let bits = ribbon.words() as f64 * 64.0 / items as f64;
-            assert!((most - 0.1..most).contains(&bits), "{items}, {error_rate}: {bits}");
-        }
-    }
-
     /// A filter of any size keeps any error rate. With one column fewer in a single block, it wouldn't.
     #[test]
     fn no_column_is_wasted() {
