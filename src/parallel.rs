@@ -85,9 +85,6 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
 
 /// Calls `take` with consecutive ranges that cover the indices below `len`, until one call fails. Each range is a task
 /// of its own, as short as those of [`all_of`], so that other jobs can run in between.
-///
-/// # Errors
-/// The first error of `take`.
 pub(crate) fn in_turns<E: Send>(
     len: u64,
     parallel: &ParallelFor<'_>,

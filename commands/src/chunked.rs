@@ -23,15 +23,9 @@ pub trait Chunked: Stored + TryFrom<Filter> + Into<Filter> {
     fn whole(&self) -> FilterRef<'_>;
 
     /// Reads a head in RedisBloom's format.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     fn redisblooms(head: &[u8]) -> Result<Loader, DecodeError>;
 
     /// Writes a chunk into a filter of RedisBloom's, as RedisBloom does.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     fn overwrite(&mut self, end: u64, chunk: &[u8]) -> Result<(), DecodeError>;
 
     /// Whether a piece with this iterator is a head. RedisBloom up to 2.2.6 wrote heads with iterator 0 into its

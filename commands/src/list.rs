@@ -27,11 +27,7 @@ pub fn table() -> Vec<Entry> {
     table.0
 }
 
-/// Sends the last piece of a filter that was [sent](Call::send), and puts the filter into its key, which must still be
-/// empty.
-///
-/// # Errors
-/// Why that is impossible. The caller must then [stop sending](super::Uploads::stop_sending) the filter.
+/// Ends the [sending](Call::send) of a filter of any family, as [`transfer`](crate::transfer) does for one of them.
 pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let name = call.arg(1).to_vec();
     let load = call.with_uploads(|uploads, database| uploads.command_of_sent(&(database, name)));

@@ -65,9 +65,6 @@ pub trait DataType: 'static {
     const ENCODING: i32;
 
     /// Reads a value.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     fn load(source: &mut impl Source, encoding: u32) -> Result<Self::Value, String>;
 
     /// Writes a value.

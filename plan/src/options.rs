@@ -182,9 +182,6 @@ impl Reserve {
 
     /// The static filter that the options describe. A capacity is only an estimate, because the list of items grows as
     /// needed.
-    ///
-    /// # Errors
-    /// The errors of [`Reserve::wanted`].
     pub fn wanted_static(&self, layout: Layout) -> Result<Spec, Refused> {
         self.check_static()?;
         let mut reserve = self.clone();

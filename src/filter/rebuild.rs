@@ -21,9 +21,6 @@ pub struct Rebuild {
 
 impl Rebuild {
     /// Combines a live filter with a shadow.
-    ///
-    /// # Errors
-    /// Same as [`Rebuild::check`].
     pub fn new(live: Live, shadow: Bloom, deletes_missed: u64) -> Result<Rebuild, Error> {
         Rebuild::check(live.as_ref(), &shadow)?;
         Ok(Rebuild { live, shadow, deletes_missed })

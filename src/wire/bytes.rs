@@ -16,9 +16,6 @@ macro_rules! as_bytes {
 
             /// Reads what [`to_bytes`](Self::to_bytes) wrote. Untrusted bytes are safe, because they are validated
             /// before memory is allocated.
-            ///
-            /// # Errors
-            /// Why the bytes are not such a filter.
             pub fn from_bytes(bytes: &[u8]) -> Result<$type, DecodeError> {
                 let of_kind: fn(Filter) -> Option<$type> = $of_kind;
                 Decoder::read(bytes).and_then(|filter| of_kind(filter).ok_or(DecodeError::OtherKind))

@@ -48,9 +48,6 @@ pub struct Decoder {
 
 impl Decoder {
     /// Reads the head. Allocates no cells.
-    ///
-    /// # Errors
-    /// What is wrong with the head.
     pub fn new(head: &[u8]) -> Result<Decoder, DecodeError> {
         let (head, stamp) = head::decode(head)?;
         let body_len = head.body_len().ok_or(DecodeError::Length("body"))?;
@@ -200,9 +197,6 @@ impl Decoder {
     }
 
     /// Reads a filter from concatenated pieces, as in a file.
-    ///
-    /// # Errors
-    /// What is wrong with the bytes.
     pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
         let head_len = head::len(bytes)?;
         let (head, mut rest) = bytes.split_at_checked(head_len).ok_or(DecodeError::Length("head"))?;

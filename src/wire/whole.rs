@@ -43,9 +43,6 @@ const NAMES: [u64; 2] = [0x1b_968a_267a_bcb5, 0x1b_968a_267a_bc82];
 const CUT: DecodeError = DecodeError::Length("payload");
 
 /// Reads a filter, and verifies all checksums.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
     if bytes.starts_with(&MAGIC) {
         return Decoder::read(bytes);

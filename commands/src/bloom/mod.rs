@@ -1,20 +1,4 @@
 //! The family of Bloom filters: BF.*.
-//!
-//! | file | commands |
-//! | --- | --- |
-//! | `add` | BF.ADD, ADDNX, MADD, INSERT |
-//! | `bulk_add` | BF.BULKADD |
-//! | `test` | BF.EXISTS, MEXISTS, TEST, BULKTEST, COUNT |
-//! | `delete` | BF.DEL, MDEL |
-//! | `window` | BF.ROTATE, AGE |
-//! | `lifecycle` | BF.RESERVE, CLEAR |
-//! | `describe` | BF.CARD, INFO, STATS, DEBUG |
-//! | `feedback` | BF.FEEDBACK |
-//! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
-//! | `rebuild` | BF.REBUILD |
-//! | `import` | BF.IMPORT, LOAD |
-//! | `export` | BF.EXPORT |
-//! | `transfer` | BF.SCANDUMP, LOADCHUNK |
 
 mod add;
 mod algebra;

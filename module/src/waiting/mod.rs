@@ -9,19 +9,6 @@
 //!                                                                       └─► Sending ─► Reply
 //! ```
 //!
-//! | file | what it does |
-//! | --- | --- |
-//! | `client` | blocks and unblocks clients, keeps their arguments |
-//! | `state` | a waiting client, and what it waits for |
-//! | `pieces` | commands with many items: between pieces, the server serves other clients |
-//! | `work` | work of the pool: the reply, or the first step of a command |
-//! | `reading` | strings that are read in slices for such work |
-//! | `registry` | the table, with the keys that clients hold |
-//! | `key_locks` | an index of these keys |
-//! | `begin` | makes the client of a running command wait |
-//! | `turn` | what happens between the commands of other clients |
-//! | `timer` | when that happens |
-//!
 //! Every event about a waiting client happens on the main thread: it disconnects, its work has been done, its keys are
 //! free, its next piece is due, its result has been sent. A client that disconnects is only marked, and its work is
 //! told to stop; the next turn ends its command.

@@ -11,9 +11,6 @@ use std::convert::Infallible;
 
 impl Bloom {
     /// Adds the item, and returns whether it was absent before. [`add`](Bloom::add) returns more details.
-    ///
-    /// # Errors
-    /// Same as [`add`](Bloom::add).
     #[inline]
     pub fn insert(&mut self, item: impl Item) -> Result<bool, Error> {
         self.add(item).map(|done| done.added)
@@ -195,9 +192,6 @@ impl Bloom {
     }
 
     /// Adds the item only if it is absent.
-    ///
-    /// # Errors
-    /// Same as [`add`](Bloom::add).
     #[inline]
     pub fn add_if_absent(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());

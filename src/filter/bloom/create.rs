@@ -19,17 +19,11 @@ impl Bloom {
 
     /// An empty filter that grows when it is full, with a random seed. The error rate holds for the whole filter,
     /// however large it grows.
-    ///
-    /// # Errors
-    /// Same as [`fixed`](Bloom::fixed).
     pub fn scaling(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
         Bloom::new(Spec::scaling(capacity, error_rate).with_random_seed()?)
     }
 
     /// An empty filter with 4-bit counters and a random seed. Items can be deleted from it.
-    ///
-    /// # Errors
-    /// Same as [`fixed`](Bloom::fixed).
     pub fn counting(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
         Bloom::new(Spec::counting(capacity, error_rate).with_random_seed()?)
     }
@@ -55,9 +49,6 @@ impl Bloom {
 
     /// An empty filter. If it is a window, its generation 0 begins at Unix time `since_ms` in milliseconds, or at
     /// [`limits::MAX_TIME_MS`] if that is earlier.
-    ///
-    /// # Errors
-    /// Same as [`new`](Bloom::new).
     pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
         if spec.is_list() {
             return Err(Error::Exclusive("a static filter does not grow; StaticBuilder builds it"));

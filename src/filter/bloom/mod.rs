@@ -235,9 +235,6 @@ impl Bloom {
     }
 
     /// Like [`snapshot`](Bloom::snapshot), on the threads of `parallel`.
-    ///
-    /// # Errors
-    /// Same as [`snapshot`](Bloom::snapshot).
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         self.copy_of(|_| true, parallel)
     }

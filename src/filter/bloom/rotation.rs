@@ -40,9 +40,6 @@ impl Bloom {
     }
 
     /// Begins generation `number` manually: like [`advance`](Bloom::advance), but also shifts the schedule.
-    ///
-    /// # Errors
-    /// Same as [`advance`](Bloom::advance).
     pub fn rotate(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         let retired = self.advance(number)?;
         if let Body::Window(window) = &mut self.body {

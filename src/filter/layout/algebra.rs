@@ -77,17 +77,11 @@ impl Layer {
     /// is estimated by inclusion and exclusion: the sum of the two layers' items, minus the items of their union. The
     /// fill of the intersection alone would give too high a number, because different items also share cells. The
     /// estimate is never above the number of either layer.
-    ///
-    /// # Errors
-    /// Same as [`union`](Layer::union).
     pub fn intersect(&self, other: &Layer) -> Result<(), Error> {
         self.intersect_as::<Shared>(other, &alone)
     }
 
     /// Like [`intersect`](Layer::intersect), for a single writer, on the threads of `parallel`.
-    ///
-    /// # Errors
-    /// Same as [`union`](Layer::union).
     pub fn intersect_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         self.intersect_as::<Single>(other, parallel)
     }
@@ -170,9 +164,6 @@ impl Layer {
     }
 
     /// Like [`snapshot`](Layer::snapshot), on the threads of `parallel`.
-    ///
-    /// # Errors
-    /// Same as [`snapshot`](Layer::snapshot).
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
         copy.recount_after(parallel, |range| Words::copy_range(copy.words(), self.words(), range));

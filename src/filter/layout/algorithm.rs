@@ -73,7 +73,8 @@ pub(super) trait Algorithm {
     /// distinct items.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unreachable`], [`Error::Unbuilt`].
+    /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unreachable`]; [`Error::Unbuilt`] if `parallel` no longer
+    /// runs tasks, or if no round succeeds.
     fn build(
         _hashes: Vec<u64>,
         _error_rate: f64,
@@ -124,9 +125,6 @@ pub(super) trait Algorithm {
     fn insert(layer: &Layer, item: ItemHash) -> Result<Added, Error>;
 
     /// See [`Layer::insert_absent_single_writer`].
-    ///
-    /// # Errors
-    /// Same as [`insert`](Algorithm::insert).
     #[inline(always)]
     fn insert_absent(layer: &Layer, item: ItemHash) -> Result<Added, Error> {
         Self::insert(layer, item)

@@ -21,11 +21,7 @@ impl Layout {
         dispatch!(self, A => A::BUILD_BYTES)
     }
 
-    /// Builds a static filter for the items with these hashes: its number of cells, its words, and the number of
-    /// distinct items.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unreachable`], [`Error::Unbuilt`].
+    /// See [`Algorithm::build`](super::algorithm::Algorithm::build).
     pub(crate) fn build(
         self,
         hashes: Vec<u64>,

@@ -28,9 +28,6 @@ pub fn go_zero(
 }
 
 /// Reads a Redisson filter of `size` bits.
-///
-/// # Errors
-/// Same as [`go_zero`].
 pub fn redisson(
     size: u64,
     iterations: u32,

@@ -23,9 +23,6 @@ pub(in crate::wire) fn bloom_v3_fields(spec: &LinkSpec) -> Vec<u8> {
 }
 
 /// Reads what `WriteTo` and `MarshalBinary` write.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn bloom_v3(blob: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
     let mut rest = blob;

@@ -21,9 +21,6 @@ pub(in crate::wire) fn guava_fields(strategy: u8, spec: &LinkSpec) -> Vec<u8> {
 }
 
 /// Reads what `writeTo` writes. The file doesn't say which funnel was used, so the caller passes the `encoding`.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn guava(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
     // The first bytes that a java.io.ObjectOutputStream writes.

@@ -1,12 +1,4 @@
 //! Reads other systems' files and values into filters that give the same answers as the originals.
-//!
-//! | module | reads |
-//! | --- | --- |
-//! | `bitmap` | go-zero and Redisson: a string of bits, with parameters kept elsewhere |
-//! | `bloom_v3` | bits-and-blooms/bloom v2 and v3: `WriteTo`, `MarshalBinary` |
-//! | `guava` | Guava: `writeTo` |
-//! | `sbbf` | Parquet, Arrow, Impala: the split-block filter, with or without its header |
-//! | `valkey_bloom` | valkey-bloom: its RDB fields, and the payload of its BF.LOAD |
 
 pub mod bitmap;
 mod bloom_v3;

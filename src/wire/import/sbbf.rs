@@ -37,9 +37,6 @@ pub(in crate::wire) fn sbbf_fields(spec: &LinkSpec) -> Vec<u8> {
 
 /// Reads a bitset, or a header and a bitset. The bytes don't say how items were encoded, so the caller passes the
 /// `encoding`.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn sbbf(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     // A header has 15 to 19 bytes, so with a header, the length isn't a whole number of blocks.
     let bitset = if blob.len().is_multiple_of(32) { blob } else { behind_header(blob)? };

@@ -207,9 +207,6 @@ pub fn save(to: &mut impl Sink, filter: &Foreign) {
 
 /// Reads the payload of BF.LOAD, as in valkey-bloom's AOF files. Bytes after the payload are ignored, as in
 /// valkey-bloom.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn payload(bytes: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let mut rest = bytes;
     let [version] = take(&mut rest).ok_or(END)?;

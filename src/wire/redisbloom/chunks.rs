@@ -172,9 +172,6 @@ impl Destination {
 
 impl Loader {
     /// Reads the header of a Bloom filter. RedisBloom has written it in three forms, which differ in length.
-    ///
-    /// # Errors
-    /// What is wrong with the header.
     pub fn bloom(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
         let mut rest = head;
@@ -226,9 +223,6 @@ impl Loader {
     }
 
     /// Reads the header of a cuckoo filter.
-    ///
-    /// # Errors
-    /// What is wrong with the header.
     pub fn cuckoo(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
         // Versions 2.2.0 to 2.2.10 wrote a memory address after the header.

@@ -16,9 +16,6 @@ const END: DecodeError = DecodeError::Length("payload");
 const OLD_GROWTH: u32 = 2;
 
 /// Reads a Bloom filter of the type `MBbloom--`.
-///
-/// # Errors
-/// What is wrong with the fields.
 pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     let field = DecodeError::Field;
     // Encoding 2, which used a different hash, existed for a few weeks between two releases.
@@ -99,9 +96,6 @@ pub fn save_bloom(to: &mut impl Sink, filter: &Foreign) {
 }
 
 /// Reads a cuckoo filter of the type `MBbloomCF`.
-///
-/// # Errors
-/// What is wrong with the fields.
 pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     if !matches!(encoding, 1 | 3 | 4) {
         return Err(DecodeError::Field("encoding version"));

@@ -16,18 +16,12 @@ use crate::sync::Ordering::Relaxed;
 /// The error if there are more items than a filter can hold.
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
 
-/// Bytes per item that building a filter needs in addition to the list and the filter.
+/// Bytes per item that building a filter needs in addition to the list and the filter: the hashes, and the list of the
+/// items' own cells.
 pub(super) const BYTES: u64 = 24;
 
-/// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
-/// distinct items. All three depend only on the set of hashes and the width.
-///
-/// Building needs [24 bytes](BYTES) per item, including the hashes and the list of the
-/// items' own cells.
-///
-/// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` no
-/// longer runs tasks, or if no round succeeds.
+/// See [`Algorithm::build`](super::super::algorithm::Algorithm::build). The result depends only on the set of hashes
+/// and the width. [`Error::Exclusive`] is for more than 3.8 billion items.
 pub(super) fn build(
     hashes: Vec<u64>,
     width: u32,

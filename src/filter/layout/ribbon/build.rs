@@ -17,14 +17,8 @@ use crate::sync::Ordering::Relaxed;
 /// bytes.
 pub(super) const BYTES: u64 = 30;
 
-/// Builds the filter for the items with these hashes. Returns its number of cells, its words, and the number of
-/// distinct items. All three depend only on the set of hashes and the error rate.
-///
-/// Building needs [30 bytes](BYTES) per item, including the hashes.
-///
-/// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Unreachable`]; [`Error::Unbuilt`] if `parallel` no longer runs tasks, or if no
-/// round succeeds.
+/// See [`Algorithm::build`](super::super::algorithm::Algorithm::build). The result depends only on the set of hashes
+/// and the error rate.
 pub(super) fn build(
     hashes: Vec<u64>,
     error_rate: f64,
