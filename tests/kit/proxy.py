@@ -95,3 +95,28 @@ class Proxy(Listener):
                 if self.after(words):
                     return
             client.sendall(reply)
+
+
+def bulk(value: str) -> bytes:
+    """A string in RESP2."""
+    value = value.encode()
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+class FakeServer(Listener):
+    """A server whose reply to each command is in `replies`, by the command's name. A reply is bytes, or a function that
+    yields the parts of the reply. `sent` has the words of every command."""
+
+    def __init__(self, replies: dict):
+        self.replies = replies
+        self.sent = []
+        super().__init__()
+
+    def _serve(self, client):
+        with client, client.makefile("rb") as requests, contextlib.suppress(OSError, ValueError):
+            while True:
+                _, words = read_request(requests)
+                self.sent.append(words)
+                reply = self.replies.get(words[0].decode().upper(), b"-ERR unknown command\r\n")
+                for part in [reply] if isinstance(reply, bytes) else reply():
+                    client.sendall(part)

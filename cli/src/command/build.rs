@@ -26,7 +26,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[command(after_help = "\
 Examples:
   bloomery build words.bloom /usr/share/dict/words -n 200k -e 0.1%
-  zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
+  bloomery build urls.bloom urls.gz -n 100M -e 1% --nonscaling
   bloomery build ids.bloom users.csv --column id -n 5M -e 1%
   bloomery build denied.bloom --static denied.txt -e 0.4%
   bloomery build denied.bloom --static=ribbon denied.txt -e 1%
@@ -151,7 +151,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let count_of_parts = options.spread.map_or(1, usize::from);
     let mut parts =
         (0..count_of_parts).map(|part| Part::new(options, part)).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut progress = Progress::new(&options.pace, options.input.len(), 0);
+    let mut progress = Progress::new(&options.pace, items.length(), 0);
     let interrupted = interrupt::listen()?;
     let (mut read, mut added, mut blank) = (0u64, 0u64, 0u64);
     while let Some(batch) = items.next_batch(BATCH)? {

@@ -79,18 +79,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let interrupted = interrupt::listen()?;
     let name = options.key.as_bytes();
     let words = options.reserve.begin(options.of_static.layout)?;
-    let inputs: Vec<Input> = options
-        .files
-        .iter()
-        .map(|file| Input { file: file.clone(), format: options.format.clone() })
-        .collect();
     // A file that can't be read is reported before anything is sent.
-    let items: Vec<Items> = inputs.iter().map(Input::open).collect::<anyhow::Result<_>>()?;
+    let input = |file: &PathBuf| Input { file: file.clone(), format: options.format.clone() }.open();
+    let items: Vec<Items> = options.files.iter().map(input).collect::<anyhow::Result<_>>()?;
     // Committing a static filter of 100 million items takes 10 s or more, so the timeout is longer than usual.
     let server = options.server.clone().patient();
     check(options, info::describe(&mut server.connect()?, name)?.as_ref())?;
     let rebuild = Rebuild::begin(&server, name, &words)?;
-    let filled = fill(options, inputs.iter().zip(items), &interrupted);
+    let filled = fill(options, items, &interrupted);
     let committed = match &filled {
         Ok(Some(_)) => rebuild.end("COMMIT"),
         _ => Ok(()),
@@ -159,15 +155,15 @@ fn check(options: &Options, filter: Option<&Summary>) -> anyhow::Result<()> {
 
 /// Adds the items of all inputs to the rebuild. Returns the number of items and the number of empty lines, or `None`
 /// after an interruption. Fails if there are fewer items than `--at-least`.
-fn fill<'i>(
+fn fill(
     options: &Options,
-    inputs: impl Iterator<Item = (&'i Input, Items)>,
+    inputs: Vec<Items>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<Option<(u64, u64)>> {
     let (mut read, mut blank) = (0, 0);
     for input in inputs {
-        let (items, lines) =
-            backfill(&options.server, options.key.as_bytes(), input, &options.pace, interrupted)?;
+        let key = options.key.as_bytes();
+        let (items, lines) = backfill(&options.server, key, input, &options.pace, interrupted)?;
         if interrupted.is_set() {
             return Ok(None);
         }

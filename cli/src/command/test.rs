@@ -90,6 +90,10 @@ struct From {
     /// Items end with a NUL byte instead of a newline
     #[arg(short = '0', long, conflicts_with = "column", requires = "from")]
     null: bool,
+
+    /// Read the bytes as they are: don't decompress gzip or zstd data, and accept what isn't text
+    #[arg(long, requires = "from")]
+    binary: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -233,6 +237,7 @@ impl From {
             header: self.header,
             null: self.null,
             keep_blank: false,
+            binary: self.binary,
         };
         Input { file: file.to_owned(), format }
     }

@@ -2,6 +2,7 @@
 
 use super::batch::Item;
 use super::source::{BUFFER, HashedInput, name};
+use super::text::Form;
 use crate::error::Failure;
 use std::path::Path;
 
@@ -35,13 +36,13 @@ pub(super) struct Column {
 
 impl Column {
     /// Opens the file, and reads its header if it has one.
-    pub(super) fn open(path: &Path, form: Csv<'_>) -> anyhow::Result<Column> {
+    pub(super) fn open(path: &Path, form: Csv<'_>, of_text: Form) -> anyhow::Result<Column> {
         let name = name(path);
         let number = form.column.parse::<usize>().ok();
         if number == Some(0) {
             return Err(Failure::Usage("--column: columns are numbered from 1".into()).into());
         }
-        let mut csv = form.reader(HashedInput::open(path)?);
+        let mut csv = form.reader(HashedInput::open(path, of_text)?);
         let mut record = csv::ByteRecord::new();
         let mut index = number.map(|number| number - 1);
         if form.header || number.is_none() {
@@ -84,5 +85,9 @@ impl Column {
 }
 
 fn bad_csv(name: &str, error: &csv::Error) -> anyhow::Error {
-    Failure::Data(format!("{name} is not CSV: {error}")).into()
+    let text = match error.kind() {
+        csv::ErrorKind::Io(error) => format!("cannot read {name}: {error}"),
+        _ => format!("{name} is not CSV: {error}"),
+    };
+    Failure::Data(text).into()
 }

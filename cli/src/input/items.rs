@@ -36,6 +36,11 @@ impl Items {
         Items { form, offset: 0, keep_blank, name }
     }
 
+    /// Length of the text in bytes, if known.
+    pub(crate) fn length(&mut self) -> Option<u64> {
+        self.form.source().length()
+    }
+
     /// Returns the next batch; `None` at the end.
     pub(crate) fn next_batch(&mut self, limits: BatchLimits) -> anyhow::Result<Option<Batch>> {
         let mut batch = self.read_until(|batch| batch.is_full(limits), limits.bytes)?;

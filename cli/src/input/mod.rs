@@ -6,6 +6,8 @@ mod items;
 mod lines;
 mod options;
 mod source;
+mod text;
+mod zstd;
 
 pub(crate) use batch::{Batch, BatchLimits, ByteSpan, blob, items_of};
 pub(crate) use items::Items;

@@ -3,7 +3,8 @@
 use super::column::{Column, Csv};
 use super::items::{ItemReader, Items};
 use super::lines::Lines;
-use super::source::{HashedInput, length, name};
+use super::source::{HashedInput, name};
+use super::text::Form;
 use crate::arguments::parse_delimiter;
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ pub(crate) struct Input {
 }
 
 /// The options that say what counts as an item.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Items")]
 pub(crate) struct InputFormat {
     /// Read CSV, and take the items from this column: a name, or a number from 1
@@ -41,6 +42,10 @@ pub(crate) struct InputFormat {
     /// Treat empty lines as items instead of skipping them
     #[arg(long)]
     pub(crate) keep_blank: bool,
+
+    /// Read the bytes as they are: don't decompress gzip or zstd data, and accept what isn't text
+    #[arg(long)]
+    pub(crate) binary: bool,
 }
 
 impl Input {
@@ -49,14 +54,9 @@ impl Input {
         name(&self.file)
     }
 
-    /// Length of the input in bytes, if known.
-    pub(crate) fn len(&self) -> Option<u64> {
-        length(&self.file)
-    }
-
     /// The options that determine the items, as text. A resumed load must have the same text.
     pub(crate) fn form(&self) -> String {
-        let InputFormat { column, delimiter, header, null, keep_blank } = &self.format;
+        let InputFormat { column, delimiter, header, null, keep_blank, binary } = &self.format;
         let form = match column {
             Some(column) => {
                 format!("csv column {column}, delimiter {:?}, header {header}", delimiter.map(char::from))
@@ -64,20 +64,25 @@ impl Input {
             None if *null => "NUL-separated".into(),
             None => "lines".into(),
         };
-        form + if *keep_blank { ", with empty ones" } else { "" }
+        form + if *keep_blank { ", with empty ones" } else { "" } + if *binary { ", binary" } else { "" }
     }
 
     /// Opens the input.
     pub(crate) fn open(&self) -> anyhow::Result<Items> {
-        let InputFormat { column, delimiter, header, null, keep_blank } = &self.format;
+        let InputFormat { column, delimiter, header, null, keep_blank, binary } = &self.format;
+        let of_text = match (binary, null) {
+            (true, _) => Form::Binary,
+            (_, true) => Form::NulSeparated,
+            _ => Form::Text,
+        };
         let form = match column {
             None => {
                 let terminator = if *null { 0 } else { b'\n' };
-                ItemReader::Lines(Box::new(Lines::new(HashedInput::open(&self.file)?, terminator)))
+                ItemReader::Lines(Box::new(Lines::new(HashedInput::open(&self.file, of_text)?, terminator)))
             }
             Some(column) => {
                 let format = Csv { column, delimiter: delimiter.unwrap_or(b','), header: *header };
-                ItemReader::Column(Box::new(Column::open(&self.file, format)?))
+                ItemReader::Column(Box::new(Column::open(&self.file, format, of_text)?))
             }
         };
         Ok(Items::new(form, *keep_blank, name(&self.file)))
@@ -191,6 +196,61 @@ mod tests {
                 let error = later.open().unwrap().skip_to(last.end, last.digest).unwrap_err();
                 assert_eq!(crate::error::code(&error), 2);
                 assert!(error.to_string().contains(why), "{error}");
+            }
+        }
+    }
+
+    /// Positions are those in the text. So a load can continue in another form of the same text.
+    #[test]
+    fn reading_continues_in_compressed_text() {
+        let text = "ada\r\ngrace\n\nedsger\nbarbara\n".repeat(50);
+        let gzip = |text: &[u8]| {
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packed.write_all(text).unwrap();
+            packed.finish().unwrap()
+        };
+        let zstd = |text: &[u8]| {
+            ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
+        };
+        let marked = [b"\xef\xbb\xbf", text.as_bytes()].concat();
+        let (first, second) = text.as_bytes().split_at(333);
+        for options in [&[][..], &["--column", "1"]] {
+            let (_file, plain) = input(text.as_bytes(), options);
+            let batches = rest(&mut plain.open().unwrap());
+            for stored in [
+                marked.clone(),
+                gzip(&marked),
+                zstd(&marked),
+                [gzip(first), gzip(second)].concat(),
+                [zstd(first), zstd(second)].concat(),
+            ] {
+                let (_file, stored) = input(&stored, options);
+                assert_eq!(rest(&mut stored.open().unwrap()), batches);
+                for (index, batch) in batches.iter().enumerate() {
+                    let mut items = stored.open().unwrap();
+                    items.skip_to(batch.span.end, batch.span.digest).unwrap();
+                    assert_eq!(rest(&mut items), batches[index + 1..], "after {:?}", batch.span);
+                }
+            }
+        }
+    }
+
+    /// Wherever compressed data ends too early, reading fails.
+    #[test]
+    fn compressed_data_that_ends_early_is_damaged() {
+        let text = "ada\ngrace\n".repeat(9);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        for whole in [gzip.finish().unwrap(), ruzstd::encoding::compress_to_vec(text.as_bytes(), level)] {
+            for end in 4..whole.len() {
+                let (_file, cut) = input(&whole[..end], &[]);
+                let read = cut.open().and_then(|mut items| {
+                    while items.next_batch(SMALL)?.is_some() {}
+                    Ok(())
+                });
+                let error = crate::error::text(&read.unwrap_err());
+                assert!(error.contains("is damaged, or ends early"), "{end}: {error}");
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Reads files and stdin, and hashes the bytes that were used.
+//! Reads files and stdin, and hashes the bytes of text that were used.
 
+use super::text::{Form, Recognised, recognise};
 use crate::error;
 use anyhow::Context;
 use std::fs::File;
@@ -20,23 +21,20 @@ pub(super) fn name(path: &Path) -> String {
     if is_stdin(path) { "stdin".into() } else { path.display().to_string() }
 }
 
-/// Length of the input in bytes, if known.
-pub(super) fn length(path: &Path) -> Option<u64> {
-    if is_stdin(path) {
-        return None;
-    }
-    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
-}
-
 /// Opens a file for reading.
 pub(crate) fn open_file(path: &Path) -> anyhow::Result<File> {
     File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// An input, read from its start. A reader buffers more than it has used, so the bytes are kept here until they are
-/// used and can be hashed.
+/// The text of an input, read from its start. A reader buffers more than it has used, so the bytes are kept here until
+/// they are used and can be hashed.
 pub(super) struct HashedInput {
-    input: Box<dyn Read + Send>,
+    /// The input, until its first bytes are read.
+    unread: Option<Box<dyn Read + Send>>,
+    text: Box<dyn Read + Send>,
+    form: Form,
+    /// Length of the text in bytes, if known.
+    length: Option<u64>,
     /// The hash of all bytes before `hashed`.
     hash: Xxh3,
     hashed: u64,
@@ -47,14 +45,50 @@ pub(super) struct HashedInput {
 }
 
 impl HashedInput {
-    /// Opens the file, or stdin.
-    pub(super) fn open(path: &Path) -> anyhow::Result<HashedInput> {
-        let input: Box<dyn Read + Send> =
-            if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(open_file(path)?) };
-        if is_stdin(path) && io::stdin().is_terminal() {
-            error::note("reading items from the terminal; end with Ctrl-D, or see --help for files");
+    /// Opens the file, or stdin. Refuses a file that isn't text. A pipe may deliver nothing for a long time, so it is
+    /// examined only when its items are wanted.
+    pub(super) fn open(path: &Path, form: Form) -> anyhow::Result<HashedInput> {
+        if is_stdin(path) {
+            if io::stdin().is_terminal() {
+                error::note("reading items from the terminal; end with Ctrl-D, or see --help for files");
+            }
+            return Ok(HashedInput::unread(Box::new(io::stdin()), form));
         }
-        Ok(HashedInput { input, hash: Xxh3::new(), hashed: 0, held: Vec::new(), used: 0, ended: false })
+        let file = open_file(path)?;
+        let metadata = file.metadata()?;
+        let mut input = HashedInput::unread(Box::new(file), form);
+        if metadata.is_file() {
+            let is_compressed = input.begin().with_context(|| format!("cannot read {}", name(path)))?;
+            input.length = (!is_compressed).then_some(metadata.len());
+        }
+        Ok(input)
+    }
+
+    fn unread(source: Box<dyn Read + Send>, form: Form) -> HashedInput {
+        HashedInput {
+            unread: Some(source),
+            text: Box::new(io::empty()),
+            form,
+            length: None,
+            hash: Xxh3::new(),
+            hashed: 0,
+            held: Vec::new(),
+            used: 0,
+            ended: false,
+        }
+    }
+
+    /// Reads the first bytes, unless that was done before. Returns whether they begin compressed data.
+    fn begin(&mut self) -> io::Result<bool> {
+        let Some(source) = self.unread.take() else { return Ok(false) };
+        let Recognised { text, is_compressed } = recognise(source, self.form)?;
+        self.text = text;
+        Ok(is_compressed)
+    }
+
+    /// Length of the text in bytes, if known.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
     }
 
     /// Whether the reader has seen the end of the input.
@@ -62,7 +96,7 @@ impl HashedInput {
         self.ended
     }
 
-    /// Bytes read so far.
+    /// Bytes of text read so far.
     pub(super) fn read_so_far(&self) -> u64 {
         self.hashed + self.held.len() as u64
     }
@@ -90,12 +124,13 @@ impl HashedInput {
 
 impl Read for HashedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.begin()?;
         self.hash_until(self.used);
         // A terminal can deliver more data after an end of file.
         if self.ended {
             return Ok(0);
         }
-        let count = self.input.read(buffer)?;
+        let count = self.text.read(buffer)?;
         self.ended = count == 0;
         self.held.extend_from_slice(&buffer[..count]);
         Ok(count)

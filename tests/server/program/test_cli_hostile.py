@@ -21,7 +21,7 @@ from kit.monitoring import Exporter
 from kit.payload import Payload
 from kit.wire_format import BadFilter
 from kit.program import DONE, MISSING, NO, PROGRAM, SERVER, USAGE, command, run
-from kit.proxy import Listener, Proxy, read_request
+from kit.proxy import FakeServer, Listener, Proxy, bulk as text, read_request
 from kit.servers import wait_for
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
@@ -33,28 +33,6 @@ ESCAPES = "\x1b[31m\x1b]0;title\x07\u202e\u2066\x9b2J"
 
 def is_harmless(text: str) -> bool:
     return not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]", text)
-
-
-class FakeServer(Listener):
-    """A server whose reply to each command is in `replies`, by the command's name. A reply is bytes, or a function that
-    yields the parts of the reply."""
-
-    def __init__(self, replies: dict):
-        self.replies = replies
-        super().__init__()
-
-    def _serve(self, client):
-        with client, client.makefile("rb") as requests, contextlib.suppress(OSError, ValueError):
-            while True:
-                _, words = read_request(requests)
-                reply = self.replies.get(words[0].decode().upper(), b"-ERR unknown command\r\n")
-                for part in [reply] if isinstance(reply, bytes) else reply():
-                    client.sendall(part)
-
-
-def text(value: str) -> bytes:
-    value = value.encode()
-    return b"$%d\r\n%s\r\n" % (len(value), value)
 
 
 INFO = b"*4\r\n" + text("Kind") + text("fixed") + text("Identity") + text("0" * 16)

@@ -13,7 +13,7 @@ mod send;
 mod spread;
 
 use crate::error::{self, Aftermath, Failure, Outcome};
-use crate::input::{Input, Items};
+use crate::input::Items;
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, count};
@@ -38,11 +38,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     }
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
+    // A file that can't be read is refused before a filter is created.
+    let mut items = options.input.open()?;
     let mut connection = options.server.connect()?;
     let mut bookmark = options.resume.then(|| Bookmark::new(options));
     let saved = bookmark.as_mut().map_or(Ok(None), |bookmark| bookmark.read(&mut connection))?;
     let target = prepare(options, &mut connection, saved.is_none())?;
-    let mut items = options.input.open()?;
     let from = match (saved, &bookmark) {
         (Some(saved), Some(bookmark)) => take_up(options, &target, bookmark, saved, &mut items)?,
         _ => Position::default(),
@@ -60,7 +61,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     };
     let mut load = Pipeline {
         acks: Acks::new(from.clone()),
-        progress: Progress::new(&options.pace, options.input.len(), from.offset),
+        progress: Progress::new(&options.pace, items.length(), from.offset),
         connections: options.connections,
         batch: options.batch.unwrap_or(BATCH),
         bookmark,
@@ -238,14 +239,14 @@ fn report(options: &Options, position: &Position, from: u64, took: Duration) -> 
 pub(super) fn backfill(
     server: &Server,
     key: &[u8],
-    (input, items): (&Input, Items),
+    mut items: Items,
     pace: &Pace,
     interrupted: &Interrupted,
 ) -> anyhow::Result<(u64, u64)> {
     let sender = Sender::new(server.clone(), key, &REBUILD);
     let mut load = Pipeline {
         acks: Acks::new(Position::default()),
-        progress: Progress::new(pace, input.len(), 0),
+        progress: Progress::new(pace, items.length(), 0),
         connections: 1,
         batch: BATCH,
         bookmark: None,

@@ -17,7 +17,7 @@ use bloomery_plan::Reserve;
 #[command(after_help = "\
 Examples:
   bloomery load users ids.txt -n 10M -e 1%            # creates the filter and fills it
-  zcat urls.gz | bloomery load urls                   # into an existing filter
+  bloomery load urls urls.gz                          # into an existing filter
   bloomery load emails users.csv --column email --resume
   bloomery load users ids.txt -n 1G -e 1% --cluster --spread 64   # one filter in 64 parts
   bloomery load users ids.txt --rebuild               # adds to the rebuild started by BF.REBUILD users BEGIN")]

@@ -8,6 +8,7 @@ use crate::input::{Batch, BatchLimits, Items};
 use crate::interrupt::Interrupted;
 use crate::output::progress::Progress;
 use crate::server::connection::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -90,7 +91,12 @@ fn read(
     to_send: &SyncSender<anyhow::Result<Batch>>,
     stop: &Interrupted,
 ) {
-    while let Some(batch) = items.next_batch(limits).transpose() {
+    // A thread that panics must not look like one that has reached the end.
+    let mut next = || {
+        catch_unwind(AssertUnwindSafe(|| items.next_batch(limits)))
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads the input has panicked")))
+    };
+    while let Some(batch) = next().transpose() {
         let failed = batch.is_err();
         if stop.is_set() || to_send.send(batch).is_err() || failed {
             return;

@@ -27,14 +27,15 @@ const MOST_FULL: usize = 64;
 pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
+    // A file that can't be read is refused before a filter is created.
+    let mut items = options.input.open()?;
     let mut spread = Spread::connect(&options.server, &options.key, parts)?;
     prepare(options, &mut spread)?;
     let limits = BatchLimits {
         items: options.batch.unwrap_or(BATCH).saturating_mul(spread.len() as u64),
         bytes: PART_BYTES * spread.len().min(MOST_FULL),
     };
-    let mut items = options.input.open()?;
-    let mut progress = Progress::new(&options.pace, options.input.len(), 0);
+    let mut progress = Progress::new(&options.pace, items.length(), 0);
     let mut report = Report::new(options);
     let mut load = || -> anyhow::Result<()> {
         while let Some(batch) = items.next_batch(limits)? {

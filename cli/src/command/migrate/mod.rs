@@ -5,8 +5,8 @@ mod failed;
 mod payload;
 mod side;
 
-use crate::error::{Outcome, note};
-use crate::input::open_file;
+use crate::error::{Failure, Outcome, note};
+use crate::input::{BatchLimits, Input, InputFormat, Items, items_of};
 use crate::interrupt;
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count, key};
@@ -19,7 +19,7 @@ use failed::Failed;
 use serde::Serialize;
 use side::{Key, Side};
 use std::collections::HashSet;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -77,6 +77,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
 
+    /// Read the bytes of the --check file as they are: don't decompress gzip or zstd data, and accept what isn't text
+    #[arg(long, requires = "check")]
+    binary: bool,
+
     /// Say what would be done, without writing anything
     #[arg(long)]
     dry_run: bool,
@@ -116,9 +120,7 @@ struct Trouble {
 /// Copies the filters, and compares them.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    if let Some(file) = &options.check {
-        open_file(file)?;
-    }
+    options.check.as_deref().map(|file| items(file, options.binary)).transpose()?;
     let (user, password) = (options.source_user.clone(), options.source_password.clone());
     let source = options.target.of_another(&options.source, user, password).patient();
     let rules = Rules { replace: options.replace, pieces_from: options.pieces_from.saturating_mul(1 << 20) };
@@ -233,22 +235,21 @@ fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyh
         next = end;
     }
     let Some(file) = &options.check else { return Ok(()) };
-    let mut lines = lines(file)?;
-    loop {
-        let items: Vec<Vec<u8>> = lines.by_ref().take(BATCH).collect::<io::Result<_>>()?;
-        if items.is_empty() || !ask(items) {
-            return Ok(());
+    let mut lines = items(file, options.binary)?;
+    while let Some(batch) = lines.next_batch(BatchLimits { items: BATCH as u64, bytes: 1 << 20 })? {
+        if !ask(items_of(&batch.blob).map(<[u8]>::to_vec).collect()) {
+            break;
         }
     }
+    Ok(())
 }
 
-/// The lines of a file, without their line ends.
-fn lines(file: &Path) -> anyhow::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
-    Ok(BufReader::new(open_file(file)?).split(b'\n').map(|line| {
-        let mut line = line?;
-        line.pop_if(|last| *last == b'\r');
-        Ok(line)
-    }))
+/// Opens the file with the items to test. It is read once for each filter.
+fn items(file: &Path, binary: bool) -> anyhow::Result<Items> {
+    if file.as_os_str() == "-" {
+        return Err(Failure::Usage("--check needs a file, which can be read more than once".into()).into());
+    }
+    Input { file: file.to_owned(), format: InputFormat { binary, ..InputFormat::default() } }.open()
 }
 
 fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outcome> {
