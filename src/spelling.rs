@@ -71,9 +71,35 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
     if digits.len() < bytes.len() { Some(below) } else { below.checked_neg() }
 }
 
-/// Parses a number. NaN is refused.
+/// Parses a number as C does, in decimal or hexadecimal digits. Refuses NaN, and numbers that no double can express,
+/// such as 1e400 and 1e-400.
 pub fn number(bytes: &[u8]) -> Option<f64> {
-    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
+    let text = std::str::from_utf8(bytes).ok()?;
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if let Some(digits) = digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        let value = hexadecimal(digits)?;
+        return Some(if text.starts_with('-') { -value } else { value });
+    }
+    let value: f64 = text.parse().ok()?;
+    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
+    let is_too_large = value.is_infinite() && mantissa.contains(|letter: char| letter.is_ascii_digit());
+    let is_too_small = value == 0.0 && mantissa.contains(|letter| ('1'..='9').contains(&letter));
+    (!value.is_nan() && !is_too_large && !is_too_small).then_some(value)
+}
+
+/// Parses a number in C's hexadecimal notation, without the 0x: hexadecimal digits and an optional power of two, as in
+/// `1.8p-7`.
+fn hexadecimal(text: &str) -> Option<f64> {
+    let (digits, power) = text
+        .split_once(['p', 'P'])
+        .map_or((text, Some(0)), |(digits, power)| (digits, power.parse::<i32>().ok()));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = whole.bytes().chain(fraction.bytes());
+    let value =
+        all.clone().try_fold(0.0, |sum, digit| Some(sum * 16.0 + f64::from(char::from(digit).to_digit(16)?)));
+    let fraction_bits = i32::try_from(fraction.len()).ok()?.checked_mul(4)?;
+    all.count().checked_sub(1)?;
+    Some(libm::ldexp(value?, power?.checked_sub(fraction_bits)?))
 }
 
 /// Parses a non-negative integer in the server's syntax.
@@ -84,6 +110,29 @@ pub fn unsigned(bytes: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_read_as_c_reads_them() {
+        for (text, value) in [
+            ("0.01", 0.01),
+            ("+.5", 0.5),
+            ("1.e-2", 0.01),
+            ("5e-324", 5e-324),
+            ("0e9", 0.0),
+            ("-inf", f64::NEG_INFINITY),
+            ("0x1p-7", 0.007_812_5),
+            ("0X.8", 0.5),
+            ("-0x1.8P-4", -0.093_75),
+            ("0x0.00001p+10", 0.000_976_562_5),
+        ] {
+            assert_eq!(number(text.as_bytes()), Some(value), "{text}");
+        }
+        for text in
+            ["", "nan", "1e400", "-1e400", "1e-400", " 0.1", "0.1 ", "+-1", "0x", "0x.", "0x1q", "0x+1p-4"]
+        {
+            assert_eq!(number(text.as_bytes()), None, "{text}");
+        }
+    }
 
     #[test]
     fn integers_are_read_as_the_server_reads_them() {

@@ -389,7 +389,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
         complexity: arena.text(entry.complexity),
         since: arena.text(entry.since),
         history: ptr::null_mut(),
-        tips: ptr::null(),
+        tips: if entry.writes() || entry.tips.is_empty() { ptr::null() } else { arena.text(entry.tips) },
         arity: entry.arity,
         key_specs: specs.as_mut_ptr(),
         args: arguments.as_mut_ptr(),

@@ -82,7 +82,10 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         option: "EXPANSION",
-        both: [|given| given.options.nonscaling, |given| given.options.expansion.is_some()],
+        both: [
+            |given| given.options.nonscaling,
+            |given| given.options.expansion.is_some_and(|more| more != 0),
+        ],
         why: NONSCALING_EXPANDS,
     },
     Rule {

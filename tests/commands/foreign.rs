@@ -319,6 +319,7 @@ fn a_number_of_items_that_is_our_magic() {
         let items = u64::from(high) << 32 | u64::from(u32::from_le_bytes(*b"BLMY"));
         head[..8].copy_from_slice(&items.to_le_bytes());
         head[36..44].copy_from_slice(&items.to_le_bytes());
+        head[64..72].copy_from_slice(&items.to_le_bytes()); // the capacity
         assert_eq!(server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head]), Ok(Reply::Ok), "{key}");
         assert_eq!(server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"9", &chunk]), Ok(Reply::Ok), "{key}");
         let (dumped, replica) = (server.dump(key), FakeServer::default());

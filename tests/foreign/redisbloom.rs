@@ -216,6 +216,7 @@ fn a_head_has_no_more_links_than_a_filter() {
         let mut link = link.clone();
         link[40..44].copy_from_slice(&probes.to_le_bytes());
         let mut head = [fixed.clone(), link.repeat(links)].concat();
+        head[..8].copy_from_slice(&(links as u64).to_le_bytes()); // each has an item
         head[8..12].copy_from_slice(&(links as u32).to_le_bytes());
         Loader::bloom(&head).map(|loader| loader.body_len())
     };
@@ -225,6 +226,38 @@ fn a_head_has_no_more_links_than_a_filter() {
     let most = limits::MAX_FOREIGN_WORK / 1024;
     assert!(head(most as usize, 1024).is_ok());
     assert_eq!(head(most as usize + 1, 1024), Err(DecodeError::Field("links")));
+}
+
+/// Numbers that contradict each other. With some of them, BF.CARD was 2^63 − 1, or items were missed.
+#[test]
+fn a_head_with_impossible_numbers_is_refused() {
+    for (at, number, field) in [
+        (0, 2, "number of items"),
+        (0, u64::MAX >> 1, "number of items"),
+        (12, 2 << 32 | 21, "options"),
+        (28, 1, "bits"),
+        (28, 65, "bits"),
+        (36, 7 << 56 | 1, "size"),
+        (64, 0, "size"),
+    ] {
+        let mut head = hex(TODAYS_HEAD);
+        head[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(Loader::bloom(&head).err(), Some(DecodeError::Field(field)), "{at} {number}");
+    }
+}
+
+/// RedisShake rounds the doubles of a head to six digits. The error rate then follows from the bits per item.
+#[test]
+fn a_rounded_error_rate_is_restored() {
+    let rate = 0.000_000_3_f64;
+    let bits_per_item = (-rate.ln() / 2f64.ln().powi(2) * 1e6).round() / 1e6;
+    let mut head = hex(TODAYS_HEAD);
+    head[44..52].copy_from_slice(&0f64.to_le_bytes());
+    head[52..60].copy_from_slice(&bits_per_item.to_le_bytes());
+    let mut loader = Loader::bloom(&head).unwrap();
+    loader.push(8, &hex("0020008010004000")).unwrap();
+    let found = loader.finish().unwrap().into_foreign().unwrap().links()[0].spec().error_rate;
+    assert!((found / rate - 1.0).abs() < 1e-6, "{found}");
 }
 
 /// Bits of an item, for parameters that BF.RESERVE chose in Redis 8.0.6.

@@ -13,7 +13,7 @@ pub(super) mod valkey_bloom;
 use super::call::Call;
 use super::error::CommandError;
 use bloomery::hash::{HashKind, Seed};
-use bloomery::spelling::number;
+pub(super) use bloomery::spelling::number;
 pub(super) use bloomery::spelling::{integer, unsigned};
 use smallvec::SmallVec;
 

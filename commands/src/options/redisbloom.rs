@@ -11,7 +11,7 @@
 
 use super::bloom::{self, New};
 use super::valkey_bloom::Dialect;
-use super::{cuckoo, integer};
+use super::{cuckoo, integer, number};
 use crate::call::Call;
 use crate::error::CommandError;
 use bloomery::filter::CuckooSpec;
@@ -101,7 +101,9 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, C
         }
         Some(())
     })?;
-    spec.scales &= !nonscaling;
+    // BF.INSERT with an expansion creates a chain of fixed capacity if the configured expansion is 0. BF.RESERVE would
+    // be refused.
+    spec.scales &= !nonscaling && call.settings().expansion > 0;
     let of_valkey = dialect.spec(spec.capacity, spec.error_rate, if spec.scales { spec.growth } else { 0 });
     let first_item = first_item.or(of_valkey.map(|_| call.argc())).ok_or(CommandError::Arity)?;
     let new = of_valkey.map_or(New::RedisBloom(spec), New::ValkeyBloom);
@@ -183,56 +185,6 @@ fn expand(spec: &mut ChainSpec, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Parses an error rate as C does.
 fn error_rate(bytes: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let hexadecimal = |text: &str| text.strip_prefix("0x").or(text.strip_prefix("0X")).map(hexadecimal);
-    let rate = match hexadecimal(text.strip_prefix('+').unwrap_or(text)) {
-        Some(rate) => rate?,
-        None => text.parse().ok()?,
-    };
-    (rate > 0.0 && rate < 1.0).then_some(rate)
-}
-
-/// Parses a number in C's hexadecimal notation, without the 0x: hexadecimal digits and an optional power of two, as in
-/// `1.8p-7`.
-fn hexadecimal(text: &str) -> Option<f64> {
-    let (digits, power) = text
-        .split_once(['p', 'P'])
-        .map_or((text, Some(0)), |(digits, power)| (digits, power.parse::<i32>().ok()));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let all = whole.bytes().chain(fraction.bytes());
-    let value =
-        all.clone().try_fold(0.0, |sum, digit| Some(sum * 16.0 + f64::from(char::from(digit).to_digit(16)?)));
-    let fraction_bits = i32::try_from(fraction.len()).ok()?.checked_mul(4)?;
-    all.count().checked_sub(1)?;
-    Some(libm::ldexp(value?, power?.checked_sub(fraction_bits)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn error_rates_are_read_as_c_reads_them() {
-        for (text, rate) in [
-            ("0.01", 0.01),
-            ("+.5", 0.5),
-            ("1.e-2", 0.01),
-            ("1e-300", 1e-300),
-            ("5e-324", 5e-324),
-            ("0x1p-7", 0.007_812_5),
-            ("0X.8", 0.5),
-            ("+0x1.8P-4", 0.093_75),
-            ("0x0.00001p+10", 0.000_976_562_5),
-        ] {
-            assert_eq!(error_rate(text.as_bytes()), Some(rate), "{text}");
-        }
-        for text in [
-            "", "0", "1", "1e-400", "nan", "inf", " 0.1", "0.1 ", "0x", "0x.", "0x1q", "0xp-3", "0x+1p-4",
-            "-0x1p-4",
-        ] {
-            assert_eq!(error_rate(text.as_bytes()), None, "{text}");
-        }
-    }
+    number(bytes).filter(|rate| *rate > 0.0 && *rate < 1.0)
 }

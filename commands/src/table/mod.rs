@@ -102,6 +102,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// Complexity for COMMAND DOCS.
     pub complexity: &'static str,
+    /// Tips for clients, in the server's words. They concern only commands that read.
+    pub tips: &'static str,
     /// First version with the command: RedisBloom's version for its commands, Bloomery's for our own.
     pub since: &'static str,
     /// Arguments after the key.
@@ -185,6 +187,9 @@ impl Entry {
         categories: "",
         summary: "",
         complexity: "O(1)",
+        // A reply may change although nobody writes to the key: items leave a window by the clock, and statistics and
+        // iterators are a server's own. So no client may cache it.
+        tips: "dont_cache",
         since: "0.1.0",
         arguments: &[],
         more_keys: &[],

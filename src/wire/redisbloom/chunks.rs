@@ -2,7 +2,7 @@
 //! which are laid end to end. It contains neither its position nor a checksum. The iterator that accompanies it gives
 //! its position.
 
-use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, check_chain, marked_deletes, plan};
 use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
@@ -175,8 +175,7 @@ impl Loader {
     pub fn bloom(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
         let mut rest = head;
-        // The number of items, which the links also contain.
-        let _: [u8; 8] = take(&mut rest).ok_or(short)?;
+        let items = u64::from_le_bytes(take(&mut rest).ok_or(short)?);
         let count = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
         let options = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
         // (bytes before the links, bytes of a link): since 2.2.1, in 2.2.0, before 2.2.0.
@@ -219,6 +218,7 @@ impl Loader {
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
         }
+        check_chain(items, options, links.iter().map(|(_, items)| *items))?;
         Loader::new(DumpHead::Bloom { options, growth, links })
     }
 

@@ -1,6 +1,6 @@
 //! The fields in RDB files and DUMP payloads, in all versions.
 
-use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, check_chain, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
 use crate::filter::{Cuckoo, Filter, fingerprints};
 use crate::mem::Words;
@@ -22,8 +22,7 @@ pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, Decod
     if encoding > ENCODING || encoding == 2 {
         return Err(field("encoding version"));
     }
-    // The number of items, which the links also contain.
-    from.unsigned().ok_or(END)?;
+    let items = from.unsigned().ok_or(END)?;
     let count = from.unsigned().ok_or(END)?;
     let mut small = |present: bool, otherwise: u32, name| match present {
         true => from.unsigned().ok_or(END).and_then(|value| u32::try_from(value).map_err(|_| field(name))),
@@ -36,6 +35,7 @@ pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, Decod
     for _ in 0..count {
         links.push(load_link(from, encoding)?);
     }
+    check_chain(items, options, links.iter().map(Link::items))?;
     let specs: Vec<_> = links.iter().map(|link| *link.spec()).collect();
     let scheme = Scheme::RedisBloom(plan(options, &specs));
     let growth = Growth::RedisBloom { options, growth };

@@ -29,6 +29,13 @@ impl RawLink {
         let log2 = u8::try_from(self.log2).ok().filter(|log2| *log2 < 64).ok_or(field("n2"))?;
         let modulus = if log2 > 0 { 1 << log2 } else { self.bits };
         let hashes = u32::try_from(self.hashes).ok().filter(|_| self.hashes <= MAX_HASHES);
+        if self.items > self.capacity {
+            return Err(field("size"));
+        }
+        let unused = self.bytes.saturating_mul(8).checked_sub(self.bits);
+        if self.bits > 0 && unused.is_none_or(|bits| bits >= 64) {
+            return Err(field("bits"));
+        }
         // Filters that were created before 2.2.0 don't have a number of bits, and current RedisBloom versions refuse
         // them for that reason. We write the number that RedisBloom gives a link of the same length, so RedisBloom
         // accepts these filters.
@@ -37,7 +44,7 @@ impl RawLink {
             modulus,
             probes: hashes.ok_or(field("hashes"))?,
             capacity: self.capacity,
-            error_rate: self.error_rate,
+            error_rate: self.known_error_rate(),
             bits_per_item: self.bits_per_item,
             bits,
             log2,
@@ -46,7 +53,32 @@ impl RawLink {
         spec.validate()?;
         Ok(spec)
     }
+
+    /// The link's error rate. RedisShake 4.0.2 to 4.1.0 rounds it to six digits after the point, so that small ones
+    /// become 0. Then it follows from the bits per item, and no bit depends on it, but the next link does.
+    fn known_error_rate(&self) -> f64 {
+        if self.error_rate == 0.0 && self.bits_per_item > 0.0 {
+            libm::exp(-self.bits_per_item * std::f64::consts::LN_2 * std::f64::consts::LN_2)
+        } else {
+            self.error_rate
+        }
+    }
 }
+
+/// Checks the numbers of a chain: its number of items, and its options.
+pub(super) fn check_chain(
+    items: u64,
+    options: u32,
+    links: impl Iterator<Item = u64>,
+) -> Result<(), DecodeError> {
+    if links.fold(0u64, u64::saturating_add) != items {
+        return Err(DecodeError::Field("number of items"));
+    }
+    if options & !OPTIONS != 0 { Err(DecodeError::Field("options")) } else { Ok(()) }
+}
+
+/// The options that RedisBloom sets: the two that it reads, and those for a size in bits and for a fixed capacity.
+const OPTIONS: u32 = 15;
 
 /// The link as RedisBloom's fields describe it. Fails if they can't express `spec`.
 pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkSpec, DecodeError> {
