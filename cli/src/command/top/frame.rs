@@ -1,6 +1,6 @@
 //! One frame: a table of filters, and the advice or the details for the selected one.
 
-use super::snapshot::{Row, Snapshot, Sort};
+use super::snapshot::{Order, Row, Snapshot};
 use super::text::{COLUMNS, compact, detail, name};
 use crate::output::{bytes, count, shorten};
 use ratatui::Frame;
@@ -23,21 +23,40 @@ pub(super) const SELECTED: Color = Color::Indexed(238);
 /// The state of the screen.
 pub(super) struct View {
     snapshot: Snapshot,
-    order: Sort,
+    order: Order,
     table: TableState,
-    /// Whether the screen shows all that is known about the selected filter, instead of the table.
-    is_detail: bool,
+    showing: Showing,
     scroll: u16,
+    /// Only filters whose keys contain this text are shown.
+    find: String,
+    /// Whether key presses are appended to `find`.
+    typing: bool,
     /// The error of the most recent query.
     error: Option<String>,
 }
 
+/// What is on the screen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Showing {
+    Table,
+    /// All that is known about the selected filter.
+    Detail,
+    /// The keys and what they do.
+    Help,
+}
+
 impl View {
-    pub(super) fn new(order: Sort, mut snapshot: Snapshot) -> View {
+    pub(super) fn new(order: Order, mut snapshot: Snapshot) -> View {
         snapshot.sort(order);
         let mut table = TableState::default();
         table.select((!snapshot.filters.is_empty()).then_some(0));
-        View { snapshot, order, table, is_detail: false, scroll: 0, error: None }
+        let (find, typing, error) = Default::default();
+        View { snapshot, order, table, showing: Showing::Table, scroll: 0, find, typing, error }
+    }
+
+    /// The filters that are shown.
+    fn shown(&self) -> impl Iterator<Item = &Row> {
+        self.snapshot.filters.iter().filter(|row| row.key.contains(&self.find))
     }
 
     /// Shows new data; the selection stays on its filter.
@@ -47,9 +66,8 @@ impl View {
         let selected = self.selected().map(of);
         self.snapshot = snapshot;
         self.snapshot.sort(self.order);
-        let index =
-            selected.and_then(|selected| self.snapshot.filters.iter().position(|row| of(row) == selected));
-        let last = self.snapshot.filters.len().checked_sub(1);
+        let index = selected.and_then(|selected| self.shown().position(|row| of(row) == selected));
+        let last = self.shown().count().checked_sub(1);
         let index = index.or(self.table.selected()).or(Some(0));
         self.table.select(index.and_then(|index| last.map(|last| index.min(last))));
     }
@@ -61,16 +79,32 @@ impl View {
 
     /// Handles a key press; returns false if the program is to end.
     pub(super) fn press(&mut self, key: KeyCode) -> bool {
+        if self.typing {
+            self.type_key(key);
+            return true;
+        }
         match key {
             KeyCode::Char('q') => return false,
-            KeyCode::Esc if !self.is_detail => return false,
-            KeyCode::Esc => self.is_detail = false,
+            _ if self.showing == Showing::Help => self.showing = Showing::Table,
+            KeyCode::Esc if self.showing == Showing::Detail => self.showing = Showing::Table,
+            KeyCode::Esc if !self.find.is_empty() => self.type_key(KeyCode::Esc),
+            KeyCode::Esc => return false,
+            KeyCode::Char('?') => self.showing = Showing::Help,
+            KeyCode::Char('/') => {
+                self.showing = Showing::Table;
+                self.typing = true;
+            }
             KeyCode::Enter => {
-                self.is_detail = !self.is_detail && self.selected().is_some();
+                let is_table = self.showing == Showing::Table && self.selected().is_some();
+                self.showing = if is_table { Showing::Detail } else { Showing::Table };
                 self.scroll = 0;
             }
             KeyCode::Char('s') => {
-                self.order = self.order.next();
+                self.order.by = self.order.by.next();
+                self.update(self.snapshot.clone());
+            }
+            KeyCode::Char('r') => {
+                self.order.reversed = !self.order.reversed;
                 self.update(self.snapshot.clone());
             }
             KeyCode::Up | KeyCode::Char('k') => self.go(-1),
@@ -84,24 +118,40 @@ impl View {
         true
     }
 
+    /// Handles a key press while the user types the text to find.
+    fn type_key(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char(character) => self.find.push(character),
+            KeyCode::Backspace => drop(self.find.pop()),
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.find.clear();
+            }
+            _ => {}
+        }
+        self.update(self.snapshot.clone());
+    }
+
     fn go(&mut self, by: isize) {
-        if self.is_detail {
+        if self.showing == Showing::Detail {
             self.scroll = self.scroll.saturating_add_signed(by.clamp(-1000, 1000) as i16);
             return;
         }
-        let Some(last) = self.snapshot.filters.len().checked_sub(1) else { return };
+        let Some(last) = self.shown().count().checked_sub(1) else { return };
         let index = self.table.selected().unwrap_or(0).saturating_add_signed(by).min(last);
         self.table.select(Some(index));
     }
 
     fn selected(&self) -> Option<&Row> {
-        self.snapshot.filters.get(self.table.selected()?)
+        self.shown().nth(self.table.selected()?)
     }
 
     /// Draws the screen.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let advice = advice(self.selected());
-        let below = if self.is_detail { 0 } else { (advice.len() as u16).clamp(1, 4) + 2 };
+        let advice = advice(self.selected(), &self.find);
+        let is_table = self.showing == Showing::Table;
+        let below = if is_table { (advice.len() as u16).clamp(1, 4) + 2 } else { 0 };
         let [head, middle, foot, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Min(3),
@@ -110,18 +160,31 @@ impl View {
         ])
         .areas(frame.area());
         frame.render_widget(self.head(), head);
-        let line = if self.is_detail {
-            self.draw_detail(frame, middle);
-            "Enter back   ↑↓ scroll   q quit"
-        } else {
-            self.draw_table(frame, middle);
-            let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", name(row)));
-            let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
-            let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
-            frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
-            "Enter details   s sort   q quit"
+        match self.showing {
+            Showing::Detail => self.draw_detail(frame, middle),
+            Showing::Help => {
+                let lines =
+                    KEYS.map(|(key, does)| Line::from(vec![format!("{key:<12}").bold(), does.into()]));
+                let block = Block::bordered().title(" Keys ".bold()).border_style(Style::new().dark_gray());
+                frame.render_widget(Paragraph::new(lines.to_vec()).block(block), middle);
+            }
+            Showing::Table => {
+                self.draw_table(frame, middle);
+                let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", name(row)));
+                let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
+                let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
+                frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
+            }
+        }
+        let line = match self.showing {
+            _ if self.typing => Line::from(format!("/{}▏  Enter keep   Esc show all", self.find)),
+            Showing::Table => {
+                Line::from("Enter details   s sort   r reverse   / find   ? keys   q quit").dark_gray()
+            }
+            Showing::Detail => Line::from("Enter back   ↑↓ scroll   ? keys   q quit").dark_gray(),
+            Showing::Help => Line::from("any key: back   q quit").dark_gray(),
         };
-        frame.render_widget(Line::from(line).dark_gray(), keys);
+        frame.render_widget(line, keys);
     }
 
     fn head(&self) -> Line<'_> {
@@ -137,8 +200,18 @@ impl View {
         let mut spans = vec![
             Span::from("bloomery ").bold(),
             Span::from(format!("{server}   {} filters   {}   ", count(filters.len() as u64), bytes(memory))),
-            Span::from(format!("sorted by {}", self.order.name())).cyan(),
+            Span::from(format!(
+                "sorted by {}{}",
+                self.order.by.name(),
+                if self.order.reversed { ", reversed" } else { "" }
+            ))
+            .cyan(),
         ];
+        if !self.find.is_empty() {
+            spans.push(
+                Span::from(format!("   {} with {:?}", count(self.shown().count() as u64), self.find)).cyan(),
+            );
+        }
         if *hidden > 0 {
             let why = hidden_by.as_deref().unwrap_or_default();
             spans.push(Span::from(format!("   {hidden} hidden: {why}")).yellow());
@@ -161,9 +234,7 @@ impl View {
         }))
         .style(Style::new().add_modifier(Modifier::UNDERLINED));
         let rows: Vec<TableRow<'_>> = self
-            .snapshot
-            .filters
-            .iter()
+            .shown()
             .map(|row| {
                 let texts = compact(row);
                 let over = row.error_ratio() > 1.0;
@@ -209,6 +280,20 @@ impl View {
         self.scroll = scroll;
     }
 }
+
+/// What the keys do.
+const KEYS: [(&str, &str); 10] = [
+    ("↑ ↓  k j", "move, or scroll the details"),
+    ("PgUp PgDn", "move by 20"),
+    ("Home End", "first, last"),
+    ("Enter", "all that is known of the filter, and back"),
+    ("s", "sort by the next of: memory, full, error, tests, adds, key"),
+    ("r", "reverse the order"),
+    ("/", "show the keys that contain a text; Esc shows all again"),
+    ("?", "this list"),
+    ("Esc", "back, or quit"),
+    ("q, Ctrl-C", "quit"),
+];
 
 /// Width of the gap between two columns.
 const SPACE: u16 = 2;
@@ -269,8 +354,9 @@ fn bar(full: f64, text: &str, columns: usize) -> Line<'static> {
     ])
 }
 
-fn advice(row: Option<&Row>) -> Vec<String> {
+fn advice(row: Option<&Row>, find: &str) -> Vec<String> {
     match row {
+        None if !find.is_empty() => vec![format!("no key contains {find:?}; Esc shows all")],
         None => vec!["no filter matches the pattern, or the user has no permission to see any".into()],
         Some(row) if row.info.advice.is_empty() => vec!["all is well".into()],
         Some(row) => row.info.advice.clone(),
@@ -280,6 +366,7 @@ fn advice(row: Option<&Row>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::top::snapshot::Sort;
     use bloomery::Summary;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -301,7 +388,8 @@ mod tests {
         let mut over = row("over", 300, 100);
         over.info.advice = vec!["over capacity".into()];
         let filters = vec![over, row("small", 1, 10), row("large", 10, 1000)];
-        View::new(Sort::Memory, Snapshot { servers: vec!["here:1".into()], filters, ..Snapshot::default() })
+        let order = Order { by: Sort::Memory, reversed: false };
+        View::new(order, Snapshot { servers: vec!["here:1".into()], filters, ..Snapshot::default() })
     }
 
     fn screen(view: &mut View) -> String {
@@ -332,7 +420,7 @@ mod tests {
         view.press(KeyCode::Down);
         assert_eq!(view.selected().unwrap().key, "over");
         view.press(KeyCode::Char('s'));
-        assert_eq!((view.order, view.selected().unwrap().key.as_str()), (Sort::Full, "over"));
+        assert_eq!((view.order.by, view.selected().unwrap().key.as_str()), (Sort::Full, "over"));
         assert_eq!(view.table.selected(), Some(0));
         let gone = Snapshot { filters: vec![row("small", 1, 10)], ..Snapshot::default() };
         view.update(gone);
@@ -367,7 +455,8 @@ mod tests {
         widest.tests_per_second = Some(999_400.0);
         widest.adds_per_second = Some(999_400.0);
         let cells = compact(&widest);
-        let mut view = View::new(Sort::Memory, Snapshot { filters: vec![widest], ..Snapshot::default() });
+        let order = Order { by: Sort::Memory, reversed: false };
+        let mut view = View::new(order, Snapshot { filters: vec![widest], ..Snapshot::default() });
         for width in 40..=200 {
             let text = screen_of(&mut view, width);
             let shown = columns(width);
@@ -378,5 +467,27 @@ mod tests {
             assert!(width < 80 || shown.len() >= 7, "{width}");
             assert!(width < 120 || shown.len() == COLUMNS.len(), "{width}");
         }
+    }
+
+    #[test]
+    fn keys_are_found_and_the_order_reversed() {
+        let mut view = view();
+        view.press(KeyCode::Char('r'));
+        let order = |view: &View| view.shown().map(|row| row.key.clone()).collect::<Vec<_>>();
+        assert_eq!(order(&view), ["small", "over", "large"]);
+        for key in "/l".chars() {
+            view.press(KeyCode::Char(key));
+        }
+        assert_eq!(order(&view), ["small", "large"]);
+        view.press(KeyCode::Char('q'));
+        assert!(screen(&mut view).contains("no key contains"));
+        view.press(KeyCode::Backspace);
+        view.press(KeyCode::Enter);
+        assert!(screen(&mut view).contains("2 with \"l\""));
+        assert!(view.press(KeyCode::Esc), "it shows all again");
+        assert_eq!(order(&view).len(), 3);
+        view.press(KeyCode::Char('?'));
+        assert!(screen(&mut view).contains("reverse the order"));
+        assert!(view.press(KeyCode::Esc) && !view.press(KeyCode::Esc));
     }
 }

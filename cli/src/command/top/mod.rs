@@ -17,16 +17,16 @@ use anyhow::Context;
 use collect::Collector;
 use frame::View;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use snapshot::{Snapshot, Sort};
+use snapshot::{Order, Snapshot, Sort};
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 /// Watch the filters of a server: fill, error rates, and operations per second.
 ///
-/// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, Enter shows the details of a filter. A
-/// narrow terminal shows fewer columns. Rates are averages over the interval. The user needs permission for SCAN,
-/// BF.STATS and CF.STATS (in a cluster, also CLUSTER SLOTS).
+/// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, r reverses the order, / finds keys, Enter
+/// shows the details of a filter, ? lists the keys. A narrow terminal shows fewer columns. Rates are averages over the
+/// interval. The user needs permission for SCAN, BF.STATS and CF.STATS (in a cluster, also CLUSTER SLOTS).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -51,6 +51,10 @@ pub(crate) struct Options {
     #[arg(short, long, default_value = "memory")]
     sort: Sort,
 
+    /// Reverse the order
+    #[arg(short, long)]
+    reverse: bool,
+
     /// Print one snapshot, and exit
     #[arg(long)]
     once: bool,
@@ -61,6 +65,12 @@ pub(crate) struct Options {
 
     #[command(flatten)]
     server: Server,
+}
+
+impl Options {
+    fn order(&self) -> Order {
+        Order { by: self.sort, reversed: self.reverse }
+    }
 }
 
 /// Shows the filters until the user quits or, with `--once`, prints one snapshot.
@@ -90,7 +100,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             }
         }
     });
-    let mut view = View::new(options.sort, first);
+    let mut view = View::new(options.order(), first);
     let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let result = show(&mut terminal, &mut view, &looks);
     ratatui::restore();
@@ -145,7 +155,7 @@ fn once(options: &Options, collector: &mut Collector, interval: Duration) -> any
     collector.look()?;
     std::thread::sleep(interval);
     let mut snapshot = collector.look()?;
-    snapshot.sort(options.sort);
+    snapshot.sort(options.order());
     if options.json {
         output::json(&snapshot)?;
     } else {

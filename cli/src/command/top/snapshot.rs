@@ -41,6 +41,13 @@ impl Sort {
     }
 }
 
+/// A [`Sort`], or its reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) by: Sort,
+    pub(super) reversed: bool,
+}
+
 /// All filters at one time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Snapshot {
@@ -88,7 +95,7 @@ impl Row {
 
 impl Snapshot {
     /// Sorts the filters. Filters that compare equal are sorted by name, so that rows don't jump.
-    pub(super) fn sort(&mut self, by: Sort) {
+    pub(super) fn sort(&mut self, Order { by, reversed }: Order) {
         let measure = |row: &Row| match by {
             Sort::Memory => row.info.bytes() as f64,
             Sort::Full => row.full(),
@@ -99,7 +106,8 @@ impl Snapshot {
         };
         self.filters.sort_by(|a, b| {
             let by_name = (&a.key, &a.server).cmp(&(&b.key, &b.server));
-            measure(b).total_cmp(&measure(a)).then(by_name)
+            let order = if by == Sort::Key { by_name } else { measure(b).total_cmp(&measure(a)) };
+            (if reversed { order.reverse() } else { order }).then(by_name)
         });
     }
 }
