@@ -71,7 +71,10 @@ pub(super) fn recognise(input: Box<dyn Read + Send>, form: Form) -> io::Result<R
 fn peek(mut input: impl Read + Send + 'static) -> io::Result<(Vec<u8>, impl Read + Send + 'static)> {
     let mut head = Vec::new();
     input.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
-    Ok((head.clone(), Cursor::new(head).chain(input)))
+    // A terminal that has ended would wait for more lines if it were read again.
+    let has_ended = head.len() < HEAD;
+    let rest: Box<dyn Read + Send> = if has_ended { Box::new(io::empty()) } else { Box::new(input) };
+    Ok((head.clone(), Cursor::new(head).chain(rest)))
 }
 
 /// Returns the input without its byte order mark. Fails if the head isn't that of a text.

@@ -623,7 +623,7 @@ def test_test_answers_like_grep(server, port, tmp_path):
     answers = as_json("test", "users", "ada", "eve", port=port)
     assert answers == [{"item": "ada", "answer": True}, {"item": "eve", "answer": False}]
     (tmp_path / "bytes").write_bytes(b"\xff\x00\n\xfe\x00\nff00\n\xef\xbf\xbd\n")
-    assert as_json("test", "users", "--from", tmp_path / "bytes", port=port) == [
+    assert as_json("test", "users", "--from", tmp_path / "bytes", "--binary", port=port) == [
         {"item_hex": "ff00", "answer": False},
         {"item_hex": "fe00", "answer": False},
         {"item": "ff00", "answer": False},
