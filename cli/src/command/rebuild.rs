@@ -41,9 +41,9 @@ pub(crate) struct Options {
     #[command(flatten)]
     of_static: Static,
 
-    /// Keep the old filter if the files have fewer items than this
-    #[arg(long, value_name = "ITEMS", default_value_t = 1, value_parser = parse_count)]
-    at_least: u64,
+    /// Keep the old filter if the files have fewer items than this [default: 1, and a tenth of the old filter's items]
+    #[arg(long, value_name = "ITEMS", value_parser = parse_count)]
+    at_least: Option<u64>,
 
     /// Print JSON
     #[arg(long)]
@@ -84,9 +84,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let items: Vec<Items> = options.files.iter().map(input).collect::<anyhow::Result<_>>()?;
     // Committing a static filter of 100 million items takes 10 s or more, so the timeout is longer than usual.
     let server = options.server.clone().patient();
-    check(options, info::describe(&mut server.connect()?, name)?.as_ref())?;
+    let old = info::describe(&mut server.connect()?, name)?;
+    check(options, old.as_ref())?;
     let rebuild = Rebuild::begin(&server, name, &words)?;
-    let filled = fill(options, items, &interrupted);
+    let filled = fill(options, items, &interrupted).and_then(|filled| {
+        if options.at_least.is_none() && filled.is_some() {
+            rebuild.check_size(old.map_or(0, |old| old.items))?;
+        }
+        Ok(filled)
+    });
     let committed = match &filled {
         Ok(Some(_)) => rebuild.end("COMMIT"),
         _ => Ok(()),
@@ -169,8 +175,9 @@ fn fill(
         }
         (read, blank) = (read + items, blank + lines);
     }
-    if read < options.at_least {
-        let text = format!("{} items were read, and --at-least is {}", count(read), count(options.at_least));
+    let at_least = options.at_least.unwrap_or(1);
+    if read < at_least {
+        let text = format!("{} items were read, and --at-least is {}", count(read), count(at_least));
         return Err(Failure::Data(text).into());
     }
     Ok(Some((read, blank)))
@@ -213,6 +220,23 @@ impl<'a> Rebuild<'a> {
     fn running(&self) -> anyhow::Result<Option<Word>> {
         let filter = info::describe(&mut self.server.connect()?, self.key)?;
         Ok(filter.and_then(|filter| Some(filter.rebuild?.identity)))
+    }
+
+    /// Fails if the new filter has less than a tenth of the old one's items: its input was probably not the whole list.
+    fn check_size(&self, old: u64) -> anyhow::Result<()> {
+        let filter = info::describe(&mut self.server.connect()?, self.key)?;
+        let new = filter.and_then(|filter| Some(filter.rebuild?.items));
+        match new {
+            Some(new) if new < old.div_ceil(10) => {
+                let text = format!(
+                    "the new filter has {} items, less than a tenth of the old one's {}. If that is right, use --at-least 1",
+                    count(new),
+                    count(old)
+                );
+                Err(Failure::Data(text).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the new filter has replaced the old one.

@@ -87,7 +87,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
     # Rebuild from several files, with options that differ from the filter's.
     other = path.with_name("other.txt")
     other.write_text(text(OLD) + "\n\n")
-    words = "-n", "10k", "-e", SMALL, "--counting", "--seed", "7"
+    words = "-n", "10k", "-e", SMALL, "--counting", "--seed", "7", "--at-least", "1"
     report = as_json("rebuild", key, path, other, *words, port=server.port)
     assert (report["items_read"], report["items"], report["blank_lines"]) == (6000, 6000, 2)
     assert found(server, OLD + NEW) == 6000
@@ -98,7 +98,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
 def test_a_static_filter_is_made_and_made_again(server, path):
     """The key needn't exist at first. Items that occur several times count once."""
     words = "--static", "-e", SMALL
-    for items, words in [(NEW, words), (NEW[:100] * 7, words), (OLD, [])]:
+    for items, words in [(NEW, words), (NEW[:100] * 7, [*words, "--at-least", 1]), (OLD, [])]:
         path.write_text(text(items))
         out, _ = run("rebuild", "k", path, *words, port=server.port)
         assert f"from {len(items):,} items, and has {len(set(items)):,} now" in out
@@ -113,6 +113,9 @@ def test_a_static_filter_is_made_and_made_again(server, path):
         ([], "\n\n", USAGE, "0 items were read"),
         (["--static"], "", USAGE, "0 items were read"),
         (["--at-least", "6k"], text(NEW), USAGE, "5,000 items were read, and --at-least is 6,000"),
+        ([], text(NEW[:99]), USAGE, "the new filter has 99 items, less than a tenth of the old one's 1,000"),
+        ([], text(NEW[:9] * 100), USAGE, "the new filter has 9 items"),
+        (["--static", "-e", "1%"], text(NEW[:99]), USAGE, "the new filter has 99 items"),
         (["--column", "2"], "1,ada\n2\n", USAGE, "there is no column 2"),
         (["-n", "100", "--nonscaling"], text(NEW), SERVER, "non scaling filter is full"),
     ],
