@@ -155,7 +155,7 @@ impl<'a> Encoder<'a> {
         offset.checked_add(len)
     }
 
-    /// Whether the filter ends with this chunk, which ends at `end` in the body. Then the chunk has been loaded. A chunk
+    /// Whether the filter ends with this chunk, which ends at `end` in the body. Then it has been loaded. A chunk
     /// of zeros proves nothing. In our format, only the data is compared, because the source may have another head.
     pub fn ends_with(&self, end: u64, chunk: &[u8]) -> bool {
         let (mut data, prefix) = match self.format {
