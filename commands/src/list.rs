@@ -27,7 +27,7 @@ pub fn table() -> Vec<Entry> {
     table.0
 }
 
-/// Ends the [sending](Call::send) of a filter of any family, as [`transfer`](crate::transfer) does for one of them.
+/// Ends the [sending](Call::send) of a filter of any family, as [`crate::transfer`] does for one of them.
 pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let name = call.arg(1).to_vec();
     let load = call.with_uploads(|uploads, database| uploads.command_of_sent(&(database, name)));

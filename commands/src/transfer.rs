@@ -20,7 +20,6 @@ use super::reply::Reply;
 use super::table::ArgumentKind::{Integer, Text};
 use super::table::{Entry, KeyUse, Timing, required};
 use super::uploads::{END, Ended, MAX_UPLOADS, Sent};
-use bloomery::filter::FilterRef;
 use bloomery::parallel::ParallelFor;
 use bloomery::wire::Encoder;
 use bloomery::wire::redisbloom::{Destination, Placed};
@@ -111,7 +110,7 @@ pub(super) fn load_chunk<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply,
         if call.is_from_primary() && iterator > 1 {
             return overwrite(call, &mut key, iterator, data);
         }
-        return repeated::<T>(filter.dumped(), iterator, data);
+        return Err(T::complete_already(iterator, filter.dumped().bytes()));
     }
     if T::is_head(iterator, data) {
         // The filter can't be complete yet, because every filter has at least one chunk.
@@ -137,16 +136,6 @@ pub(super) fn load_chunk<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply,
     proceed(call, &mut key, (iterator, data, None))
 }
 
-/// The reply to a piece for a key that holds a filter. A client whose connection broke before the last reply sends the
-/// last piece again, so it is accepted if the filter ends with it.
-fn repeated<T: Chunked>(filter: FilterRef<'_>, iterator: i64, data: &[u8]) -> Result<Reply, CommandError> {
-    let end = iterator.checked_sub(1).and_then(|end| u64::try_from(end).ok()).filter(|end| *end > 0);
-    if end.is_some_and(|end| data.is_empty() || Encoder::dump(filter).ends_with(end, data)) {
-        return Ok(Reply::Ok);
-    }
-    Err(T::complete_already(iterator, filter.bytes()))
-}
-
 /// A piece in RedisBloom's format, which a worker copies into its upload.
 struct Placement<T> {
     iterator: i64,
@@ -169,7 +158,7 @@ impl<T: Chunked> TwoStep for Placement<T> {
     ) -> Result<Reply, CommandError> {
         let (iterator, mut key) = (self.iterator, call.open::<T>(1, Access::Write));
         if let Some(filter) = key.value()? {
-            return repeated::<T>(filter.dumped(), iterator, call.arg(DATA));
+            return Err(T::complete_already(iterator, filter.dumped().bytes()));
         }
         proceed(call, &mut key, (iterator, call.arg(DATA), placed()))
     }

@@ -155,33 +155,6 @@ impl<'a> Encoder<'a> {
         offset.checked_add(len)
     }
 
-    /// Whether the filter ends with this chunk, which ends at `end` in the body. Then it has been loaded. A chunk
-    /// of zeros proves nothing. In our format, only the data is compared, because the source may have another head.
-    pub fn ends_with(&self, end: u64, chunk: &[u8]) -> bool {
-        let (mut data, prefix) = match self.format {
-            Format::RedisBloom => (chunk, 0),
-            Format::Native => match chunk::open(chunk) {
-                Ok((at, _, data)) if at.checked_add(data.len() as u64) == Some(end) => (data, chunk::PREFIX),
-                _ => return false,
-            },
-        };
-        let Some(mut offset) = end.checked_sub(data.len() as u64) else { return false };
-        if end != self.body_len() || data.iter().all(|byte| *byte == 0) {
-            return false;
-        }
-        let mut piece = Vec::new();
-        while !data.is_empty() {
-            let next = self.chunk(offset, &mut piece);
-            let here = piece.get(prefix..).unwrap_or_default();
-            let (part, rest) = data.split_at(here.len().min(data.len()));
-            match next {
-                Some(next) if here.starts_with(part) && !part.is_empty() => (offset, data) = (next, rest),
-                _ => return false,
-            }
-        }
-        true
-    }
-
     /// Hands every chunk to `sink` in order, each with the offset of the next one.
     pub fn chunks(&self, mut sink: impl FnMut(u64, &[u8])) {
         self.chunks_from(0, |next, piece| {

@@ -141,33 +141,6 @@ fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     }
 }
 
-/// A client that got no reply to its last piece sends it again. It is accepted if the filter ends with it.
-#[test]
-fn the_last_piece_may_be_repeated() {
-    let mut proven = 0;
-    for (family, pieces) in REDISBLOOMS.map(sent_by_redisbloom).into_iter().chain(OURS.map(sent_by_us)) {
-        let server = FakeServer::default();
-        pieces.iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
-        let before = server.dump("k");
-        server.take_replicated();
-        let (iterator, piece) = pieces.last().unwrap();
-        // Zeros could be the end of any filter.
-        let proves = piece.iter().skip(20).any(|byte| *byte != 0) || piece.len() < 20;
-        assert_eq!(load(&server, family, &(*iterator, piece.clone())).is_ok(), proves);
-        proven += u32::from(proves);
-        assert_eq!(load(&server, family, &(*iterator, Vec::new())), Ok(Reply::Ok), "it says nothing");
-        let mut other = piece.clone();
-        *other.last_mut().unwrap() ^= 1;
-        for wrong in
-            [(*iterator, other), (*iterator, vec![0; 8]), (iterator + 8, piece.clone()), pieces[0].clone()]
-        {
-            assert!(load(&server, family, &wrong).is_err(), "{wrong:?}");
-        }
-        assert!(server.dump("k") == before && server.take_replicated().is_empty());
-    }
-    assert!(proven > 2, "{proven}");
-}
-
 /// A load can be ended without free memory, because ending it frees memory. Other pieces are refused.
 #[test]
 fn a_load_can_be_ended_without_memory() {

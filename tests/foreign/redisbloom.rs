@@ -228,21 +228,13 @@ fn a_head_has_no_more_links_than_a_filter() {
     assert_eq!(head(most as usize + 1, 1024), Err(DecodeError::Field("links")));
 }
 
-/// Numbers that contradict each other. With some of them, BF.CARD was 2^63 − 1, or items were missed.
+/// With a damaged number of items, BF.CARD was 2^63 − 1.
 #[test]
-fn a_head_with_impossible_numbers_is_refused() {
-    for (at, number, field) in [
-        (0, 2, "number of items"),
-        (0, u64::MAX >> 1, "number of items"),
-        (12, 2 << 32 | 21, "options"),
-        (28, 1, "bits"),
-        (28, 65, "bits"),
-        (36, 7 << 56 | 1, "size"),
-        (64, 0, "size"),
-    ] {
+fn a_head_whose_sum_is_wrong_is_refused() {
+    for (at, number) in [(0, 2), (0, u64::MAX >> 1), (36, 7 << 56 | 1), (36, 0)] {
         let mut head = hex(TODAYS_HEAD);
-        head[at..at + 8].copy_from_slice(&number.to_le_bytes());
-        assert_eq!(Loader::bloom(&head).err(), Some(DecodeError::Field(field)), "{at} {number}");
+        head[at..at + 8].copy_from_slice(&u64::to_le_bytes(number));
+        assert_eq!(Loader::bloom(&head).err(), Some(DecodeError::Field("number of items")), "{at} {number}");
     }
 }
 

@@ -272,7 +272,7 @@ fn at_home(
     items: u64,
 ) -> Result<LinkSpec, DecodeError> {
     let most = match (scheme, growth) {
-        (_, Growth::RedisBloom { .. }) => return redisbloom::spec_at_home(spec, items),
+        (_, Growth::RedisBloom { .. }) => return redisbloom::spec_at_home(spec),
         (_, Growth::ValkeyBloom { error_rate, tightening, .. }) => {
             return import::spec_at_home(index, error_rate, tightening, spec, items);
         }

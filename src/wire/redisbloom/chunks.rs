@@ -2,7 +2,7 @@
 //! which are laid end to end. It contains neither its position nor a checksum. The iterator that accompanies it gives
 //! its position.
 
-use super::raw::{OLD_HASH, RawCuckoo, RawLink, check_chain, marked_deletes, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
@@ -190,7 +190,7 @@ impl Loader {
         let (mut links, mut work) = (Vec::new(), 0u64);
         while !rest.is_empty() {
             let mut word = || take(&mut rest).map(u64::from_le_bytes).ok_or(short);
-            let (bytes, bits, items) = (word()?, word()?, word()?);
+            let (bytes, bits, items_of_link) = (word()?, word()?, word()?);
             let (error_rate, bits_per_item) = (f64::from_bits(word()?), f64::from_bits(word()?));
             let hashes = u32::from_le_bytes(take(&mut rest).ok_or(short)?).into();
             let capacity = if link_len == 53 {
@@ -199,26 +199,20 @@ impl Loader {
                 u32::from_le_bytes(take(&mut rest).ok_or(short)?).into()
             };
             let [log2] = take(&mut rest).ok_or(short)?;
-            let raw = RawLink {
-                bytes,
-                bits,
-                items,
-                error_rate,
-                bits_per_item,
-                hashes,
-                capacity,
-                log2: log2.into(),
-            };
-            let spec = raw.spec()?;
+            let raw = RawLink { bytes, bits, error_rate, bits_per_item, hashes, capacity, log2: log2.into() };
+            let spec = raw.spec_in_head()?;
             work = work.saturating_add(spec.probes.into());
-            links.push((spec, raw.items));
+            links.push((spec, items_of_link));
         }
         // No filter that RedisBloom creates has more probes per item. Without this check, the client would get the
         // error only after the last piece.
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
         }
-        check_chain(items, options, links.iter().map(|(_, items)| *items))?;
+        // A damaged number of items in a link would show in BF.CARD.
+        if links.iter().fold(0u64, |sum, (_, items)| sum.saturating_add(*items)) != items {
+            return Err(DecodeError::Field("number of items"));
+        }
         Loader::new(DumpHead::Bloom { options, growth, links })
     }
 

@@ -1,6 +1,6 @@
 //! The fields in RDB files and DUMP payloads, in all versions.
 
-use super::raw::{OLD_HASH, RawCuckoo, RawLink, check_chain, marked_deletes, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
 use crate::filter::{Cuckoo, Filter, fingerprints};
 use crate::mem::Words;
@@ -22,7 +22,8 @@ pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, Decod
     if encoding > ENCODING || encoding == 2 {
         return Err(field("encoding version"));
     }
-    let items = from.unsigned().ok_or(END)?;
+    // The number of items, which the links also contain.
+    from.unsigned().ok_or(END)?;
     let count = from.unsigned().ok_or(END)?;
     let mut small = |present: bool, otherwise: u32, name| match present {
         true => from.unsigned().ok_or(END).and_then(|value| u32::try_from(value).map_err(|_| field(name))),
@@ -35,7 +36,6 @@ pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, Decod
     for _ in 0..count {
         links.push(load_link(from, encoding)?);
     }
-    check_chain(items, options, links.iter().map(Link::items))?;
     let specs: Vec<_> = links.iter().map(|link| *link.spec()).collect();
     let scheme = Scheme::RedisBloom(plan(options, &specs));
     let growth = Growth::RedisBloom { options, growth };
@@ -52,11 +52,9 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     } else {
         (truncated(capacity as f64 * bits_per_item), 0)
     };
-    // The number of items comes after the bits.
-    let raw =
-        |bytes, items| RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 };
+    let raw = |bytes| RawLink { bytes, bits, error_rate, bits_per_item, hashes, capacity, log2 };
     let words = from.string(|bytes| {
-        let spec = raw(bytes.len() as u64, 0).spec()?;
+        let spec = raw(bytes.len() as u64).spec()?;
         Ok::<_, DecodeError>((spec, Words::from_bytes(bytes)?))
     });
     let (spec, words) = words.ok_or(END)??;

@@ -14,7 +14,6 @@ const MAX_HASHES: u64 = 1100;
 pub(super) struct RawLink {
     pub(super) bytes: u64,
     pub(super) bits: u64,
-    pub(super) items: u64,
     pub(super) error_rate: f64,
     pub(super) bits_per_item: f64,
     pub(super) hashes: u64,
@@ -29,13 +28,6 @@ impl RawLink {
         let log2 = u8::try_from(self.log2).ok().filter(|log2| *log2 < 64).ok_or(field("n2"))?;
         let modulus = if log2 > 0 { 1 << log2 } else { self.bits };
         let hashes = u32::try_from(self.hashes).ok().filter(|_| self.hashes <= MAX_HASHES);
-        if self.items > self.capacity {
-            return Err(field("size"));
-        }
-        let unused = self.bytes.saturating_mul(8).checked_sub(self.bits);
-        if self.bits > 0 && unused.is_none_or(|bits| bits >= 64) {
-            return Err(field("bits"));
-        }
         // Filters that were created before 2.2.0 don't have a number of bits, and current RedisBloom versions refuse
         // them for that reason. We write the number that RedisBloom gives a link of the same length, so RedisBloom
         // accepts these filters.
@@ -44,7 +36,7 @@ impl RawLink {
             modulus,
             probes: hashes.ok_or(field("hashes"))?,
             capacity: self.capacity,
-            error_rate: self.known_error_rate(),
+            error_rate: self.error_rate,
             bits_per_item: self.bits_per_item,
             bits,
             log2,
@@ -52,6 +44,12 @@ impl RawLink {
         };
         spec.validate()?;
         Ok(spec)
+    }
+
+    /// Returns the link of a head.
+    pub(super) fn spec_in_head(mut self) -> Result<LinkSpec, DecodeError> {
+        self.error_rate = self.known_error_rate();
+        self.spec()
     }
 
     /// The link's error rate. RedisShake 4.0.2 to 4.1.0 rounds it to six digits after the point, so that small ones
@@ -65,26 +63,11 @@ impl RawLink {
     }
 }
 
-/// Checks the numbers of a chain: its number of items, and its options.
-pub(super) fn check_chain(
-    items: u64,
-    options: u32,
-    links: impl Iterator<Item = u64>,
-) -> Result<(), DecodeError> {
-    if links.fold(0u64, u64::saturating_add) != items {
-        return Err(DecodeError::Field("number of items"));
-    }
-    if options & !OPTIONS != 0 { Err(DecodeError::Field("options")) } else { Ok(()) }
-}
-
-/// The options that RedisBloom sets: the two that it reads, and those for a size in bits and for a fixed capacity.
-const OPTIONS: u32 = 15;
-
 /// The link as RedisBloom's fields describe it. Fails if they can't express `spec`.
-pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkSpec, DecodeError> {
+pub(in crate::wire) fn spec_at_home(spec: &LinkSpec) -> Result<LinkSpec, DecodeError> {
     let LinkSpec { probes, capacity, error_rate, bits_per_item, bits, log2, bytes, .. } = *spec;
     let (hashes, log2) = (probes.into(), log2.into());
-    RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 }.spec()
+    RawLink { bytes, bits, error_rate, bits_per_item, hashes, capacity, log2 }.spec()
 }
 
 /// Returns which hashes a chain uses.
