@@ -90,6 +90,18 @@ fn a_filter_that_redisbloom_creates_is_redisblooms() {
     }
 }
 
+/// With the configured expansion 0, RedisBloom's BF.INSERT creates a chain of fixed capacity, whatever its EXPANSION.
+#[test]
+fn the_configured_expansion_0_outweighs_an_insert() {
+    for (configured, scales) in [(0, false), (2, true)] {
+        let server = obeying();
+        server.settings.set(Settings { expansion: configured, ..Settings::DEFAULT });
+        server.line("BF.INSERT k EXPANSION 2 CAPACITY 3 ITEMS a b c").unwrap();
+        let refused = server.line("BF.ADD k d").is_err();
+        assert_eq!(refused, !scales, "{configured}");
+    }
+}
+
 /// A client's commands are parsed strictly, and create native filters.
 #[test]
 fn clients_are_not_redisbloom() {

@@ -2,7 +2,7 @@
 //! which are laid end to end. It contains neither its position nor a checksum. The iterator that accompanies it gives
 //! its position.
 
-use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, known_error_rate, marked_deletes, plan};
 use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
@@ -199,8 +199,9 @@ impl Loader {
                 u32::from_le_bytes(take(&mut rest).ok_or(short)?).into()
             };
             let [log2] = take(&mut rest).ok_or(short)?;
+            let error_rate = known_error_rate(error_rate, bits_per_item);
             let raw = RawLink { bytes, bits, error_rate, bits_per_item, hashes, capacity, log2: log2.into() };
-            let spec = raw.spec_in_head()?;
+            let spec = raw.spec()?;
             work = work.saturating_add(spec.probes.into());
             links.push((spec, items_of_link));
         }

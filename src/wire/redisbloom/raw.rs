@@ -6,6 +6,7 @@ use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 use crate::wire::error::DecodeError;
+use std::f64::consts::LN_2;
 
 /// Maximum number of probes per item. No error rate that fits in a double needs more.
 const MAX_HASHES: u64 = 1100;
@@ -45,21 +46,15 @@ impl RawLink {
         spec.validate()?;
         Ok(spec)
     }
+}
 
-    /// Returns the link of a head.
-    pub(super) fn spec_in_head(mut self) -> Result<LinkSpec, DecodeError> {
-        self.error_rate = self.known_error_rate();
-        self.spec()
-    }
-
-    /// The link's error rate. RedisShake 4.0.2 to 4.1.0 rounds it to six digits after the point, so that small ones
-    /// become 0. Then it follows from the bits per item, and no bit depends on it, but the next link does.
-    fn known_error_rate(&self) -> f64 {
-        if self.error_rate == 0.0 && self.bits_per_item > 0.0 {
-            libm::exp(-self.bits_per_item * std::f64::consts::LN_2 * std::f64::consts::LN_2)
-        } else {
-            self.error_rate
-        }
+/// The error rate of a link in a head. RedisShake 4.0.2 to 4.1.0 rounds it to six digits, so a small one
+/// becomes 0. It then follows from the bits per item. No bit of the link depends on it, but the next link does.
+pub(super) fn known_error_rate(error_rate: f64, bits_per_item: f64) -> f64 {
+    if error_rate == 0.0 && bits_per_item > 0.0 {
+        libm::exp(-bits_per_item * LN_2 * LN_2)
+    } else {
+        error_rate
     }
 }
 

@@ -18,7 +18,7 @@ IMPORTS = [
     ["BF.IMPORT", "{0}:key", "REDISSON", "{1}:source", "{1}:config"],
     ["bf.import", "{0}:key", "redisson", "{1}:source", "{1}:config", "codec", "json"],
 ]
-ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # indices in a reply to COMMAND INFO
+ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, TIPS, KEYS = 1, 2, 3, 4, 5, 6, 7, 8  # indices in a reply to COMMAND INFO
 
 
 def has_module_categories(spec) -> bool:
@@ -64,6 +64,15 @@ def test_the_table_holds_every_command(client):
 def test_arity_and_flags(described):
     seen = {command.name: (reply[ARITY], set(reply[FLAGS])) for command, reply in described.items()}
     assert seen == {command.name: (command.arity, {"module", *command.flags.split()}) for command in COMMANDS}
+
+
+def test_tips(described):
+    """No client may cache what can change although nobody writes to the key. RedisBloom gives the tip to six of these
+    commands."""
+    may_be_cached = {"CF.EXISTS", "CF.MEXISTS", "CF.COUNT"}
+    reads = {command.name for command in COMMANDS if "readonly" in command.flags}
+    assert {command.name for command, reply in described.items() if reply[TIPS]} == reads - may_be_cached
+    assert all(reply[TIPS] in ([], ["dont_cache"]) for reply in described.values())
 
 
 def test_keys(described):

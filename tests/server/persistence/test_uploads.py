@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from kit.filters import load_pieces, members, pieces
+from kit.foreign import redisbloom_head
 from kit.metrics import figures
 from kit.payload import seal_chunk
 from kit.servers import APPEND_ONLY, matrix, rewrite, saves_loads, wait_for
@@ -57,8 +58,7 @@ def cut(head: bytes, stamp: bytes, prefix: str, name: str) -> Announced:
 
 
 def redisbloom(size: int) -> Announced:
-    link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
-    return Announced("redisbloom bloom", "BF", struct.pack("<QIII", 5, 1, 5, 2) + link, 1, b"\1")
+    return Announced("redisbloom bloom", "BF", redisbloom_head(size), 1, b"\1")
 
 
 def redisbloom_cuckoo(size: int, filters: int = 1) -> Announced:
@@ -554,6 +554,18 @@ def test_a_replica_ends_a_load_when_its_primary_does(new_server, source):
         primary.check()
         primary.replicas.remove(replica)
         replica.destroy()
+
+
+@EVERY_SERVER
+def test_who_becomes_a_replica_drops_the_loads_that_only_it_has(new_server):
+    """No client can continue them there, and no primary ends them."""
+    server = new_server()
+    with server.client() as client:
+        client.execute_command("BF.LOADCHUNK", "target", 1, redisbloom_head(MIB))
+        assert loads_of(server) == 1
+        client.replicaof("127.0.0.1", 1)  # nobody answers, so no sync replaces the data
+        assert loads_of(server) == 0
+        client.replicaof("NO", "ONE")
 
 
 @EVERY_SERVER

@@ -15,12 +15,21 @@ pub(super) struct Position {
     pub(super) items: u64,
     /// Number of these items that were absent before.
     pub(super) new: u64,
+    /// Number of items in the filter that didn't come from these, when the load began or continued.
+    pub(super) others: u64,
     /// Number of empty lines that were skipped.
     pub(super) blank: u64,
     /// Whether the input ended at `offset` without a line end. Then the last item may still grow, so no load may
     /// continue here.
     #[serde(skip)]
     pub(super) is_open: bool,
+}
+
+impl Position {
+    /// Number of items that are in the filter when the load has come this far, unless some were lost.
+    pub(super) fn known(&self) -> u64 {
+        self.others + self.new
+    }
 }
 
 /// An acknowledgement: what the server did with a batch.
@@ -62,6 +71,7 @@ impl Acks {
                 digest: span.digest,
                 items: before.items + items,
                 new: before.new + new,
+                others: before.others,
                 blank: before.blank + blank,
                 is_open: span.is_open,
             };

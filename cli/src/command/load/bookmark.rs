@@ -29,8 +29,6 @@ pub(super) struct Saved {
     input: String,
     /// The filter's identity.
     pub(super) identity: String,
-    /// Number of items that were in the filter at this position.
-    pub(super) known: u64,
     #[serde(flatten)]
     pub(super) position: Position,
 }
@@ -39,10 +37,6 @@ pub(super) struct Saved {
 pub(super) struct Bookmark {
     key: Vec<u8>,
     input: String,
-    /// The identity of the filter to be filled.
-    identity: String,
-    /// Number of items in the filter that the load didn't add.
-    others: u64,
     /// The key's value, as far as this program knows it; empty if there is no key.
     value: String,
 }
@@ -52,18 +46,7 @@ impl Bookmark {
         let input = options.input.name();
         let load = format!("{}\n{input}\n{}", options.input.form(), options.rebuild);
         let end = format!(":bloomery-load:{:016x}", xxh3_64(load.as_bytes()));
-        let key = neighbour(options.key.as_bytes(), &end);
-        Bookmark { key, input, identity: String::new(), others: 0, value: String::new() }
-    }
-
-    /// Notes for which filter the bookmark stands, and how many of its items the load didn't add.
-    pub(super) fn stand_for(&mut self, identity: &str, others: u64) {
-        (self.identity, self.others) = (identity.to_owned(), others);
-    }
-
-    /// Number of items that are in the filter when the load has reached this position, unless some were lost.
-    pub(super) fn known(&self, position: &Position) -> u64 {
-        self.others + position.new
+        Bookmark { key: neighbour(options.key.as_bytes(), &end), input, value: String::new() }
     }
 
     /// How to load everything again, if the load can't continue.
@@ -83,9 +66,14 @@ impl Bookmark {
     }
 
     /// Moves the bookmark to this position in the input.
-    pub(super) fn move_to(&mut self, connection: &mut Connection, position: &Position) -> anyhow::Result<()> {
-        let (input, identity) = (self.input.clone(), self.identity.clone());
-        let saved = Saved { input, identity, known: self.known(position), position: position.clone() };
+    pub(super) fn move_to(
+        &mut self,
+        connection: &mut Connection,
+        identity: &str,
+        position: &Position,
+    ) -> anyhow::Result<()> {
+        let (input, identity) = (self.input.clone(), identity.to_owned());
+        let saved = Saved { input, identity, position: position.clone() };
         self.replace(connection, serde_json::to_string(&saved)?)
     }
 

@@ -46,17 +46,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let target = prepare(options, &mut connection, saved.is_none())?;
     let from = match (saved, &bookmark) {
         (Some(saved), Some(bookmark)) => take_up(options, &target, bookmark, saved, &mut items)?,
-        _ => Position::default(),
+        _ => Position { others: target.items.unwrap_or(0), ..Position::default() },
     };
-    let others = target.items.unwrap_or(0).saturating_sub(from.new);
     // Skipping may take so long that the server closes the connection, so it isn't used any more.
     drop(connection);
     let sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.adding);
     let bookmark = match bookmark {
-        Some(mut bookmark) => {
-            bookmark.stand_for(&target.identity, others);
-            Some((bookmark, sender.connect()?))
-        }
+        Some(bookmark) => Some((bookmark, target.identity.clone(), sender.connect()?)),
         None => None,
     };
     let mut load = Pipeline {
@@ -73,15 +69,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         if interrupted.is_set() {
             return Ok(());
         }
-        if let Err(lost) = target.check(options, &mut sender.connect()?, others + position.new) {
+        if let Err(lost) = target.check(options, &mut sender.connect()?, position.known()) {
             // The filter that took its place may look like it by now, so the next load must begin again.
-            if let Some((bookmark, connection)) = &mut load.bookmark {
+            if let Some((bookmark, _, connection)) = &mut load.bookmark {
                 bookmark.remove(connection)?;
             }
             return Err(lost);
         }
         match &mut load.bookmark {
-            Some((bookmark, connection)) => bookmark.remove(connection),
+            Some((bookmark, _, connection)) => bookmark.remove(connection),
             None => Ok(()),
         }
     });
@@ -104,13 +100,15 @@ fn take_up(
     saved: Saved,
     items: &mut Items,
 ) -> anyhow::Result<Position> {
-    if !target.has_kept(&saved.identity, saved.known) {
+    if !target.has_kept(&saved.identity, saved.position.known()) {
         let key = output::key(options.key.as_bytes());
         let text =
             format!("{key} is not the filter that this load has begun to fill, or has lost items since");
         return Err(anyhow::Error::new(Failure::Lost(text)).context(bookmark.way_out()));
     }
-    let from = saved.position;
+    // A run that was killed may have added more than the bookmark says.
+    let others = target.items.unwrap_or(0).saturating_sub(saved.position.new);
+    let from = Position { others, ..saved.position };
     items.skip_to(from.offset, from.digest).map_err(|error| error.context(bookmark.way_out()))?;
     error::note(&format!("continuing after byte {}, {} items are in", from.offset, count(from.items)));
     Ok(from)

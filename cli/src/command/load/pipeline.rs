@@ -27,8 +27,8 @@ pub(super) struct Pipeline {
     pub(super) connections: u8,
     /// Maximum number of items per command.
     pub(super) batch: u64,
-    /// If the load can be resumed: its bookmark, and a connection to move it.
-    pub(super) bookmark: Option<(Bookmark, Connection)>,
+    /// If the load can be resumed: its bookmark, the filter's identity, and a connection to move the bookmark.
+    pub(super) bookmark: Option<(Bookmark, String, Connection)>,
 }
 
 impl Pipeline {
@@ -78,7 +78,9 @@ impl Pipeline {
         let position = self.acks.position();
         self.progress.at(position.offset, position.items);
         match &mut self.bookmark {
-            Some((bookmark, connection)) if !position.is_open => bookmark.move_to(connection, position),
+            Some((bookmark, identity, connection)) if !position.is_open => {
+                bookmark.move_to(connection, identity, position)
+            }
             _ => Ok(()),
         }
     }
