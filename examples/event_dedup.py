@@ -21,7 +21,7 @@ from typing import Any
 import redis
 from bloomery_redis import Bloom
 
-WINDOW, STREAM, GROUP, CONSUMER = "seen", "events", "workers", "worker-1"
+WINDOW, STREAM, GROUP, CONSUMER = "example:seen", "example:events", "workers", "worker-1"
 HOURS = 72  # of the stream
 GENERATIONS = 25  # of an hour each: an event stays known for 24 to 25 hours
 ERROR_RATE = 1e-6  # the fraction of new events that are taken for duplicates, and so are lost

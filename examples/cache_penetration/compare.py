@@ -106,7 +106,7 @@ def main() -> None:
     ids = requests(arguments.users, arguments.requests)
 
     def forget() -> None:
-        if cached := list(client.scan_iter("user:*", count=1000)):
+        if cached := list(client.scan_iter("example:user:*", count=1000)):
             client.unlink(*cached)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -20,9 +20,9 @@ TIMEOUT_SECONDS = 0.1  # longer than any answer takes, and short enough to wait 
 PAUSE_SECONDS = 1.0  # after a failure, before the server is tried again
 REPORT_EVERY = 100  # answers of the store per BF.FEEDBACK
 
-# Both keys have the tag {users}, so that in a cluster they are in one slot and one command may name both.
-FILTER = "{users}:filter"
-READY = "{users}:ready"  # fill.py sets this key when every user of the store is in the filter
+# Both keys have the tag {example}, so that in a cluster they are in one slot and one command may name both.
+FILTER = "{example}:filter"
+READY = "{example}:ready"  # fill.py sets this key when every user of the store is in the filter
 
 
 def connect(url: str, *, timeout: float = TIMEOUT_SECONDS) -> redis.Redis:
@@ -97,4 +97,4 @@ class Guard:
 
 
 def _cached(user: str) -> str:
-    return f"user:{user}"
+    return f"example:user:{user}"

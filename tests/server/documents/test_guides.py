@@ -3,6 +3,9 @@
 
 import concurrent.futures
 import contextlib
+import os
+import subprocess
+import sys
 import time
 
 import nightly
@@ -204,3 +207,20 @@ def test_services_converge(new_server):
             items = [f"{number}:{item}" for number in (0, 1) for item in range(300)]
             assert set(client.execute_command("BF.MEXISTS", "seen", "late", *items)) == {1}
             assert client.execute_command("BF.CARD", "seen") < 700
+
+
+# ---- the reader's server --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "program", ["event_dedup.py --events 2000", "null_values.py", "cache_penetration/compare.py --users 100 --requests 50"]
+)
+def test_a_program_leaves_the_readers_keys_alone(server, program):
+    keys = ["seen", "events", "known", "users", "{users}:filter", "{users}:ready", "user:1", "null:1"]
+    with server.client() as client:
+        client.mset(dict.fromkeys(keys, "the reader's"))
+        name, *options = program.split()
+        command = [sys.executable, ROOT / "examples" / name, *options, "--redis", f"redis://127.0.0.1:{server.port}"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "clients" / "python")}
+        subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        assert client.mget(keys) == [b"the reader's"] * len(keys)
