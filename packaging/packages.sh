@@ -8,6 +8,13 @@
 
 PACKAGE=bloomery-redis
 
+# copy_documents FOLDER: copy the documents, and what their links lead to, from the current folder.
+copy_documents() {
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE \
+        clients docs examples ops scripts/README.md "$1"
+    rm -rf "$1/docs/site" # the documentation site is built from it
+}
+
 # lay_out ARCHIVE TREE LIBRARIES ZSH: put the package's files into TREE. The caller sets their modes. LIBRARIES and ZSH
 # are the distribution's folders for libraries and for zsh completions.
 lay_out() {
@@ -29,8 +36,7 @@ lay_out() {
         rmdir "$tree/usr/share/zsh/site-functions"
     }
     install -D --mode=644 "$archive/ops/systemd/bloomery-exporter.service" -t "$tree/usr/lib/systemd/system"
-    cp -r "$archive"/{README.md,CHANGELOG.md,SECURITY.md,docs,THIRD-PARTY-LICENSES.txt,RUST-LIBRARY-LICENSES.html} "$doc"
-    cp -r "$archive"/ops/{grafana,prometheus} "$doc"
+    (cd "$archive" && copy_documents "$doc" && cp THIRD-PARTY-LICENSES.txt RUST-LIBRARY-LICENSES.html "$doc")
     sed "s|\./libbloomery\.so|$libraries/redis/modules/libbloomery.so|" "$archive/redis.conf.example" \
         >"$doc/redis.conf.example"
 }
@@ -65,7 +71,6 @@ pack_rpm() {
     work=$(mktemp --directory) # rpmbuild doesn't support spaces in paths
     tree=$work/tree
     lay_out "$archive" "$tree" /usr/lib64 /usr/share/zsh/site-functions
-    cp "$archive"/LICENSE-* "$tree/usr/share/doc/$PACKAGE"
     chmod -R u=rwX,go=rX "$tree"
     cat packaging/rpm/bloomery-redis.spec packaging/before-removal >"$work/$PACKAGE.spec"
     file=$PACKAGE-$version-1.$architecture.rpm

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
+BLOCKS, LINK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE), re.compile(r"\]\(([^()\s]+)\)")
 COMPLETIONS = ["bash-completion/completions/bloomery", "fish/vendor_completions.d/bloomery.fish", "zsh/site-functions/_bloomery"]
 
 
@@ -26,11 +27,7 @@ def archive(tmp_path_factory) -> Path:
     for script in COMPLETIONS:
         (folder / "share" / script).parent.mkdir(parents=True)
         (folder / "share" / script).write_text(script)
-    for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-MIT", "LICENSE-APACHE"]:
-        shutil.copy(ROOT / name, folder)
-    (folder / "docs").mkdir()
-    shutil.copy(ROOT / "docs/INSTALL.md", folder / "docs")
-    shutil.copytree(ROOT / "ops", folder / "ops")
+    subprocess.run(["bash", "-euc", 'source packaging/packages.sh; copy_documents "$1"', "bash", folder], cwd=ROOT, check=True)
     (folder / "redis.conf.example").write_text("loadmodule ./libbloomery.so\n")
     return folder
 
@@ -94,8 +91,17 @@ def test_what_is_in_the_deb(archive, tmp_path):
     control = (tmp_path / "raw/DEBIAN/control").read_text()
     assert "@" not in control and "libc6 (>= 2.34)" in control and "Version: 1.2.3\n" in control
     assert (tmp_path / "raw/DEBIAN/conffiles").read_text() == "/etc/redis/bloomery.conf\n/etc/valkey/bloomery.conf\n"
-    copyright = (tmp_path / "raw/usr/share/doc/bloomery-redis/copyright").read_text()
+    documents = tmp_path / "raw/usr/share/doc/bloomery-redis"
+    copyright = (documents / "copyright").read_text()
     assert " in the Software without restriction" in copyright and "@" not in copyright
+
+
+    for folder in [archive, documents]:
+        pages = sorted(folder.rglob("*.md"))
+        links = [(page, link) for page in pages for link in LINK.findall(BLOCKS.sub("", page.read_text()))]
+        assert len(links) > 500
+        dead = [(page, link) for page, link in links if ":" not in link and not (page.parent / link.partition("#")[0]).exists()]
+        assert not dead
 
 
 @needs("rpmbuild")
