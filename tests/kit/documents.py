@@ -1,6 +1,7 @@
 """The documents, and the examples in them: fenced blocks of the language `redis-cli`, in the format of transcript.py.
 
-Each example starts on an empty server. Words after the language are arguments for redis-cli, as in ```redis-cli -3.
+Each example starts on an empty server. But the examples of a page that is read from its beginning to its end are one
+session. Words after the language are arguments for redis-cli, as in ```redis-cli -3.
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
 
@@ -27,6 +28,8 @@ PAGES = {path.stem.upper(): path for path in sorted(COMMANDS.glob("?f.*.md"))}
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 WITH_EXAMPLES = (README, *sorted(COMMANDS.glob("*.md")), COMPATIBILITY, MEMORY, MOVING, *GUIDES)
+
+READ_THROUGH = {README, MOVING, *GUIDES}
 
 # Versions of Bloomery that added commands of its own. No version of RedisBloom has one of these numbers.
 OUR_VERSIONS = {"0.1.0"}
@@ -61,6 +64,12 @@ def examples(path):
                 found.append(Example(path, start, index, arguments))
             start = None
     return found
+
+
+def sessions(path):
+    """The examples in a document, as lists of those that run on the same server."""
+    found = examples(path)
+    return [found] if found and path in READ_THROUGH else [[example] for example in found]
 
 
 # ---- what the server says about a command ---------------------------------------------------------------------------
@@ -100,10 +109,12 @@ def main():
             for command, path in PAGES.items():
                 path.write_text(with_facts(client, command, path.read_text()))
         for path in WITH_EXAMPLES:
-            for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay correct
+            replies = []
+            for session in sessions(path):
                 server.command("FLUSHALL")
-                example = examples(path)[place]
-                path.write_text("\n".join(example.with_replies(example.run(server))) + "\n")
+                replies += [example.run(server) for example in session]
+            for place in reversed(range(len(replies))):  # from the end, so that line numbers stay correct
+                path.write_text("\n".join(examples(path)[place].with_replies(replies[place])) + "\n")
         server.check()
 
 

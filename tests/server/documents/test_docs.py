@@ -9,21 +9,22 @@ import re
 
 import pytest
 
-from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, PAGES, README, WITH_EXAMPLES, examples, with_facts
+from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, PAGES, README, WITH_EXAMPLES, sessions, with_facts
 from kit.servers import ROOT
 
 EVERY_SERVER = pytest.mark.every_server("the server gives options their names")
 
 
 @pytest.mark.parametrize(
-    "example",
-    [example for path in WITH_EXAMPLES for example in examples(path)],
-    ids=lambda example: f"{example.path.name}:{example.first}",
+    "session",
+    [session for path in WITH_EXAMPLES for session in sessions(path)],
+    ids=lambda session: f"{session[0].path.name}:{session[0].first}",
 )
-def test_example(server, example):
-    assert example.exchanges, f"{example}:{example.first} holds no command"
-    if wrong := example.mismatches(example.run(server), server.spec.name):
-        pytest.fail(wrong, pytrace=False)
+def test_example(server, session):
+    for example in session:
+        assert example.exchanges, f"{example}:{example.first} holds no command"
+        if wrong := example.mismatches(example.run(server), server.spec.name):
+            pytest.fail(wrong, pytrace=False)
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -54,6 +55,18 @@ def tokens(arguments):
         if "token" in argument:
             yield argument["token"]
         yield from tokens(argument.get("arguments", []))
+
+
+def named(arguments):
+    """The token and the name of every argument in COMMAND DOCS that has both."""
+    for argument in map(reply_as_map, arguments):
+        if "token" in argument and argument["type"] not in ("pure-token", "oneof", "block"):
+            yield argument["token"], argument["name"]
+        yield from named(argument.get("arguments", []))
+
+
+# The options of a filter that in COMMAND DOCS, as in RedisBloom's, have arguments with the option's own name.
+OF_A_FILTER = {"ERROR", "TIGHTENING", "TTL", "STEPS", "SHARDS", "SEED", "BUCKETSIZE", "MAXITERATIONS"}
 
 
 def test_every_page_says_what_the_server_is_told(server):
