@@ -106,6 +106,10 @@ def test_the_page_says_what_the_program_says(page):
     assert planned >= 100 and refused >= 3, (planned, refused)
 
 
+def test_the_page_does_not_send_its_reader_to_the_site(page):
+    assert "builds the site" not in page.run("return document.body.innerText")
+
+
 def test_the_chart_has_the_memory_of_the_plan(page):
     """The heights of points on the lines are in the same ratios as the plan's numbers."""
     for items, rate in (("1000", "1%"), ("250k", "0.1%"), ("10M", "3%")):

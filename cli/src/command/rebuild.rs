@@ -28,7 +28,7 @@ use std::time::Instant;
 Examples:
   bloomery rebuild seen events.txt                          # a filter like the old one
   bloomery rebuild users users.csv --column id -n 20M       # a larger one
-  bloomery rebuild denied denied.txt --static -e 0.4%       # the smallest one, without adds
+  bloomery rebuild denied denied.txt --static -e 0.4%       # built from the list, without adds
   bloomery rebuild denied list-*.txt --at-least 1M          # unless a list was cut off")]
 pub(crate) struct Options {
     /// The filter's key
