@@ -61,7 +61,7 @@ pub use chunked::Chunked;
 pub use error::CommandError;
 pub use list::{for_each, put_sent, run, table};
 pub use pieces::{Pieces, Progress};
-pub use reply::{Answer, Answers, Reply};
+pub use reply::{Answer, Answers, Reply, double_text};
 pub use stored::{DataType, Handle, Stored};
 pub use table::{Command, Entry, ForEach, Timing};
 pub use uploads::{ABANDONED, END, Ended, MAX_UPLOADS, Uploads};

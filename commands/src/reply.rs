@@ -131,6 +131,12 @@ impl From<&str> for Reply {
     }
 }
 
+/// A number in RESP2. Servers differ in how many digits they print; the shortest text that reads back as the same
+/// number is the same everywhere. As in C, small numbers have an exponent.
+pub fn double_text(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-4 { format!("{number:e}") } else { number.to_string() }
+}
+
 impl From<u64> for Reply {
     fn from(value: u64) -> Reply {
         Reply::Integer(i64::try_from(value).unwrap_or(i64::MAX))
@@ -154,6 +160,29 @@ impl From<Value> for Reply {
             Value::Map(fields) => {
                 Reply::Map(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_read_back() {
+        for (number, text) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (0.01, "0.01"),
+            (1e-4, "0.0001"),
+            (1e-5, "1e-5"),
+            (0.1 + 0.2, "0.30000000000000004"),
+        ] {
+            assert_eq!(double_text(number), text);
+        }
+        for number in [5.76536757207294e-98, f64::MIN_POSITIVE, 2.5e-324, 1.0 - f64::EPSILON] {
+            let text = double_text(number);
+            assert!(text.len() <= 24 && text.parse() == Ok(number), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Replies in RESP2 and RESP3.
 
 use super::api::Context;
-use bloomery_commands::{Answer, Answers, CommandError, Reply};
+use bloomery_commands::{Answer, Answers, CommandError, Reply, double_text};
 use redis_module::raw::REDISMODULE_CTX_FLAGS_RESP3;
 
 /// Sends the outcome of a command.
@@ -76,9 +76,7 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
         Reply::Integer(value) => ctx.reply_integer(*value),
         Reply::Bool(value) => ctx.reply_bool(*value),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
-        // Servers differ in how many digits they print. The shortest text that reads back as the same number is the
-        // same everywhere.
-        Reply::Double(value) => ctx.reply_bulk(value.to_string().as_bytes()),
+        Reply::Double(value) => ctx.reply_bulk(double_text(*value).as_bytes()),
         Reply::Bulk(bytes) => ctx.reply_bulk(bytes),
         Reply::Null => ctx.reply_null(),
         Reply::Array(replies) => {

@@ -64,7 +64,7 @@ impl Layer {
         }?;
         let (least, most) = (mine.max(theirs), mine.saturating_add(theirs));
         let one_covers = self.ones() == ones || self.ones() == other.ones();
-        let items = if one_covers { least } else { self.nearest_estimate().clamp(least, most) };
+        let items = if one_covers { least } else { self.estimate().clamp(least, most) };
         self.set_items(items);
         Ok(changed || items != mine)
     }

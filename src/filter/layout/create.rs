@@ -105,12 +105,6 @@ impl Layer {
 
     /// Number of distinct items, estimated from the fill (Swamidass–Baldi).
     pub fn estimate(&self) -> u64 {
-        self.shape().items_at(self.fill()) as u64
-    }
-
-    /// The [`estimate`](Layer::estimate), but rounded to the nearest integer. It becomes the number of items of a
-    /// union, in which rounding down would be visible.
-    pub(super) fn nearest_estimate(&self) -> u64 {
         self.shape().items_at(self.fill()).round() as u64
     }
 

@@ -6,7 +6,6 @@ which words: docs/commands has the texts, and tests/server/documents/test_docs.p
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 
 
 class Simple(str):
@@ -169,9 +168,8 @@ def seed(word: bytes, hash_: str) -> int:
 
 
 def decimal(value: float) -> str:
-    """The shortest decimal without an exponent that reads back as the same number."""
-    text = format(Decimal(repr(value)), "f")
-    return text.removesuffix(".0")
+    """The shortest text that reads back as the same number. Below 0.0001, it has an exponent."""
+    return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
 def next_power_of_two(value: int) -> int:
