@@ -199,7 +199,14 @@ impl View {
         };
         let mut spans = vec![
             Span::from("bloomery ").bold(),
-            Span::from(format!("{server}   {} filters   {}   ", count(filters.len() as u64), bytes(memory))),
+            Span::from(format!("{server}   {} filters   ", count(filters.len() as u64))),
+            Span::from(match self.snapshot.in_trouble() {
+                0 => String::new(),
+                troubled => format!("! {} in trouble   ", count(troubled as u64)),
+            })
+            .yellow()
+            .bold(),
+            Span::from(format!("{}   ", bytes(memory))),
             Span::from(format!(
                 "sorted by {}{}",
                 self.order.by.name(),
@@ -241,11 +248,7 @@ impl View {
                 let seen_over =
                     row.observed().zip(row.info.error_rate).is_some_and(|(seen, promised)| seen > promised);
                 let red = |bad: bool| if bad { Style::new().fg(Color::Red).bold() } else { Style::new() };
-                let mark = if row.info.advice.is_empty() {
-                    Span::from("  ")
-                } else {
-                    Span::from("! ").yellow().bold()
-                };
+                let mark = if row.is_in_trouble() { "! ".yellow().bold() } else { "  ".into() };
                 TableRow::new(columns.iter().map(|(index, width)| {
                     let text = &texts[*index];
                     match COLUMNS[*index].0 {
@@ -407,21 +410,28 @@ mod tests {
         let mut view = view();
         let text = screen(&mut view);
         let place = |word: &str| text.find(word).unwrap_or_else(|| panic!("no {word} in\n{text}"));
-        assert!(place("large") < place("! over") && place("! over") < place("small"));
-        assert!(text.contains("all is well") && text.contains("sorted by memory"), "{text}");
-        view.press(KeyCode::Down);
-        let text = screen(&mut view);
+        assert!(place("! over") < place("large") && place("large") < place("small"));
+        assert!(
+            text.contains("3 filters   ! 1 in trouble   ") && text.contains("sorted by memory"),
+            "{text}"
+        );
         assert!(text.contains("over capacity") && text.contains("300%"), "{text}");
+        view.press(KeyCode::Down);
+        assert!(screen(&mut view).contains("all is well"));
+        let order = Order { by: Sort::Memory, reversed: false };
+        let mut well =
+            View::new(order, Snapshot { filters: vec![row("small", 1, 10)], ..Snapshot::default() });
+        assert!(!screen(&mut well).contains("trouble"));
     }
 
     #[test]
     fn the_selection_stays_with_its_filter() {
         let mut view = view();
-        view.press(KeyCode::Down);
-        assert_eq!(view.selected().unwrap().key, "over");
+        view.press(KeyCode::End);
+        assert_eq!(view.selected().unwrap().key, "small");
         view.press(KeyCode::Char('s'));
-        assert_eq!((view.order.by, view.selected().unwrap().key.as_str()), (Sort::Full, "over"));
-        assert_eq!(view.table.selected(), Some(0));
+        assert_eq!((view.order.by, view.selected().unwrap().key.as_str()), (Sort::Full, "small"));
+        assert_eq!(view.table.selected(), Some(1));
         let gone = Snapshot { filters: vec![row("small", 1, 10)], ..Snapshot::default() };
         view.update(gone);
         assert_eq!(view.selected().unwrap().key, "small");
@@ -474,7 +484,7 @@ mod tests {
         let mut view = view();
         view.press(KeyCode::Char('r'));
         let order = |view: &View| view.shown().map(|row| row.key.clone()).collect::<Vec<_>>();
-        assert_eq!(order(&view), ["small", "over", "large"]);
+        assert_eq!(order(&view), ["over", "small", "large"]);
         for key in "/l".chars() {
             view.press(KeyCode::Char(key));
         }

@@ -25,8 +25,9 @@ use std::time::Duration;
 /// Watch the filters of a server: fill, error rates, and operations per second.
 ///
 /// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, r reverses the order, / finds keys, Enter
-/// shows the details of a filter, ? lists the keys. A narrow terminal shows fewer columns. Rates are averages over the
-/// interval. The user needs permission for SCAN, BF.STATS and CF.STATS (in a cluster, also CLUSTER SLOTS).
+/// shows the details of a filter, ? lists the keys. Filters in trouble come first, marked by !. A narrow terminal has
+/// fewer columns. Rates are averages over the interval. The user needs permission for SCAN, BF.STATS and CF.STATS (in a
+/// cluster, also CLUSTER SLOTS).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

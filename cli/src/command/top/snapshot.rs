@@ -86,6 +86,11 @@ impl Row {
         }
     }
 
+    /// Whether there is advice for the filter.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        !self.info.advice.is_empty()
+    }
+
     /// The observed error rate over the shortest period that has one.
     pub(super) fn observed(&self) -> Option<f64> {
         let feedback = self.info.feedback.as_ref()?;
@@ -94,7 +99,13 @@ impl Row {
 }
 
 impl Snapshot {
-    /// Sorts the filters. Filters that compare equal are sorted by name, so that rows don't jump.
+    /// Number of filters for which there is advice.
+    pub(super) fn in_trouble(&self) -> usize {
+        self.filters.iter().filter(|row| row.is_in_trouble()).count()
+    }
+
+    /// Sorts the filters. Those in trouble come first, also in reversed order, so that they are on the screen. Filters
+    /// that compare equal are sorted by name, so that rows don't jump.
     pub(super) fn sort(&mut self, Order { by, reversed }: Order) {
         let measure = |row: &Row| match by {
             Sort::Memory => row.info.bytes() as f64,
@@ -107,7 +118,8 @@ impl Snapshot {
         self.filters.sort_by(|a, b| {
             let by_name = (&a.key, &a.server).cmp(&(&b.key, &b.server));
             let order = if by == Sort::Key { by_name } else { measure(b).total_cmp(&measure(a)) };
-            (if reversed { order.reverse() } else { order }).then(by_name)
+            let order = if reversed { order.reverse() } else { order };
+            b.is_in_trouble().cmp(&a.is_in_trouble()).then(order).then(by_name)
         });
     }
 }
