@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::api::{Context, Text};
-use super::names::DEFAULT_PREFIX;
+use super::names::{DEFAULT_PREFIX, name_of};
 use super::server::{server, status};
 use super::{alloc, commands, config, data_type, duplicate_load, guard, info, log, memory, uploads, waiting};
 use redis_module::raw;
@@ -249,11 +249,13 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         // SAFETY: the caller's contract is passed on. The module has no name yet.
         return unsafe { duplicate_load::stand_in(ctx) };
     }
+    let wanted = prefix.clone();
     let Some(prefix) = free_name(prefix, on_clash)? else {
         // SAFETY: as above.
         let name = unsafe { duplicate_load::name(ctx, "bloomery-skipped") };
         log::warning(&format!(
-            "another module has the name; loaded as {} without commands and data types, as ONCLASH SKIP says",
+            "another module is loaded under the name {wanted}; this one is {}, without commands and data types, as \
+             ONCLASH SKIP says",
             name.to_string_lossy()
         ));
         duplicate_load::skipped();
@@ -297,6 +299,9 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         server!(RedisModule_SetModuleOptions(ctx, flags as c_int));
         duplicate_load::loaded(ctx);
     }
-    log::notice(&format!("{} loaded, commands {}.*", env!("CARGO_PKG_VERSION"), prefix.to_ascii_uppercase()));
+    let family =
+        |add: &str| name_of(add).to_string_lossy().to_uppercase().trim_end_matches("ADD").to_owned() + "*";
+    let (bloom, cuckoo) = (family("bf.add"), family("cf.add"));
+    log::notice(&format!("{} loaded, commands {bloom} and {cuckoo}", env!("CARGO_PKG_VERSION")));
     Ok(())
 }

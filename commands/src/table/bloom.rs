@@ -8,7 +8,7 @@ pub(crate) const RESERVE: &[Argument] = &[
     required("error_rate", Double),
     required("capacity", Integer),
     required("option", Options(BLOOM)),
-    option("like", "LIKE", Key),
+    option("other", "LIKE", Key),
     Argument {
         name: "foreign",
         token: None,
@@ -42,7 +42,7 @@ pub(crate) const INSERT: &[Argument] = &[
     required("option", Options(options::INSERT)),
     required("option", Options(&[TIGHTENING])),
     option("seed", "SEED", Text),
-    option("validatescaleto", "VALIDATESCALETO", Integer),
+    option("capacity", "VALIDATESCALETO", Integer),
     Argument { name: "item", token: Some("ITEMS"), kind: Text, optional: false, multiple: true },
 ];
 
@@ -72,7 +72,7 @@ pub(crate) const IMPORT: &[Argument] = &[required(
             kind: Block(&[
                 Argument { optional: false, ..option("source", "GOZERO", Key) },
                 Argument { optional: false, ..option("bits", "BITS", Integer) },
-                option("maps", "MAPS", Integer),
+                option("hashes", "MAPS", Integer),
                 option("bitmap", "DATA", Text),
             ]),
             optional: false,
@@ -102,12 +102,12 @@ pub(crate) const IMPORT: &[Argument] = &[required(
             optional: false,
             multiple: false,
         },
-        Argument { optional: false, ..option("blob", "BLOOMV3", Text) },
+        Argument { optional: false, ..option("data", "BLOOMV3", Text) },
         Argument {
             name: "guava",
             token: None,
             kind: Block(&[
-                Argument { optional: false, ..option("blob", "GUAVA", Text) },
+                Argument { optional: false, ..option("data", "GUAVA", Text) },
                 option(
                     "funnel",
                     "FUNNEL",
@@ -126,7 +126,7 @@ pub(crate) const IMPORT: &[Argument] = &[required(
             name: "sbbf",
             token: None,
             kind: Block(&[
-                Argument { optional: false, ..option("blob", "SBBF", Text) },
+                Argument { optional: false, ..option("data", "SBBF", Text) },
                 option(
                     "type",
                     "TYPE",
@@ -179,7 +179,7 @@ pub(crate) const BLOB: Argument = required(
             optional: false,
             multiple: false,
         },
-        Argument { optional: false, ..option("prefixed", "PREFIXED", Text) },
+        Argument { optional: false, ..option("blob", "PREFIXED", Text) },
     ]),
 );
 

@@ -81,6 +81,9 @@ def test_every_page_says_what_the_server_is_told(server):
             words = set(re.findall(r"[A-Z0-9]+", syntax))
             told = set(tokens(docs.get("arguments", [])))
             assert not told - words, f"{name}: COMMAND DOCS has {told - words}, the syntax has not"
+            for token, argument in named(docs.get("arguments", [])):
+                said = {word.replace("-", "_") for word in re.findall(rf"\b{token} ([a-z_-]+)", syntax)}
+                assert argument in said or token in OF_A_FILTER, f"{name}: COMMAND DOCS says {token} {argument}, not {said}"
             layouts = set(re.findall(r"[A-Z]+", "".join(re.findall(r"LAYOUT[A-Z |]+", syntax))))
             assert not layouts - told, f"{name}: COMMAND DOCS lacks {layouts - told}"
             complexity = docs["complexity"].split(",")[0]

@@ -108,6 +108,8 @@ def test_another_prefix(new_server):
             client.execute_command("BF.ADD", "key", "item")
         assert client.config_get("sieve*initial-size")
         assert b"sieve" in [module[b"name"] for module in client.module_list()]
+    assert "loaded, commands SIEVE.* and SIEVE.CF.*\n" in server.log()
+    assert "loaded, commands BF.* and CF.*\n" in new_server().log()
 
 
 @LOADED_BY_EVERY_SERVER
