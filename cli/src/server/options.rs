@@ -83,7 +83,8 @@ pub(crate) struct Server {
     #[arg(long, env = "BLOOMERY_PREFIX", value_name = "NAME")]
     prefix: Option<String>,
 
-    /// How long to wait for a reply, in seconds or with a unit as in 2m [default: 60; exporter: 3; migrate, rebuild: 600]
+    /// How long to wait for a reply, in seconds or with a unit as in 2m [default: 60; exporter: 3; migrate and
+    /// rebuild: 600]
     #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
     timeout: Option<u64>,
 
