@@ -71,16 +71,16 @@ impl fmt::Display for Error {
             }
             Error::Period(ms) => write!(f, "a rotation period of {ms} ms cannot be scheduled"),
             Error::Cuckoo(why) | Error::Exclusive(why) => f.write_str(why),
-            Error::Foreign(field) => write!(f, "impossible value of the field {field}"),
+            Error::Foreign(field) => write!(f, "invalid {field}"),
             Error::Unreachable { error_rate } => {
                 write!(f, "no filter of reasonable size has an error rate of {error_rate} in this layout")
             }
             Error::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
             Error::Full => f.write_str("the filter is full"),
             Error::Static => f.write_str("a static filter accepts no adds"),
-            Error::Unbuilt => {
-                f.write_str("no hash function separates the items; build again with another seed")
-            }
+            Error::Unbuilt => f.write_str(
+                "the static filter could not be built with this seed; build it with a different one",
+            ),
             Error::TooManyLayers => f.write_str("the filter has grown as often as it may"),
             Error::LastGeneration => {
                 f.write_str("the window has reached the last number of a generation, 2^62")

@@ -197,7 +197,8 @@ impl fmt::Display for CommandError {
                 f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
             }
             CommandError::NotNative => f.write_str(
-                "ERR the filter came from another system. Such filters accept only adds, tests and merges",
+                "ERR the command needs one of Bloomery's own filters, and this one came from another system. If you have \
+                 its items, BF.REBUILD key BEGIN converts it",
             ),
             CommandError::NotForeign => {
                 f.write_str("ERR the filter is Bloomery's own, and has no other system's format. Use BF.SCANDUMP or DUMP.")
@@ -316,7 +317,8 @@ impl fmt::Display for CommandError {
             CommandError::ShadowLost(why) => write!(
                 f,
                 "ERR items could not be added to the filter's shadow: {why}. The rebuild has ended here, but not on \
-                 the server that sent the command; synchronize this server again"
+                 the server that sent the command. Restart this server without its RDB and append-only files, so that it \
+                 copies everything again"
             ),
             // The server's own words.
             CommandError::OutOfMemory => {
@@ -337,7 +339,7 @@ impl fmt::Display for CommandError {
             }
             CommandError::Incompatible { source, what } => write!(
                 f,
-                "ERR the filter in {source} has another {what}; BF.RESERVE key error_rate capacity LIKE other creates \
+                "ERR the filter in {source} has a different {what}; BF.RESERVE key error_rate capacity LIKE other creates \
                  filters that can be combined"
             ),
             CommandError::ClockBehind { source } => write!(
@@ -352,8 +354,9 @@ impl fmt::Display for CommandError {
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
-                "ERR {source} or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. Of these, only filters of \
-                 LAYOUT FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
+                "ERR {source} or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. BF.INTERSECT accepts \
+                 none of these, and BF.MERGE only filters of LAYOUT FINGERPRINT and fixed size that are LIKE each other. \
+                 Use LAYOUT BLOCKED or CLASSIC"
             ),
             CommandError::UnionFull { capacity } => write!(
                 f,

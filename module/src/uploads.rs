@@ -270,7 +270,7 @@ fn watch_keys(ctx: Context<'_>) {
         != status::OK
     {
         log::warning(
-            "the server does not say what becomes of keys; loads may occupy memory for longer than necessary",
+            "cannot subscribe to keyspace events; loads may occupy memory for longer than necessary",
         );
     }
 }

@@ -222,7 +222,7 @@ impl Filter {
             Filter::Bloom(filter) => Rebuild::check(LiveRef::Bloom(filter), &shadow)?,
             Filter::Foreign(filter) => Rebuild::check(LiveRef::Foreign(filter), &shadow)?,
             Filter::Cuckoo(_) => return Err(Error::Exclusive("a cuckoo filter has no shadow")),
-            Filter::Rebuild(_) => return Err(Error::Exclusive("a filter has one shadow at most")),
+            Filter::Rebuild(_) => return Err(Error::Exclusive("the filter is already being rebuilt")),
         }
         if let Some(live) = self.take().into_live() {
             *self = Filter::Rebuild(Box::new(Rebuild::new(live, shadow, 0)?));

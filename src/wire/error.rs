@@ -58,7 +58,7 @@ impl fmt::Display for DecodeError {
                 )
             }
             DecodeError::Checksum(part) => write!(f, "wrong checksum of the {part}"),
-            DecodeError::Field(field) => write!(f, "impossible value of the field {field}"),
+            DecodeError::Field(field) => write!(f, "invalid {field}"),
             DecodeError::StampMismatch => {
                 f.write_str("the chunk does not belong to the header that was loaded")
             }

@@ -179,13 +179,14 @@ fn other_fingerprints_are_not_united() {
         ("window", "twin"),
     ] {
         let refusal = format!(
-            "ERR '{from}' or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. Of these, only filters of LAYOUT \
-             FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
+            "ERR '{from}' or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. BF.INTERSECT accepts \
+             none of these, and BF.MERGE only filters of LAYOUT FINGERPRINT and fixed size that are LIKE each other. \
+             Use LAYOUT BLOCKED or CLASSIC"
         );
         assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
     }
     for (to, from, what) in [("table", "counting", "cell width"), ("table", "larger", "shape")] {
-        let refusal = format!("ERR the filter in '{from}' has another {what}; {LIKE}");
+        let refusal = format!("ERR the filter in '{from}' has a different {what}; {LIKE}");
         assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
     }
     assert!(dumps(&server) == before);
@@ -489,7 +490,7 @@ fn a_refused_command_changes_nothing() {
     let before = dumps(&server);
     server.take_replicated();
     server.events.take();
-    let unlike = |key: &str, what: &str| format!("ERR the filter in '{key}' has another {what}; {LIKE}");
+    let unlike = |key: &str, what: &str| format!("ERR the filter in '{key}' has a different {what}; {LIKE}");
     let several = |key: &str| {
         format!(
             "ERR the filter in '{key}' is a window or has grown, so its layers do not correspond to those of another \
@@ -517,7 +518,8 @@ fn a_refused_command_changes_nothing() {
         ("BF.INTERSECT plain plain grown".into(), several("grown")),
         (
             "BF.INTERSECT plain guava guava".into(),
-            "ERR the filter came from another system. Such filters accept only adds, tests and merges".into(),
+            "ERR the command needs one of Bloomery's own filters, and this one came from another system. If you have \
+             its items, BF.REBUILD key BEGIN converts it".into(),
         ),
         ("BF.INTERSECT missing plain missing".into(), "ERR not found".into()),
         ("BF.EQUAL plain missing".into(), "ERR not found".into()),

@@ -236,7 +236,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         ("BF.IMPORT n REDISSON text {bad}:config", "size"),
         ("BF.IMPORT n REDISSON text {much}:config", "number of hashes"),
     ] {
-        let error = format!("ERR received bad data: impossible value of the field {field}");
+        let error = format!("ERR received bad data: invalid {field}");
         assert_eq!(server.text(line), error, "{line}");
         assert_eq!(server.take_replicated(), [""; 0], "{line}");
     }

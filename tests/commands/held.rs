@@ -175,7 +175,7 @@ fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
         ),
         (
             "BF.IMPORT k REDISSON none none DATA 8 4294967296 a",
-            "ERR received bad data: impossible value of the field number of hashes",
+            "ERR received bad data: invalid number of hashes",
         ),
     ] {
         assert_eq!(server.text(line), why, "{line}");

@@ -126,7 +126,7 @@ fn a_blob_that_does_not_go_together_is_named() {
         server.take_replicated();
         server.events.take();
         for (key, what) in UNLIKE.into_iter().chain([("guava", "origin")]) {
-            let unlike = |blob| format!("ERR the filter in blob {blob} has another {what}; {LIKE}");
+            let unlike = |blob| format!("ERR the filter in blob {blob} has a different {what}; {LIKE}");
             assert_eq!(text(merge(&server, "plain", &[blob(key)])), unlike(1), "{key}");
             assert_eq!(text(merge(&server, "plain", &[blob("plain"), blob(key)])), unlike(2));
             assert_eq!(text(merge(&server, "missing", &[blob("plain"), blob(key)])), unlike(2));

@@ -272,7 +272,8 @@ fn a_replica_whose_shadow_cannot_follow_says_so() {
         assert_eq!(
             replica.text(line),
             "ERR items could not be added to the filter's shadow: non scaling filter is full. The rebuild has ended here, but \
-             not on the server that sent the command; synchronize this server again"
+             not on the server that sent the command. Restart this server without its RDB and append-only files, so \
+             that it copies everything again"
         );
         replica.obeys.set(false);
         assert_eq!(found(&replica, "k", "i", 5), 5, "{line}");

@@ -6,7 +6,7 @@ use bloomery_commands::Reply;
 use std::path::Path;
 
 /// Commands that create the keys of the examples. docs/commands/in-common.md lists them.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 15] = [
     "BF.RESERVE plain 0.01 100",
     "BF.RESERVE full 0.01 1 NONSCALING",
     "BF.ADD full ada",
@@ -19,6 +19,9 @@ const KEYS: [&str; 12] = [
     "BF.IMPORT foreign GOZERO text BITS 40",
     "BF.RESERVE rebuilding 0.01 100",
     "BF.REBUILD rebuilding BEGIN CAPACITY 1 NONSCALING",
+    "BF.REBUILD static BEGIN LAYOUT FUSE ERROR 1e-9",
+    "BF.REBUILD static ADD ada",
+    "BF.REBUILD static COMMIT",
 ];
 
 fn must_be_refused(place: &str, line: &str, expected: &str) {
@@ -99,7 +102,8 @@ const ALSO: [(&str, &str); 20] = [
          BF.REBUILD cuckoo STATUS|BF.BULKADD text FIXED 3 ada|BF.BULKTEST cuckoo PREFIXED |BF.ADD cuckoo a",
     ),
     (
-        "ERR the filter came from another system. Such filters accept only adds, tests and merges",
+        "ERR the command needs one of Bloomery's own filters, and this one came from another system. If you have \
+         its items, BF.REBUILD key BEGIN converts it",
         "BF.DEL foreign a|BF.MDEL foreign a b|BF.COUNT foreign a|BF.AGE foreign a|BF.ROTATE foreign|\
          BF.RESERVE n 0.01 100 LIKE foreign",
     ),

@@ -532,7 +532,7 @@ fn merged_items_keep_their_age() {
     for (key, options) in [("f", "EVERY 1000 SINCE 501"), ("g", "EVERY 2000 SINCE 500"), ("h", "")] {
         ok(format!("BF.RESERVE {key} 1e-6 100 SEED 1 WINDOW 3 {options}").trim());
         let refused = server.text(&format!("BF.MERGE {key} e"));
-        assert!(refused.starts_with("ERR the filter in 'e' has another schedule;"), "{refused}");
+        assert!(refused.starts_with("ERR the filter in 'e' has a different schedule;"), "{refused}");
         assert_eq!(server.text(&format!("BF.EQUAL {key} e")), "Bool(false)");
     }
     pair.follow();

@@ -26,7 +26,10 @@ pub(super) fn read_reply(source: &mut impl BufRead, longest: u64) -> RedisResult
 }
 
 fn wrong(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidData, format!("the server's reply is not one of RESP2: {what}"))
+    Error::new(
+        ErrorKind::InvalidData,
+        format!("not a reply of Redis or Valkey: {what}. Check the port, and whether it needs --tls"),
+    )
 }
 
 fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<Value> {
@@ -79,14 +82,14 @@ fn line(source: &mut impl BufRead, left: &mut u64) -> RedisResult<Vec<u8>> {
     match line.strip_suffix(b"\r\n") {
         Some(text) => Ok(text.to_vec()),
         None if line.len() as u64 == MAX_LINE => Err(wrong("a line is too long").into()),
-        None if line.ends_with(b"\n") => Err(wrong("a line ends in a newline alone").into()),
+        None if line.ends_with(b"\n") => Err(wrong("a line does not end in CR LF").into()),
         None => Err(Error::from(ErrorKind::UnexpectedEof).into()),
     }
 }
 
 fn number(text: &[u8]) -> RedisResult<i64> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    Ok(number.ok_or_else(|| wrong("a number is none"))?)
+    Ok(number.ok_or_else(|| wrong("a number has other characters than digits"))?)
 }
 
 fn spend(left: &mut u64, bytes: u64) -> RedisResult<()> {

@@ -37,7 +37,8 @@ pub(super) fn encrypt(
             .map_err(|error| Failure::Usage(format!("--cert and --key: {error}")))?,
         None => config.with_no_client_auth(),
     };
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|error| Failure::Usage(format!("{host} is not the name of a server: {error}")))?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| {
+        Failure::Usage(format!("{host} cannot be the name in a TLS certificate: {error}"))
+    })?;
     Ok(StreamOwned::new(ClientConnection::new(Arc::new(config), name)?, stream))
 }

@@ -297,7 +297,7 @@ def test_merge(api):
     assert week.contains_many(["ada", "bob", "eve"]) == [True, True, False]
     with pytest.raises(ValueError, match="at least one source"):
         week.merge()
-    with pytest.raises(ERRORS, match="another seed"):
+    with pytest.raises(ERRORS, match="a different seed"):
         week.merge(api.Bloom("other").reserve(0.01, 10))
 
 
@@ -317,7 +317,7 @@ def test_merge_blob(api, server):
         assert bloom.contains_many(["ada", "bob", "eve"]) == [True, True, False]
     with pytest.raises(ValueError, match="at least one filter"):
         rome.merge_blob()
-    with pytest.raises(ERRORS, match="blob 1 has another seed"):
+    with pytest.raises(ERRORS, match="blob 1 has a different seed"):
         api.Bloom("other").reserve(0.01, 10).merge_blob(file)
     with pytest.raises(ERRORS, match="bad data in blob 2"):
         rome.merge_blob(file, b"x" + file)

@@ -304,7 +304,7 @@ CHANGES = {
     "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
     "DEL of the destination": (lambda client, _: client.delete("a"), CHANGED),
     "RENAME": (lambda client, _: client.rename("a", "z"), CHANGED),
-    "RENAME over": (lambda client, _: client.rename("slow", "a"), "another seed"),
+    "RENAME over": (lambda client, _: client.rename("slow", "a"), "a different seed"),
     "SET": (lambda client, _: client.set("a", "text"), "Operation against a key"),
     "RESTORE": (lambda client, _: client.restore("a", 0, client.dump("b"), replace=True), CHANGED),
     "COPY over the source": (lambda client, _: client.copy("a", "b", replace=True), CHANGED),
