@@ -92,6 +92,15 @@ need_rust() {
     has cargo || die "cargo is missing. Install Rust from https://rustup.rs, then run this again."
 }
 
+# need_tool NAME [ARGUMENT...]: install a program from crates.io in .cache/tools, with these arguments of cargo install.
+# It is built without optimisation, because it runs for seconds: cargo-deny takes 140 s of processor time, mdbook 75 s.
+need_tool() {
+    has "$CACHE/tools/bin/$1" && return
+    say "compiling $1 into .cache/tools: one to three minutes of processor time, and longer on a busy machine"
+    quietly "$1" env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=none \
+        cargo install --debug --locked --root "$CACHE/tools" "${@:2}" "$1" || die "could not install $1"
+}
+
 # ---- building and running ------------------------------------------------------------------------------------------
 
 # Bindgen, which the redis-module crate uses, reads redismodule.h with libclang. Every Rust build needs the other
