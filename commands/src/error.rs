@@ -89,6 +89,10 @@ pub enum CommandError {
         items: u64,
         most: u64,
     },
+    TooManySources {
+        sources: usize,
+        most: usize,
+    },
     ManyWaiting {
         most: u64,
     },
@@ -248,6 +252,11 @@ impl fmt::Display for CommandError {
             CommandError::TooManyItems { items, most } => {
                 write!(f, "ERR the command has {items} items, and max-items-per-command is {most}")
             }
+            CommandError::TooManySources { sources, most } => write!(
+                f,
+                "ERR the command has {sources} sources, and the maximum is {most}. Combine the others with further \
+                 commands"
+            ),
             CommandError::ManyWaiting { most } => write!(
                 f,
                 "ERR {most} commands are waiting for worker threads, which is the maximum. Send the command again when \

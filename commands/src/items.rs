@@ -22,6 +22,18 @@ pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(),
     if items as u64 > MIN_ITEMS_LIMIT.unsigned_abs() { limit_many(call, items as u64) } else { Ok(()) }
 }
 
+/// Maximum number of sources in a command that combines filters. Opening and checking one takes 1.8 µs, however small
+/// it is, and this can't be done in the background.
+pub(super) const MOST_SOURCES: usize = 2048;
+
+/// Refuses a command that combines too many filters.
+pub(super) fn limit_sources<'a, C: Call<'a>>(call: &C, sources: usize) -> Result<(), CommandError> {
+    if sources > MOST_SOURCES && !call.is_from_primary() {
+        return Err(CommandError::TooManySources { sources, most: MOST_SOURCES });
+    }
+    Ok(())
+}
+
 #[cold]
 fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError> {
     match most_items(call) {

@@ -1,8 +1,8 @@
 """Measures how long each command, on each kind of filter, blocks the main thread, and thus all other clients.
 
 A round uses a filter of one kind and of the given size, with new pages or with all pages in use, while the worker is
-idle or busy. Every command in kit/commands.py runs with its example's arguments, made as large as possible: 20,000
-items, pieces of SCANDUMP, or a second filter of the same kind. No hold may be longer than 5 ms, plus the step of the
+idle or busy. Every command in kit/commands.py runs with its example's arguments, made as large or as many as possible:
+20,000 items, pieces of SCANDUMP, a second filter of the same kind, or 2048 tiny filters. No hold may be longer than 5 ms, plus the step of the
 clock and the time for freeing the arguments. REASONS lists the exceptions. Other programs on the machine can make a hold
 seem longer, so the tests run this suite with --unbounded, which measures everything and compares nothing.
 
@@ -33,6 +33,7 @@ MIB = 1 << 20
 SHORT = 0.005
 TICK = 0.004  # the clock's step: a hold can seem longer by this much
 MANY = 20_000  # items in a command
+SOURCES = 2048  # the maximum in a command
 # The server frees all arguments of a command in one step, for our commands as for EXISTS and SET. That takes 14 ns for
 # each argument, and 0.1 ms for each MiB. The limits here leave a margin.
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
@@ -273,11 +274,13 @@ class Round:
             yield ["k", "other"]
             return
         yield ["new", "k", "other"]
+        yield ["new", *(b"tiny:%d" % number for number in range(SOURCES))]
         if command.name.endswith("MERGE"):
             yield ["other", "k"]
             data = self.quietly("DUMP", "k")
             yield ["other", "BLOB", data]
             yield ["another", "BLOB", data]
+            yield ["tiny:0", "BLOB", *SOURCES * [self.quietly("DUMP", "tiny:1")]]
 
     def payloads(self, command: Command) -> Words:
         if command.name == "BF.LOAD":
@@ -396,6 +399,8 @@ class Bench:
         self.clock, self.capacities = Clock(server), {}
         self.clock.quietly("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
         self.clock.quietly("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % number for number in range(500)))
+        for number in range(SOURCES):
+            self.clock.quietly("BF.RESERVE", b"tiny:%d" % number, 0.01, 1, "NONSCALING", "SEED", 1)
         self.worst: dict[str, Hold] = {}
         self.commands = self.refused = 0
 

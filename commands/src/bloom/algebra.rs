@@ -6,7 +6,7 @@ use super::test::current_generation;
 use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, refused, unite, work};
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use crate::error::CommandError;
-use crate::items::limit_items;
+use crate::items::limit_sources;
 use crate::options::printable;
 use crate::reply::Reply;
 use crate::table::{
@@ -34,9 +34,9 @@ struct Sources<K> {
 }
 
 impl<K: Key<Filter>> Sources<K> {
-    /// Opens the keys of the sources, all of which must exist. The key names count towards the limit on items.
+    /// Opens the keys of the sources, all of which must exist.
     fn open<'a, C: Call<'a, Key<Filter> = K>>(call: &C) -> Result<Sources<K>, CommandError> {
-        limit_items(call, call.argc().saturating_sub(FIRST_SOURCE))?;
+        limit_sources(call, call.argc().saturating_sub(FIRST_SOURCE))?;
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
         let mut names = HashSet::new();
         for index in FIRST_SOURCE..call.argc() {
