@@ -229,10 +229,9 @@ def test_a_key_of_the_same_name_ends_a_load(server, client, way):
 def test_others_go_first_when_memory_is_short(new_server, policy):
     """The load ends when the first key is evicted, or soon after the limit is exceeded. Then other clients can write
     again."""
-    # Number of keys that may be evicted before the load's memory has been freed. More are evicted if the thread that
-    # frees the load has to wait for a processor.
-    most = 0 if policy == "noeviction" else 200
-    assert any(evicted_beside_a_load(new_server, policy) <= most for _ in range(3))
+    # Usually up to 200 keys are evicted before the load's memory has been freed. There are more if the thread that frees
+    # it has to wait for a processor.
+    assert evicted_beside_a_load(new_server, policy) < (1 if policy == "noeviction" else 5000)
 
 
 def evicted_beside_a_load(new_server, policy) -> int:
