@@ -102,6 +102,38 @@ fn hexadecimal(text: &str) -> Option<f64> {
     Some(libm::ldexp(value?, power?.checked_sub(fraction_bits)?))
 }
 
+/// Parses a time as a whole number of milliseconds: an integer in the server's syntax, or a decimal number with a unit.
+pub fn milliseconds(bytes: &[u8]) -> Option<u64> {
+    let with_unit = || {
+        let text = std::str::from_utf8(bytes).ok()?;
+        duration(text, f64::NAN).filter(|ms| is_whole(*ms)).map(|ms| ms as u64)
+    };
+    unsigned(bytes).or_else(with_unit)
+}
+
+/// Parses a time, and returns it in milliseconds. Its unit is ms, s, m, h, d or w. Without a unit, the number is
+/// multiplied by `plain`.
+pub fn duration(text: &str, plain: f64) -> Option<f64> {
+    let end = text.find(|character: char| character.is_ascii_lowercase()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let ms = match unit {
+        "" => plain,
+        "ms" => 1.0,
+        "s" => 1e3,
+        "m" => 60e3,
+        "h" => 3.6e6,
+        "d" => 86.4e6,
+        "w" => 604.8e6,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * ms)
+}
+
+/// Whether this is a whole number from 0 to 9e15. Above 2^53 (about 9.007e15), a double can't hold every whole number.
+pub fn is_whole(number: f64) -> bool {
+    number.fract() == 0.0 && (0.0..=9e15).contains(&number)
+}
+
 /// Parses a non-negative integer in the server's syntax.
 pub fn unsigned(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok()
@@ -131,6 +163,28 @@ mod tests {
             ["", "nan", "1e400", "-1e400", "1e-400", " 0.1", "0.1 ", "+-1", "0x", "0x.", "0x1q", "0x+1p-4"]
         {
             assert_eq!(number(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_may_have_units() {
+        for (text, ms) in [
+            ("0", 0),
+            ("9223372036854775807", i64::MAX as u64),
+            ("250ms", 250),
+            ("1.5s", 1500),
+            ("15m", 900_000),
+            ("1h", 3_600_000),
+            ("7d", 604_800_000),
+            ("2w", 1_209_600_000),
+        ] {
+            assert_eq!(milliseconds(text.as_bytes()), Some(ms), "{text}");
+        }
+        for text in [
+            "", "h", "1.5", "01", "-1", "-1h", "0.5ms", "1y", "1H", "1 h", "1_000", "nan", "inf", "NAN",
+            "1e300d",
+        ] {
+            assert_eq!(milliseconds(text.as_bytes()), None, "{text}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Parses option values from the command line.
 
-use bloomery_plan::{duration, is_whole};
+use bloomery::spelling::is_whole;
+use bloomery_plan::duration;
 
 /// Parses a time from 0.1 to 86,400 seconds, and returns it in seconds.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -255,7 +255,8 @@ impl Arena {
             Value::Flag | Value::Numbers { .. } => {
                 (lower.as_str(), r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN)
             }
-            Value::Integer { name, .. } | Value::Milliseconds { name, .. } => {
+            Value::Duration { name } => (name, r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING),
+            Value::Integer { name, .. } | Value::UnixTime { name } => {
                 (name, r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER)
             }
             Value::PowerOfTwo(_) => {

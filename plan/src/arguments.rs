@@ -1,6 +1,7 @@
 //! Parses the values of options.
 
 use bloomery::limits;
+use bloomery::spelling::{self, is_whole};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -56,22 +57,10 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Parses a time, and returns it in milliseconds. Its unit is ms, s, m, h, d or w. Without a unit, the number is
-/// multiplied by `plain`.
+/// Parses a time, and returns it in milliseconds. Its digits may be separated by `_` or `,`. Without a unit, the number
+/// is multiplied by `plain`.
 pub fn duration(text: &str, plain: f64) -> Option<f64> {
-    let end = text.find(|character: char| character.is_ascii_lowercase()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let ms = match unit {
-        "" => plain,
-        "ms" => 1.0,
-        "s" => 1e3,
-        "m" => 60e3,
-        "h" => 3.6e6,
-        "d" => 86.4e6,
-        "w" => 604.8e6,
-        _ => return None,
-    };
-    Some(number.replace(['_', ','], "").parse::<f64>().ok()? * ms)
+    spelling::duration(&text.replace(['_', ','], ""), plain)
 }
 
 /// Parses a time, with or without a unit, that is a whole number of milliseconds.
@@ -80,11 +69,6 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     ms.map(|ms| ms as u64)
         .or_else(|| parse_count(text).ok())
         .ok_or_else(|| format!("{text:?} is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d"))
-}
-
-/// Whether this is a whole number from 0 to 9e15. Above 2^53 (about 9.007e15), a double can't hold every whole number.
-pub fn is_whole(number: f64) -> bool {
-    number.fract() == 0.0 && (0.0..=9e15).contains(&number)
 }
 
 #[cfg(test)]

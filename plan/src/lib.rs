@@ -17,7 +17,7 @@ mod refused;
 mod wanted;
 mod words;
 
-pub use arguments::{duration, is_whole, parse_count};
+pub use arguments::{duration, parse_count};
 pub use cost::{Cost, cuckoo_rate};
 pub use growth::Growth;
 pub use numbers::{bytes, count, percent};

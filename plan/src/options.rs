@@ -80,7 +80,7 @@ fn argument(row: &'static OptionRow) -> Arg {
 fn parser(row: &'static OptionRow) -> ValueParser {
     ValueParser::new(move |text: &str| -> Result<String, String> {
         let value = match row.value {
-            Value::Milliseconds { .. } => parse_ms(text)?.to_string(),
+            Value::Duration { .. } => parse_ms(text)?.to_string(),
             Value::Integer { bounds: (least, most), .. } if row.expected.is_empty() => {
                 parse_whole(text, least..=most)?.to_string()
             }

@@ -2,7 +2,7 @@
 
 use super::{OptionRow, PLAIN, Value, choice, set, text};
 use crate::params::{Cell, Layout, Steps, Tightening, limits};
-use crate::spelling::{integer, number, unsigned};
+use crate::spelling::{integer, milliseconds, number, unsigned};
 
 /// The options of BF.RESERVE, in the order in which they are written.
 pub const BLOOM: &[OptionRow] = &[
@@ -19,16 +19,16 @@ pub const BLOOM: &[OptionRow] = &[
             OptionRow {
                 word: "EVERY",
                 flag: ("every", "TIME"),
-                value: Value::Milliseconds { name: "milliseconds", least: 1 },
-                expected: "the milliseconds between rotations, at least 1",
+                value: Value::Duration { name: "period" },
+                expected: "a time between rotations such as 60000 (ms), 60s or 1h",
                 help: "Time between rotations of a window: milliseconds, or with a unit as in 1h",
                 with: &[],
-                parse: |options, value| set(&mut options.every_ms, unsigned(value).filter(|ms| *ms > 0)),
+                parse: |options, value| set(&mut options.every_ms, milliseconds(value).filter(|ms| *ms > 0)),
                 write: |options| text(options.every_ms),
             },
             OptionRow {
                 word: "SINCE",
-                value: Value::Milliseconds { name: "unix_milliseconds", least: 0 },
+                value: Value::UnixTime { name: "unix_milliseconds" },
                 expected: "a Unix time in milliseconds",
                 parse: |options, value| {
                     set(&mut options.since_ms, unsigned(value).filter(|ms| *ms <= limits::MAX_TIME_MS))
@@ -174,8 +174,8 @@ pub const TIGHTENING: OptionRow = OptionRow {
 const TTL: OptionRow = OptionRow {
     word: "TTL",
     flag: ("ttl", "TIME"),
-    value: Value::Milliseconds { name: "ttl_milliseconds", least: 1 },
-    expected: "the time for which an item is kept, in milliseconds, at least 1",
+    value: Value::Duration { name: "time" },
+    expected: "a time for which an item is kept, such as 60000 (ms), 60s or 1h",
     help: "Forget items this long after their last add; the capacity is the number of items in that time: 24h",
     with: &[OptionRow {
         word: "STEPS",
@@ -187,7 +187,7 @@ const TTL: OptionRow = OptionRow {
         parse: |options, value| set(&mut options.steps, Steps::new(unsigned(value)?)),
         write: |options| text(options.steps.map(Steps::count)),
     }],
-    parse: |options, value| set(&mut options.ttl_ms, unsigned(value).filter(|ms| *ms > 0)),
+    parse: |options, value| set(&mut options.ttl_ms, milliseconds(value).filter(|ms| *ms > 0)),
     write: |options| text(options.ttl_ms),
 };
 

@@ -112,12 +112,15 @@ pub enum Value {
     },
     /// A power of two up to this one.
     PowerOfTwo(u64),
-    /// Milliseconds: a duration, or Unix time.
-    Milliseconds {
+    /// A time of at least 1 ms: milliseconds, or a number with a unit.
+    Duration {
         /// The value's name in documentation.
         name: &'static str,
-        /// The smallest value.
-        least: u64,
+    },
+    /// A Unix time in milliseconds.
+    UnixTime {
+        /// The value's name in documentation.
+        name: &'static str,
     },
     /// A number between 0 and 1, both excluded.
     Ratio,

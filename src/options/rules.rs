@@ -72,7 +72,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         option: "STEPS",
         both: [|given| given.options.steps.is_some(), |given| given.options.ttl_ms.is_none()],
-        why: "STEPS belongs to TTL milliseconds",
+        why: "STEPS belongs to TTL time",
     },
     Rule {
         option: "TTL",
@@ -96,7 +96,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         option: "SINCE",
         both: [|given| given.options.since_ms.is_some(), |given| !given.has_every()],
-        why: "SINCE belongs to WINDOW generations EVERY milliseconds",
+        why: "SINCE belongs to WINDOW generations EVERY period",
     },
     Rule {
         option: "WINDOW",

@@ -52,18 +52,24 @@ fn a_ttl_is_a_window_that_begins_now() {
     );
     assert_eq!(effects[1], "BF.MADD new a b");
     // Rotations are whole milliseconds apart.
-    for (ttl, window) in [("100", "WINDOW 26 EVERY 4 SINCE"), ("5", "WINDOW 6 EVERY 1 SINCE")] {
-        server.line(&format!("BF.RESERVE ttl:{ttl} 0.01 100 TTL {ttl}")).unwrap();
-        assert!(server.take_replicated()[0].contains(window), "{ttl}");
+    for (options, window) in [
+        ("TTL 100", "WINDOW 26 EVERY 4 SINCE"),
+        ("TTL 5", "WINDOW 6 EVERY 1 SINCE"),
+        ("TTL 1.5s", "WINDOW 32 EVERY 49 SINCE"),
+        ("WINDOW 2 EVERY 1h", "WINDOW 2 EVERY 3600000 SINCE"),
+    ] {
+        server.line(&format!("BF.RESERVE t 0.01 100 {options}")).unwrap();
+        assert!(server.take_replicated()[0].contains(window), "{options}");
+        server.keys.borrow_mut().clear();
     }
     for (wrong, error) in [
         (
             "RESERVE n 0.01 10 TTL 0",
-            "ERR TTL expects the time for which an item is kept, in milliseconds, at least 1",
+            "ERR TTL expects a time for which an item is kept, such as 60000 (ms), 60s or 1h",
         ),
         ("RESERVE n 0.01 10 TTL 5 STEPS 0", "ERR STEPS expects 1 to 999 steps of a TTL"),
-        ("RESERVE n 0.01 10 STEPS 5", "ERR STEPS belongs to TTL milliseconds"),
-        ("INSERT n STEPS 5 ITEMS a", "ERR STEPS belongs to TTL milliseconds"),
+        ("RESERVE n 0.01 10 STEPS 5", "ERR STEPS belongs to TTL time"),
+        ("INSERT n STEPS 5 ITEMS a", "ERR STEPS belongs to TTL time"),
     ] {
         assert_eq!(server.text(&format!("BF.{wrong}")), error);
     }

@@ -13,7 +13,8 @@ fn check(value: &Value) -> String {
             list(&[&["True"], *numbers].concat().into_iter().map(str::to_owned).collect::<Vec<_>>())
         }
         Value::PowerOfTwo(most) => format!("power_of_two({most})"),
-        Value::Milliseconds { least, .. } => format!("between({least}, 2**63 - 1)"),
+        Value::Duration { .. } => "between(1, 2**63 - 1)".into(),
+        Value::UnixTime { .. } => "between(0, 2**63 - 1)".into(),
         Value::Ratio => "ratio()".into(),
         Value::Choice(words) => {
             let words = words.iter().map(|(word, _)| format!("{:?}", word.to_uppercase()));
@@ -31,8 +32,8 @@ fn annotation(row: &OptionRow) -> String {
             check(&row.value).replace("one_of(", "Literal[").replace(')', "]")
         }
         Value::Integer { .. } | Value::PowerOfTwo(_) => "int".into(),
-        Value::Milliseconds { least: 0, .. } => "int | datetime".into(),
-        Value::Milliseconds { .. } => "int | timedelta".into(),
+        Value::UnixTime { .. } => "int | datetime".into(),
+        Value::Duration { .. } => return "int | timedelta  # milliseconds".into(),
         Value::Ratio => "float".into(),
         Value::Hex(_) => "str | None".into(),
     };

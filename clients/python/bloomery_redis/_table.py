@@ -38,9 +38,9 @@ class Bloom(TypedDict, total=False):
     nonscaling: bool
     tightening: float  # a ratio between 0 and 1, both excluded
     window: int  # 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000
-    every: int | timedelta  # the milliseconds between rotations, at least 1
+    every: int | timedelta  # milliseconds
     since: int | datetime  # a Unix time in milliseconds
-    ttl: int | timedelta  # the time for which an item is kept, in milliseconds, at least 1
+    ttl: int | timedelta  # milliseconds
     steps: int  # 1 to 999 steps of a TTL
     onfull: Literal["ERROR", "SATURATE", "SCALE", "ROTATE"]
     counting: Literal[True, 4, 8, 16]  # 4, 8 or 16 bits per counter
