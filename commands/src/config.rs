@@ -30,6 +30,8 @@ pub struct Settings {
     pub cuckoo_expansion: u32,
     /// Maximum number of sub-filters of a cuckoo filter.
     pub cuckoo_max_expansions: u32,
+    /// Whether an add to a missing key creates a filter of the configured size.
+    pub auto_create: bool,
     /// Number of threads in addition to the main thread. `None` means one for each core except the main thread's, but
     /// at least one and at most [`MAX_THREADS`].
     pub threads: Option<usize>,
@@ -57,6 +59,7 @@ impl Settings {
         cuckoo_max_iterations: 20,
         cuckoo_expansion: 1,
         cuckoo_max_expansions: 32,
+        auto_create: true,
         threads: None,
         offload_min_items: 16_384,
         offload_max_bytes: 128 << 20,
@@ -167,6 +170,24 @@ macro_rules! integer_setting {
     };
 }
 
+/// A setting that is yes or no.
+macro_rules! switch_setting {
+    ($name:literal, $field:ident) => {
+        Setting {
+            name: $name,
+            get: |settings| if settings.$field { "yes" } else { "no" }.to_owned(),
+            set: |settings, text| {
+                settings.$field = match text.to_ascii_lowercase().as_str() {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(Refusal::Expected("yes or no")),
+                };
+                Ok(())
+            },
+        }
+    };
+}
+
 /// A setting that is a number of bytes. The text says what it accepts.
 macro_rules! bytes_setting {
     ($name:literal, $field:ident, $expected:literal) => {
@@ -194,6 +215,7 @@ pub const OPTIONS: &[Setting] = &[
     integer_setting!("cf-max-iterations", cuckoo_max_iterations, 1..=65_535),
     integer_setting!("cf-expansion-factor", cuckoo_expansion, 0..=limits::MAX_EXPANSION.into()),
     integer_setting!("cf-max-expansions", cuckoo_max_expansions, 1..=65_536),
+    switch_setting!("auto-create", auto_create),
     Setting {
         name: "threads",
         get: |settings| settings.threads.map_or("auto".to_owned(), |threads| threads.to_string()),
@@ -205,18 +227,7 @@ pub const OPTIONS: &[Setting] = &[
     },
     integer_setting!("offload-min-items", offload_min_items, 1..=i64::MAX),
     bytes_setting!("offload-max-bytes", offload_max_bytes, "a number of bytes, optionally with kb, mb or gb"),
-    Setting {
-        name: "huge-pages",
-        get: |settings| if settings.huge_pages { "yes" } else { "no" }.to_owned(),
-        set: |settings, text| {
-            settings.huge_pages = match text.to_ascii_lowercase().as_str() {
-                "yes" => true,
-                "no" => false,
-                _ => return Err(Refusal::Expected("yes or no")),
-            };
-            Ok(())
-        },
-    },
+    switch_setting!("huge-pages", huge_pages),
     bytes_setting!(
         "max-filter-bytes",
         max_filter_bytes,

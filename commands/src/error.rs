@@ -4,6 +4,7 @@
 //! If RedisBloom refuses the same thing, we use exactly its text, which may or may not begin with `ERR`, because
 //! clients match on these strings. Our own texts say what was wrong and what to do.
 
+use crate::metrics::{CREATIONS_REFUSED, Counter, PAYLOADS_REFUSED};
 use bloomery::Error;
 use bloomery::params::limits;
 use bloomery::wire::DecodeError;
@@ -24,6 +25,11 @@ pub enum CommandError {
     },
     TooLargeForScheme,
     NotFound,
+    /// An add that may not create a filter.
+    NotCreated {
+        /// The command that creates one.
+        by: &'static str,
+    },
     Exists,
     BadErrorRate,
     ErrorRateRange,
@@ -174,10 +180,14 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// Whether this error means that the bytes of a filter were refused.
-    pub fn is_of_payload(&self) -> bool {
-        use CommandError::{BadChunk, BadData, BadHeader, BadSource, NoLink};
-        matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink)
+    /// The counter in INFO for refusals like this one.
+    pub fn counter(&self) -> Option<&'static Counter> {
+        use CommandError::{BadChunk, BadData, BadHeader, BadSource, NoLink, NotCreated};
+        match self {
+            BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink => Some(&PAYLOADS_REFUSED),
+            NotCreated { .. } => Some(&CREATIONS_REFUSED),
+            _ => None,
+        }
     }
 
     /// The same refusal, with items numbered from the beginning of the command. `before` is the number of items in
@@ -221,6 +231,9 @@ impl fmt::Display for CommandError {
             ),
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),
+            CommandError::NotCreated { by } => {
+                write!(f, "ERR no filter is in the key, and auto-create is no. Create the filter first, with {by}")
+            }
             CommandError::BadErrorRate => f.write_str("ERR bad error rate"),
             CommandError::ErrorRateRange => {
                 f.write_str("ERR error rate must be in the range (0.000000, 1.000000)")

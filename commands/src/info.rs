@@ -60,6 +60,7 @@ fields! {
     c"memory" {
         CellBytes c"cell_bytes" gauge "Bytes of the cells of all filters, including those being loaded or freed.",
         FreeingBytes c"freeing_bytes" gauge "Part of the cell bytes that another thread is freeing.",
+        EvictedFilters c"evicted_filters" counter "Filters that the server evicted, with all their items.",
         Loads c"loads" gauge "LOADCHUNK loads that are waiting for their next piece.",
         LoadBytes c"load_bytes" gauge "Bytes of cells that these loads will have when complete.",
         LoadHeldBytes c"load_held_bytes" gauge "Bytes of memory that these loads hold now.",
@@ -89,6 +90,7 @@ fields! {
     c"errors" {
         PayloadsRefused c"payloads_refused" counter
             "Payloads refused by RESTORE, RDB loading, LOADCHUNK, BF.IMPORT, BF.LOAD and BF.MERGE.",
+        CreationsRefused c"creations_refused" counter "Adds to missing keys refused because auto-create is no.",
         Panics c"panics" counter "Panics of the module that were caught. Each is in the server's log.",
     }
 }

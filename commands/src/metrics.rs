@@ -7,6 +7,9 @@
 use bloomery::metrics::Sum;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// Filters that the server has evicted.
+pub static FILTERS_EVICTED: Counter = Counter::new();
+
 /// Loads by LOADCHUNK that have begun and aren't complete.
 pub static UPLOADS: Gauge = Gauge::new();
 
@@ -61,6 +64,9 @@ pub static ACROSS: Across = Across { arrays: Sum::new(), items: Sum::new(), capa
 
 /// Number of times that data was refused in RESTORE, an RDB file, LOADCHUNK, BF.IMPORT, BF.LOAD or BF.MERGE.
 pub static PAYLOADS_REFUSED: Counter = Counter::new();
+
+/// Adds that were refused because their key was missing, and the configuration doesn't let them create a filter.
+pub static CREATIONS_REFUSED: Counter = Counter::new();
 
 /// Bytes that the reclaiming thread still has to free.
 pub static FREEING_BYTES: Gauge = Gauge::new();

@@ -37,6 +37,7 @@ fn value(field: InfoField) -> u64 {
         F::CuckooFilters => FILTERS.cuckoo.get(),
         F::ForeignFilters => FILTERS.foreign.get(),
         F::FreeingBytes => metrics::FREEING_BYTES.get(),
+        F::EvictedFilters => metrics::FILTERS_EVICTED.get(),
         F::Loads => metrics::UPLOADS.get(),
         F::LoadBytes => metrics::UPLOAD_BYTES.get(),
         F::LoadHeldBytes => metrics::UPLOAD_HELD_BYTES.get(),
@@ -59,6 +60,7 @@ fn value(field: InfoField) -> u64 {
         F::WaitingRefused => metrics::OFFLOADS_REFUSED.get(),
         F::WaitingDropped => metrics::OFFLOADS_DROPPED.get(),
         F::PayloadsRefused => metrics::PAYLOADS_REFUSED.get(),
+        F::CreationsRefused => metrics::CREATIONS_REFUSED.get(),
         F::Panics => metrics::PANICS.get().saturating_add(pool.panics),
     }
 }

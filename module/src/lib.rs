@@ -21,6 +21,7 @@ mod commands;
 mod config;
 mod data_type;
 mod duplicate_load;
+mod eviction;
 mod guard;
 mod info;
 mod key;

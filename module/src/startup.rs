@@ -5,7 +5,9 @@
 use super::api::{Context, Text};
 use super::names::{DEFAULT_PREFIX, name_of};
 use super::server::{server, status};
-use super::{alloc, commands, config, data_type, duplicate_load, guard, info, log, memory, uploads, waiting};
+use super::{
+    alloc, commands, config, data_type, duplicate_load, eviction, guard, info, log, memory, uploads, waiting,
+};
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
@@ -207,6 +209,7 @@ unsafe fn follow_time(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
+    eviction::tick();
 /// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops uploads.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
@@ -276,6 +279,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         data_type::register(ctx, uploads::BESIDE_KEYS)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
+        eviction::register(ctx);
         // These come after the configuration file, which they override.
         config::take_arguments(&options)?;
         // Nothing may fail after the first subscription: Redis 7.0 keeps the subscriptions of a module that fails to

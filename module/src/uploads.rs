@@ -260,15 +260,15 @@ unsafe extern "C" fn synced(
     }
 }
 
-/// Subscribes to key events. On Valkey, only to evictions: with a callback for other events, MOVE leaves the key in
-/// both databases on Valkey 8.1.
+/// Subscribes to key events, except evictions. Not on Valkey, because with a callback for these events, MOVE leaves the
+/// key in both databases on Valkey 8.1.
 fn watch_keys(ctx: Context<'_>) {
-    let is_valkey = ctx.info_is(c"server", c"server_name", "valkey");
-    let all = if is_valkey { raw::REDISMODULE_NOTIFY_EVICTED } else { raw::REDISMODULE_NOTIFY_ALL };
-    // SAFETY: the context is valid, and the callback lives as long as the module, which is never unloaded.
-    if unsafe { server!(RedisModule_SubscribeToKeyspaceEvents(ctx.as_ptr(), all, Some(key_changed))) }
-        != status::OK
-    {
+    let events = raw::REDISMODULE_NOTIFY_ALL & !raw::REDISMODULE_NOTIFY_EVICTED;
+    let subscribe = || {
+        // SAFETY: the context is valid, and the callback lives as long as the module, which is never unloaded.
+        unsafe { server!(RedisModule_SubscribeToKeyspaceEvents(ctx.as_ptr(), events, Some(key_changed))) }
+    };
+    if !ctx.info_is(c"server", c"server_name", "valkey") && subscribe() != status::OK {
         log::warning(
             "cannot subscribe to keyspace events; loads may occupy memory for longer than necessary",
         );
@@ -325,11 +325,18 @@ fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, command: &str) {
     ctx.replicate(name_of(command), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
-/// Called when a key has changed or is gone. If the key was evicted, memory is short, and the uploads of clients are
-/// dropped. Otherwise, an upload for this key is obsolete, and ends here and on the servers that have its pieces.
+/// Called when a key has been evicted. Memory is short, so the uploads of clients are dropped.
+pub(super) fn evicted(ctx: Context<'_>) {
+    if metrics::UPLOADS.get() > 0 && may_end(ctx) {
+        drop_for_memory(ctx);
+    }
+}
+
+/// Called when a key has changed or is gone. An upload for this key is obsolete, and ends here and on the servers that
+/// have its pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
-    kind: c_int,
+    _kind: c_int,
     _event: *const c_char,
     key: *mut raw::RedisModuleString,
 ) -> c_int {
@@ -344,9 +351,6 @@ unsafe extern "C" fn key_changed(
         let (Some(ctx), Some(name)) = (ctx, name.first()) else { return };
         if !may_end(ctx) {
             return;
-        }
-        if kind == raw::REDISMODULE_NOTIFY_EVICTED {
-            return drop_for_memory(ctx);
         }
         let key = (ctx.database(), name.bytes().to_vec());
         let obsolete = with(|uploads| uploads.forget(&key));

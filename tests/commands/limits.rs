@@ -2,7 +2,9 @@
 
 use crate::support::fake_server::FakeServer;
 use bloomery_commands::config::Settings;
+use bloomery_commands::metrics::CREATIONS_REFUSED;
 use bloomery_commands::{Reply, table};
+use std::ptr;
 
 /// A command with this number of items.
 fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
@@ -52,6 +54,51 @@ fn every_command_with_items_is_limited() {
         replica.obeys.set(true);
         assert!(run(&replica, 1001).is_ok(), "{command}");
         assert!(run(&FakeServer::default(), 5000).is_ok(), "{command}");
+    }
+}
+
+/// With auto-create off, an add to a missing key is refused, unless it says how large the filter is to be.
+#[test]
+fn adds_create_filters_only_if_they_may() {
+    let (bloom, cuckoo) = ("BF.RESERVE key error_rate capacity", "CF.RESERVE key capacity");
+    for (command, by) in [
+        ("BF.ADD k a", Some(bloom)),
+        ("BF.ADDNX k a", Some(bloom)),
+        ("BF.MADD k a", Some(bloom)),
+        ("BF.BULKADD k FIXED 1 a", Some(bloom)),
+        ("BF.INSERT k ITEMS a", Some(bloom)),
+        ("BF.INSERT k EXPANSION 4 ITEMS a", Some(bloom)),
+        ("BF.INSERT k CAPACITY 10 ITEMS a", None),
+        ("BF.INSERT k ERROR 0.1 ITEMS a", None),
+        ("CF.ADD k a", Some(cuckoo)),
+        ("CF.ADDNX k a", Some(cuckoo)),
+        ("CF.INSERT k ITEMS a", Some(cuckoo)),
+        ("CF.INSERTNX k ITEMS a", Some(cuckoo)),
+        ("CF.INSERT k CAPACITY 10 ITEMS a", None),
+    ] {
+        let server = FakeServer::default();
+        let run = |auto_create, obeys| {
+            server.settings.set(Settings { auto_create, ..Settings::DEFAULT });
+            server.obeys.set(obeys);
+            server.keys.borrow_mut().clear();
+            let outcome = server.line(command);
+            assert_eq!(server.keys.borrow().contains_key(&b"k"[..]), outcome.is_ok(), "{command}");
+            assert_eq!(server.take_replicated().is_empty(), outcome.is_err(), "{command}");
+            outcome
+        };
+        assert!(run(true, false).is_ok() && run(false, true).is_ok(), "{command}");
+        let Some(by) = by else {
+            assert!(run(false, false).is_ok(), "{command}");
+            continue;
+        };
+        let why = run(false, false).unwrap_err();
+        let expected = "ERR no filter is in the key, and auto-create is no. Create the filter first, with";
+        assert_eq!(why.to_string(), format!("{expected} {by}"), "{command}");
+        assert!(ptr::eq(why.counter().unwrap(), &CREATIONS_REFUSED), "{command}");
+        // An existing filter accepts adds.
+        let reserve = if by == bloom { "BF.RESERVE k 0.01 100" } else { "CF.RESERVE k 100" };
+        server.line(reserve).unwrap();
+        assert!(server.line(command).is_ok(), "{command}");
     }
 }
 

@@ -153,7 +153,7 @@ pub(super) fn target_or_new<'k, 'a, C: Call<'a>>(
     key: &'k mut C::Key<Filter>,
 ) -> Result<Target<'k>, CommandError> {
     match key.value()?.map(|filter| due(call, filter)) {
-        None => create_new(call, key, new_filter(call))?,
+        None => create_new(call, key, new_filter(call)?)?,
         Some(None) => {}
         Some(Some(due)) => catch_up_to(call, key, due)?,
     }
@@ -209,14 +209,12 @@ command!(
 
 /// `BF.INSERT key [option…] ITEMS item…`.
 fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let Insertion { new, create: may_create, scale_to, first_item } =
+    let Insertion { new, may_create, scale_to, first_item } =
         if call.is_from_primary() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open::<Filter>(1, Access::Write);
     if key.bloom()?.is_none() {
-        if !may_create {
-            return Err(CommandError::NotFound);
-        }
+        may_create?;
         if let Some(items) = scale_to {
             reach::validate(call, &new, items)?;
         }

@@ -7,7 +7,7 @@ use crate::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep
 use crate::error::CommandError;
 use crate::grow::{Growing, add_one, admit_new};
 use crate::items::{Mode, STEP_BYTES, items, limit_items, pauses};
-use crate::options::cuckoo::{creation, insertion, new_filter, reservation, seeded};
+use crate::options::cuckoo::{creation, insertion, new_filter, reservation};
 use crate::options::redisbloom;
 use crate::reply::{Answer, Answers, Reply};
 use crate::table::{
@@ -130,7 +130,7 @@ command!(
 fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open::<Cuckoo>(1, Access::Write);
     if key.value()?.is_none() {
-        create(call, &mut key, seeded(new_filter(call))?)?;
+        create(call, &mut key, new_filter(call)?)?;
     }
     let filter = key.value_mut()?.ok_or(CommandError::NotFound)?;
     let item = filter.hash(call.arg(ITEM));
@@ -187,9 +187,6 @@ fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> 
     limit_items(call, call.argc().saturating_sub(first))?;
     let mut key = call.open::<Cuckoo>(1, Access::Write);
     if key.value()?.is_none() {
-        if !insertion.create {
-            return Err(CommandError::NotFound);
-        }
         create(call, &mut key, insertion.spec(call)?)?;
     }
     let filter = key.value_mut()?.ok_or(CommandError::NotFound)?;

@@ -1,7 +1,7 @@
 //! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
 use super::valkey_bloom::Dialect;
-use super::{Arguments, bad, integer, number, printable, seed, upper};
+use super::{Arguments, bad, integer, may_create, number, printable, seed, upper};
 use crate::call::{Access, BloomKey, Call, Words};
 use crate::config::Settings;
 use crate::error::CommandError;
@@ -117,14 +117,18 @@ pub(crate) enum New {
 /// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items, so
 /// a primary that sends an add to a missing key runs RedisBloom. For such an add, this server uses its own
 /// configuration, as RedisBloom's replicas do.
-pub(crate) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
+pub(crate) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<New, CommandError> {
+    may_create(call, &Options::default(), RESERVE)?;
     let settings = call.settings();
     if call.is_from_primary() {
-        return New::RedisBloom(default_chain(&settings));
+        return Ok(New::RedisBloom(default_chain(&settings)));
     }
     let family = Settings::family_for(settings.expansion);
-    New::Bloomery(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) })
+    Ok(New::Bloomery(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) }))
 }
+
+/// The command that creates a filter.
+const RESERVE: &str = "BF.RESERVE key error_rate capacity";
 
 /// The chain that RedisBloom creates for an add to a missing key.
 pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
@@ -324,7 +328,8 @@ pub(crate) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
 /// The options of a BF.INSERT, checked and combined.
 pub(crate) struct Insertion {
     pub(crate) new: New,
-    pub(crate) create: bool,
+    /// Whether the filter may be created, or why not.
+    pub(crate) may_create: Result<(), CommandError>,
     /// The capacity that a newly created filter must be able to reach.
     pub(crate) scale_to: Option<u64>,
     /// The index of the first item among the arguments.
@@ -385,7 +390,8 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
             }
         },
     };
-    Ok(Insertion { new, create: !options.nocreate, scale_to: dialect.scale_to, first_item: words.next })
+    let may_create = may_create(call, &options, RESERVE);
+    Ok(Insertion { new, may_create, scale_to: dialect.scale_to, first_item: words.next })
 }
 
 /// Reads the value of an option of BF.INSERT. RedisBloom refuses a value in other words than those of BF.RESERVE.

@@ -3,7 +3,7 @@
 //! power of two.
 
 use super::redisbloom::OWN;
-use super::{Arguments, bad, integer, printable, seed};
+use super::{Arguments, bad, integer, may_create, printable, seed};
 use crate::call::{Call, Words};
 use crate::config::Settings;
 use crate::error::CommandError;
@@ -68,16 +68,25 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
     }
 }
 
-/// The filter that an add to a missing key creates, without its seed. Bloomery replicates a filter's creation before
-/// its first items, so a primary that sends an add to a missing key runs RedisBloom. For such an
-/// add, this server uses its own configuration, as RedisBloom's replicas do.
-pub(crate) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
+/// The filter that an add to a missing key creates. Bloomery replicates a filter's creation before its first items, so
+/// a primary that sends an add to a missing key runs RedisBloom. For such an add, this server uses its own
+/// configuration, as RedisBloom's replicas do.
+pub(crate) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
+    may_create(call, &Options::default(), RESERVE)?;
+    seeded(configured(call))
+}
+
+/// The command that creates a filter.
+const RESERVE: &str = "CF.RESERVE key capacity";
+
+/// The configured parameters of a filter of this server or its primary, without a seed.
+pub(super) fn configured<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     let origin = if call.is_from_primary() { Origin::RedisBloom } else { Origin::Bloomery };
     CuckooSpec { origin, ..default_spec(&call.settings()) }
 }
 
 /// Gives the spec of a native filter a random seed. RedisBloom's filters have no seed.
-pub(crate) fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
+fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
     if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
 }
 
@@ -93,15 +102,17 @@ pub(crate) fn creation(spec: &CuckooSpec) -> Words {
 pub(crate) struct Insertion {
     /// Capacity of the filter that a missing key gets, if the command specifies one.
     pub(crate) capacity: Option<u64>,
-    pub(crate) create: bool,
+    /// Whether the filter may be created, or why not.
+    pub(crate) may_create: Result<(), CommandError>,
     /// The index of the first item among the arguments.
     pub(crate) first_item: usize,
 }
 
 impl Insertion {
     /// The filter that a missing key gets.
-    pub(crate) fn spec<'a, C: Call<'a>>(&self, call: &C) -> Result<CuckooSpec, CommandError> {
-        let spec = new_filter(call);
+    pub(crate) fn spec<'a, C: Call<'a>>(self, call: &C) -> Result<CuckooSpec, CommandError> {
+        self.may_create?;
+        let spec = configured(call);
         // The primary's buckets may be smaller than those configured here, so the capacity that it sends may be less
         // than two of ours hold.
         let least = u64::from(spec.bucket_size).saturating_mul(2);
@@ -136,5 +147,6 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
     if options.capacity.is_some_and(|capacity| capacity > limits::MAX_CAPACITY) {
         return Err(CommandError::CapacityTooLarge);
     }
-    Ok(Insertion { capacity: options.capacity, create: !options.nocreate, first_item: words.next })
+    let may_create = may_create(call, &options, RESERVE);
+    Ok(Insertion { capacity: options.capacity, may_create, first_item: words.next })
 }

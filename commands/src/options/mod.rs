@@ -13,6 +13,7 @@ pub(super) mod valkey_bloom;
 use super::call::Call;
 use super::error::CommandError;
 use bloomery::hash::{HashKind, Seed};
+use bloomery::options::Options;
 pub(super) use bloomery::spelling::number;
 pub(super) use bloomery::spelling::{integer, unsigned};
 use smallvec::SmallVec;
@@ -67,6 +68,26 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
         parse: impl Fn(&'a [u8]) -> Option<T>,
     ) -> Result<T, CommandError> {
         self.next().and_then(parse).ok_or(bad(option, expected))
+    }
+}
+
+/// Whether an add may create the filter that isn't in its key. If the client says how large the filter is to be, it
+/// may, whatever the configuration says. `by` is the command that creates such filters.
+///
+/// # Errors
+/// Why the add is refused.
+pub(super) fn may_create<'a, C: Call<'a>>(
+    call: &C,
+    options: &Options,
+    by: &'static str,
+) -> Result<(), CommandError> {
+    let is_sized = options.capacity.is_some() || options.error_rate.is_some();
+    if options.nocreate {
+        Err(CommandError::NotFound)
+    } else if is_sized || call.settings().auto_create || call.is_from_primary() {
+        Ok(())
+    } else {
+        Err(CommandError::NotCreated { by })
     }
 }
 

@@ -86,13 +86,13 @@ pub(crate) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
 pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     let mut dialect = Dialect::default();
     let mut spec = bloom::default_chain(&call.settings());
-    let (mut nonscaling, mut create) = (false, true);
+    let (mut nonscaling, mut may_create) = (false, Ok(()));
     let first_item = letters(call, |letters, value| {
         match letters {
             [b'e', b'r', _] => spec.error_rate = error_rate(value()?)?,
             [b'e', ..] => expand(&mut spec, value()?)?,
             [b'c', ..] => spec.capacity = capacity(value()?)?,
-            [b'n', _, b'c'] => create = false,
+            [b'n', _, b'c'] => may_create = Err(CommandError::NotFound),
             [b'n', ..] => nonscaling = true,
             [b't', ..] => dialect.tightening = Some(error_rate(value()?)?),
             [b's', ..] => dialect.seed = Some(value()?.try_into().ok()?),
@@ -107,13 +107,13 @@ pub(crate) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, C
     let of_valkey = dialect.spec(spec.capacity, spec.error_rate, if spec.scales { spec.growth } else { 0 });
     let first_item = first_item.or(of_valkey.map(|_| call.argc())).ok_or(CommandError::Arity)?;
     let new = of_valkey.map_or(New::RedisBloom(spec), New::ValkeyBloom);
-    Ok(bloom::Insertion { new, create, scale_to: None, first_item })
+    Ok(bloom::Insertion { new, may_create, scale_to: None, first_item })
 }
 
 /// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS m] [EXPANSION e]`.
 pub(crate) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
     const BAD: CommandError = CommandError::RedisBloom("Bad capacity");
-    let mut spec = cuckoo::new_filter(call);
+    let mut spec = cuckoo::configured(call);
     spec.capacity = capacity(call.arg(2)).ok_or(BAD)?;
     let from = first_option(call, 3);
     let number = |option| match value(call, from, option) {
@@ -134,17 +134,17 @@ pub(crate) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandErr
 
 /// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`.
 pub(crate) fn cuckoo_insertion<'a, C: Call<'a>>(call: &C) -> Result<cuckoo::Insertion, CommandError> {
-    let (mut asked, mut create) = (None, true);
+    let (mut asked, mut may_create) = (None, Ok(()));
     let first_item = letters(call, |letters, value| {
         match letters {
             [b'c', ..] => asked = Some(capacity(value()?)?),
-            [b'n', ..] => create = false,
+            [b'n', ..] => may_create = Err(CommandError::NotFound),
             _ => return None,
         }
         Some(())
     })?;
     let first_item = first_item.ok_or(CommandError::Arity)?;
-    Ok(cuckoo::Insertion { capacity: asked, create, first_item })
+    Ok(cuckoo::Insertion { capacity: asked, may_create, first_item })
 }
 
 /// Reads options up to a word that begins with `i`, which means ITEMS. Returns the index of the first item, or `None`

@@ -11,7 +11,7 @@ use super::api::OwnText;
 use super::names::name_of;
 use super::server::server;
 use super::workers::fork;
-use super::{guard, log, reclaim};
+use super::{eviction, guard, log, reclaim};
 use bloomery::filter::Contents;
 use bloomery::metrics::Sum;
 use bloomery_commands::metrics::{ACROSS, PAYLOADS_REFUSED};
@@ -101,8 +101,7 @@ impl Registration {
             aux_save2: beside.as_ref().map(|beside| beside.save),
             aux_save_triggers: AUX_AFTER_RDB,
             free_effort: Some(free_effort::<D>),
-            // Nothing outside the key refers to its value, so nothing else has to be done when the key is unlinked.
-            unlink: None,
+            unlink: Some(unlink),
             copy: Some(copy::<D>),
             // No server that the tests can run has the allocator that defragmentation needs; see
             // docs/decisions/server.md.
@@ -303,6 +302,13 @@ pub(super) unsafe fn release<T: Stored>(value: *mut c_void) {
 unsafe extern "C" fn free<D: DataType>(value: *mut c_void) {
     // SAFETY: the server gives the value back, once.
     guard::call("free", || unsafe { release::<D::Value>(value) }, || ());
+}
+
+/// Called when a value leaves its key. Nothing outside the key refers to the value, so there is nothing to do but to
+/// remember the key, which may be about to be reported as evicted.
+unsafe extern "C" fn unlink(key: *mut raw::RedisModuleString, _value: *const c_void) {
+    // SAFETY: the server passes the name of the key.
+    guard::call("unlink", || unsafe { eviction::left(key) }, || ());
 }
 
 unsafe extern "C" fn free_effort<D: DataType>(_: *mut raw::RedisModuleString, value: *const c_void) -> usize {

@@ -14,7 +14,7 @@ use super::registry::{self, block, block_in_pieces};
 use super::state::{Next, State, Waiting};
 use super::timer::NextTurn;
 use super::work::Resumed;
-use bloomery_commands::metrics::{CLIENTS_IN_PIECES, PAYLOADS_REFUSED};
+use bloomery_commands::metrics::CLIENTS_IN_PIECES;
 use bloomery_commands::{CommandError, Continuation, Entry, Reply, put_sent, run};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// can't keep the earlier ones waiting.
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a refused payload in INFO. Ignores other refusals.
+/// Counts a refusal in INFO, if INFO has a counter for it.
 #[cold]
 pub(crate) fn count_refusal(why: &CommandError) {
-    if why.is_of_payload() {
-        PAYLOADS_REFUSED.add(1);
+    if let Some(counter) = why.counter() {
+        counter.add(1);
     }
 }
 

@@ -9,14 +9,14 @@ import redis
 
 from kit.filters import KINDS, Grower, load_pieces, make_all, members, pieces
 from kit.metrics import GAUGES, TEXTS, figures, gauges
-from kit.servers import wait_for
+from kit.servers import APPEND_ONLY, option, wait_for
 from kit.workload import Workload
 
 EVERY_SERVER = pytest.mark.every_server("the server frees, loads and evicts filters")
 
 HAPPENED = {
     *("pool_threads", "pool_forks", "pool_jobs", "offloaded_items", "payloads_refused", "panics"),
-    *("waiting_refused", "waiting_dropped", "loads_dropped"),
+    *("waiting_refused", "waiting_dropped", "loads_dropped", "evicted_filters", "creations_refused"),
 }
 LOAD_BOUNDS = {"loads_max": 64, "load_idle_seconds_max": 300}
 BOUNDS = {"clients_waiting_max", "waiting_bytes_max", *LOAD_BOUNDS}
@@ -54,7 +54,7 @@ def refused(client, *command) -> None:
 def test_the_fields(server, client):
     assert set(figures(client)) == GAUGES | HAPPENED | BOUNDS
     loads = {"loads", "load_bytes", "load_held_bytes", "loads_dropped", *LOAD_BOUNDS}
-    assert set(figures(client, "bf_memory")) == {"cell_bytes", "freeing_bytes"} | loads
+    assert set(figures(client, "bf_memory")) == {"cell_bytes", "freeing_bytes", "evicted_filters"} | loads
     assert {name: value for name, value in figures(client).items() if name in LOAD_BOUNDS} == LOAD_BOUNDS
     about = client.info("bf_module")
     assert set(about) == TEXTS and about["bf_implementation"] == "bloomery"
@@ -107,6 +107,54 @@ def test_cells_follow_growth_rotation_and_clearing(client):
 
 
 ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]
+
+@EVERY_SERVER
+def test_evicted_filters_are_counted(new_server):
+    """Neither other keys that are evicted nor filters that are deleted, overwritten, moved or expire are counted."""
+    server = new_server(config={"maxmemory-policy": "allkeys-random"})
+    with server.client() as client:
+        for name in ("deleted", "overwritten", "moved", "expired"):
+            client.execute_command("BF.RESERVE", name, 0.01, 1000)
+        client.delete("deleted")
+        client.set("overwritten", "x")
+        client.move("moved", 1)
+        client.pexpire("expired", 1)
+        wait_for(lambda: not client.exists("expired"), "the filter to expire")
+        client.flushall()
+        client.mset({f"text:{number}": "x" * 100 for number in range(1000)})
+        used = client.info("memory")["used_memory"]
+        with server.configured({"maxmemory": used // 2}):
+            wait_for(lambda: not client.keys("text:*"), "all keys to be evicted")
+        assert figures(client)["evicted_filters"] == 0
+        for command in ("BF.ADD", "CF.ADD"):
+            for number in range(50):
+                client.execute_command(command, f"{command}:{number}", "x")
+        with server.configured({"maxmemory": used // 2}):
+            wait_for(lambda: not client.dbsize(), "all filters to be evicted")
+        assert figures(client)["evicted_filters"] == 100
+
+
+@EVERY_SERVER
+def test_adds_that_may_not_create_a_filter_are_counted(new_server, spec):
+    """A replica and an append-only file do what the primary did, whatever their configuration says."""
+    primary = new_server(config=APPEND_ONLY)
+    replica = primary.replica(module_args=["AUTO_CREATE", "no"])
+    with primary.client() as client:
+        client.execute_command("BF.ADD", "seen", "ada")
+        client.execute_command("CF.ADD", "cuckoo", "ada")
+        client.config_set(option(spec, "auto-create"), "no")
+        refused(client, "BF.MADD", "new", "ada", "bob")
+        refused(client, "CF.INSERT", "new", "ITEMS", "ada")
+        assert figures(client)["creations_refused"] == 2 and not client.exists("new")
+        assert client.execute_command("BF.ADD", "seen", "bob") == 1
+        assert client.execute_command("BF.INSERT", "new", "CAPACITY", 10, "ITEMS", "ada") == [1]
+        primary.wait_for_replicas()
+    primary.module_args = ["AUTO_CREATE", "no"]
+    primary.restart(kill=True)
+    for server in (primary, replica):
+        assert server.command("BF.MEXISTS", "seen", "ada", "bob") == [1, 1]
+        assert server.command("DBSIZE") == 3
+
 
 
 def counted(client) -> list[int]:
