@@ -11,18 +11,9 @@ use super::{
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
-/// The version in the form that the server expects, an integer: 10_203 for 1.2.3.
-#[allow(clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
-const MODULE_VERSION: c_int = version_part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
-    + version_part(env!("CARGO_PKG_VERSION_MINOR")) * 100
-    + version_part(env!("CARGO_PKG_VERSION_PATCH"));
-
-const fn version_part(text: &str) -> c_int {
-    match c_int::from_str_radix(text, 10) {
-        Ok(part) => part,
-        Err(_) => unreachable!(),
-    }
-}
+/// The version in MODULE LIST: that of the RedisBloom whose replies are recorded in the tests, 2.8.2. Tools look there
+/// for what the commands of `bf` can do. INFO has the module's own version.
+const MODULE_VERSION: c_int = 20_802;
 
 /// Valkey's option for atomic slot migration. On other servers, this bit has other meanings.
 const VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
@@ -209,8 +200,7 @@ unsafe fn follow_time(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-    eviction::tick();
-/// Unloads stand-ins, gives up jobs that keep too much memory in use, and drops uploads.
+/// Unloads stand-ins, gives up jobs that keep too much memory in use, forgets who left a key, and drops uploads.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -219,6 +209,7 @@ unsafe extern "C" fn tick(
 ) {
     guard::call("started", duplicate_load::tick, || ());
     guard::call("kept", waiting::give_up_kept, || ());
+    eviction::tick();
     // SAFETY: the context is valid during the call.
     if let Some(ctx) = unsafe { Context::new(ctx) } {
         guard::call("tick", || uploads::tick(ctx), || ());
@@ -279,7 +270,6 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         data_type::register(ctx, uploads::BESIDE_KEYS)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
-        eviction::register(ctx);
         // These come after the configuration file, which they override.
         config::take_arguments(&options)?;
         // Nothing may fail after the first subscription: Redis 7.0 keeps the subscriptions of a module that fails to
@@ -289,6 +279,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         waiting::register(context);
         join_at_shutdown(ctx);
         flush_loads_with_keys(ctx);
+        eviction::register(ctx);
         uploads::register(ctx);
         follow_time(ctx);
     }

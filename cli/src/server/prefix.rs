@@ -1,4 +1,4 @@
-//! Command names of a module that was loaded with PREFIX x: `x.ADD` for `BF.ADD`, `x.CF.ADD` for `CF.ADD`.
+//! Command names of a module that was loaded with PREFIX x: `x.ADD` for `BF.ADD`, `xCF.ADD` for `CF.ADD`.
 
 /// The module's prefix if it was loaded without PREFIX.
 pub(crate) const DEFAULT: &str = "bf";
@@ -29,7 +29,7 @@ fn name(command: &[u8], prefix: &str) -> Option<String> {
     let (family, verb) = std::str::from_utf8(command).ok()?.split_once('.')?;
     match family {
         "BF" => Some(format!("{prefix}.{verb}")),
-        "CF" => Some(format!("{prefix}.CF.{verb}")),
+        "CF" => Some(format!("{prefix}CF.{verb}")),
         _ => None,
     }
 }
@@ -63,7 +63,7 @@ mod tests {
             .arg(b"a\r\n$3\r\n")
             .cmd("GET")
             .arg("CF.ADD")
-            .cmd("x.CF.ADD")
+            .cmd("xCF.ADD")
             .arg("");
         assert_eq!(renamed(&pipeline.get_packed_pipeline(), "x"), expected.get_packed_pipeline());
     }

@@ -198,12 +198,12 @@ impl Entry {
     };
 
     /// The full name of the command in a module with this prefix. With the prefix `bf`, commands have RedisBloom's
-    /// names: `bf.add` and `cf.add`. Any other prefix gives `prefix.add` and `prefix.cf.add`.
+    /// names: `bf.add` and `cf.add`. Any other prefix gives `prefix.add` and `prefixcf.add`, because some cluster
+    /// clients refuse a name with two dots.
     pub fn name(&self, prefix: &str) -> String {
-        match self.name.strip_prefix("bf.") {
+        match self.name.strip_prefix("bf") {
             _ if prefix == "bf" => self.name.to_owned(),
-            Some(verb) => format!("{prefix}.{verb}"),
-            None => format!("{prefix}.{}", self.name),
+            name => format!("{prefix}{}", name.unwrap_or(self.name)),
         }
     }
 

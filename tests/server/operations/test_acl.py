@@ -1,10 +1,13 @@
 """What the server knows about each command: its arguments, its flags and its keys, and therefore who may send it. The
 expected table was written from the documents, not taken from the module, so it is an independent check."""
 
+import json
+
 import pytest
 import redis
 
 from kit.commands import COMMANDS, Command
+from kit.servers import ROOT
 
 pytestmark = pytest.mark.another_server("flags, keys, categories and permissions of commands are checked by the server")
 
@@ -73,6 +76,36 @@ def test_tips(described):
     reads = {command.name for command in COMMANDS if "readonly" in command.flags}
     assert {command.name for command, reply in described.items() if reply[TIPS]} == reads - may_be_cached
     assert all(reply[TIPS] in ([], ["dont_cache"]) for reply in described.values())
+
+
+# The flags that differ from RedisBloom's, and why: flags that only RedisBloom's commands have, and that only ours have.
+UNLIKE_REDISBLOOM = [
+    # It moves items, so it is replicated and needs permission to write.
+    ("cf.compact", "readonly fast", "write"),
+    # Their time depends on the number of items, layers, sub-filters or bytes.
+    ("bf.mexists bf.info bf.debug bf.scandump", "fast", ""),
+    ("cf.mexists cf.info cf.debug cf.scandump cf.del", "fast", ""),
+    # It reads a few cache lines.
+    ("bf.add", "", "fast"),
+    # The module itself refuses pieces when memory is short, because a piece can end a load.
+    ("bf.loadchunk cf.loadchunk", "denyoom", ""),
+    # LIKE is followed by a key.
+    ("bf.reserve", "", "movablekeys"),
+]
+
+
+def test_redisblooms_commands_have_its_flags_and_keys(client):
+    """The file has what COMMAND INFO says of RedisBloom 2.8.2 on Redis 8.0. That version declares no arity."""
+    recorded = json.loads((ROOT / "tests" / "fixtures" / "redisbloom" / "command-info.json").read_text())
+    expected = {name: (set(entry["flags"]), entry["keys"]) for name, entry in recorded.items()}
+    for commands, theirs, ours in UNLIKE_REDISBLOOM:
+        for name in commands.split():
+            flags, keys = expected[name]
+            assert flags >= set(theirs.split()) and not flags & set(ours.split()), name
+            expected[name] = (flags - set(theirs.split()) | set(ours.split()), keys)
+    replies = client.execute_command("COMMAND INFO", *recorded)
+    seen = {reply[0]: (set(reply[FLAGS]) - {"module"}, reply[FIRST_KEY : STEP + 1]) for reply in replies}
+    assert seen == expected
 
 
 def test_keys(described):

@@ -56,6 +56,8 @@ def test_the_fields(server, client):
     loads = {"loads", "load_bytes", "load_held_bytes", "loads_dropped", *LOAD_BOUNDS}
     assert set(figures(client, "bf_memory")) == {"cell_bytes", "freeing_bytes", "evicted_filters"} | loads
     assert {name: value for name, value in figures(client).items() if name in LOAD_BOUNDS} == LOAD_BOUNDS
+    # Tools compare the version in MODULE LIST with those of RedisBloom, such as 2.4.0, written as 240 or 20400.
+    assert [module[b"ver"] for module in client.module_list() if module[b"name"] == b"bf"] == [20802]
     about = client.info("bf_module")
     assert set(about) == TEXTS and about["bf_implementation"] == "bloomery"
     assert re.fullmatch(r"\d+\.\d+\.\d+", about["bf_version"])
@@ -106,8 +108,6 @@ def test_cells_follow_growth_rotation_and_clearing(client):
     must_become_zero(client)
 
 
-ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]
-
 @EVERY_SERVER
 def test_evicted_filters_are_counted(new_server):
     """Neither other keys that are evicted nor filters that are deleted, overwritten, moved or expire are counted."""
@@ -155,6 +155,8 @@ def test_adds_that_may_not_create_a_filter_are_counted(new_server, spec):
         assert server.command("BF.MEXISTS", "seen", "ada", "bob") == [1, 1]
         assert server.command("DBSIZE") == 3
 
+
+ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]
 
 
 def counted(client) -> list[int]:

@@ -299,7 +299,7 @@ def test_a_server_that_hangs_is_down_within_the_timeout(server):
 def test_a_module_under_another_name(spec):
     with Server(spec, module_args=["PREFIX", "x"]) as server, server.client() as client:
         client.execute_command("x.ADD", "users", "ada")
-        client.execute_command("x.CF.ADD", "cuckoos", "ada")
+        client.execute_command("xCF.ADD", "cuckoos", "ada")
         with Exporter("--port", server.port, "--prefix", "x") as exporter:
             samples = exporter.wait_for_filters(2)
             assert one(samples, "bloomery_up") == 1
