@@ -26,13 +26,21 @@ pub enum Access {
     Add,
 }
 
-/// The key holds a value of another type, or a filter of the other namespace.
+/// Why a key can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongType;
+pub enum Unusable {
+    /// It holds a value of another type, or a filter of the other namespace.
+    WrongType,
+    /// The server doesn't let it be written now, for example because another thread is saving it.
+    Locked,
+}
 
-impl From<WrongType> for CommandError {
-    fn from(_: WrongType) -> CommandError {
-        CommandError::WrongType
+impl From<Unusable> for CommandError {
+    fn from(why: Unusable) -> CommandError {
+        match why {
+            Unusable::WrongType => CommandError::WrongType,
+            Unusable::Locked => CommandError::Locked,
+        }
     }
 }
 
@@ -41,14 +49,14 @@ pub trait Key<T: Stored> {
     /// The value in the key; `None` for a key that does not exist.
     ///
     /// # Errors
-    /// [`WrongType`].
-    fn value(&self) -> Result<Option<&T>, WrongType>;
+    /// [`Unusable`].
+    fn value(&self) -> Result<Option<&T>, Unusable>;
 
     /// The value, to be changed.
     ///
     /// # Errors
-    /// [`WrongType`].
-    fn value_mut(&mut self) -> Result<Option<&mut T>, WrongType>;
+    /// [`Unusable`].
+    fn value_mut(&mut self) -> Result<Option<&mut T>, Unusable>;
 
     /// Counts items that were absent, in a key that was opened for [`Access::Add`].
     fn added(&mut self, _items: u64) {}
@@ -69,24 +77,24 @@ pub(crate) trait BloomKey: Key<Filter> {
     /// The Bloom filter that answers tests; during a rebuild, the live filter.
     ///
     /// # Errors
-    /// [`WrongType`].
+    /// [`Unusable`].
     #[inline(always)]
-    fn bloom(&self) -> Result<Option<LiveRef<'_>>, WrongType> {
+    fn bloom(&self) -> Result<Option<LiveRef<'_>>, Unusable> {
         match self.value()? {
             None => Ok(None),
-            Some(filter) => filter.live().map(Some).ok_or(WrongType),
+            Some(filter) => filter.live().map(Some).ok_or(Unusable::WrongType),
         }
     }
 
     /// The Bloom filter that an add goes to; during a rebuild, both filters.
     ///
     /// # Errors
-    /// [`WrongType`].
+    /// [`Unusable`].
     #[inline(always)]
-    fn target(&mut self) -> Result<Option<Target<'_>>, WrongType> {
+    fn target(&mut self) -> Result<Option<Target<'_>>, Unusable> {
         match self.value_mut()? {
             None => Ok(None),
-            Some(filter) => filter.target().map(Some).ok_or(WrongType),
+            Some(filter) => filter.target().map(Some).ok_or(Unusable::WrongType),
         }
     }
 }

@@ -119,6 +119,7 @@ pub enum CommandError {
     Background(Box<CommandError>),
     Changed,
     SlotMoved,
+    Locked,
     NotCounting,
     NotWindow,
     /// The filter is being rebuilt. The command would begin another rebuild, or would not change the shadow.
@@ -230,10 +231,10 @@ impl fmt::Display for CommandError {
                 "ERR the other system has no filters of that size. Choose another capacity or error rate.",
             ),
             CommandError::NotFound => f.write_str("ERR not found"),
-            CommandError::Exists => f.write_str("ERR item exists"),
             CommandError::NotCreated { by } => {
                 write!(f, "ERR no filter is in the key, and auto-create is no. Create the filter first, with {by}")
             }
+            CommandError::Exists => f.write_str("ERR item exists"),
             CommandError::BadErrorRate => f.write_str("ERR bad error rate"),
             CommandError::ErrorRateRange => {
                 f.write_str("ERR error rate must be in the range (0.000000, 1.000000)")
@@ -319,6 +320,7 @@ impl fmt::Display for CommandError {
             ),
             // Cluster clients send the command again after TRYAGAIN, and are then told where the slot is.
             CommandError::SlotMoved => f.write_str("TRYAGAIN the slot of the keys has moved while the command waited"),
+            CommandError::Locked => f.write_str("TRYAGAIN the server does not let the key be written now"),
             CommandError::NotCounting => f.write_str(
                 "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING creates one",
             ),

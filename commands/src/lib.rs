@@ -56,7 +56,7 @@ pub mod table;
 mod transfer;
 mod uploads;
 
-pub use call::{Access, Background, Call, Continuation, Data, Effect, Key, TwoStep, WrongType};
+pub use call::{Access, Background, Call, Continuation, Data, Effect, Key, TwoStep, Unusable};
 pub use chunked::Chunked;
 pub use error::CommandError;
 pub use list::{for_each, put_sent, run, table};

@@ -7,7 +7,7 @@ use super::api::{Context, OwnText, Text};
 use super::data_type;
 use super::server::{server, status};
 use bloomery::filter::Contents;
-use bloomery_commands::{Access, Key, Stored, WrongType};
+use bloomery_commands::{Access, Key, Stored, Unusable};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -15,11 +15,11 @@ use std::ptr;
 
 /// An open key. Nobody else changes the value while the key is open, because commands run one at a time.
 pub(super) struct OpenKey<'a, T: Stored> {
-    /// Null for a key that doesn't exist and was opened for reading.
+    /// Null for a key that doesn't exist and was opened for reading, or that is locked.
     raw: *mut raw::RedisModuleKey,
     /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
     /// reading it needs two calls.
-    value: Result<*mut T, WrongType>,
+    value: Result<*mut T, Unusable>,
     /// The value's share of the totals in INFO, as last counted. `None` if it needn't be compared when the key is
     /// closed.
     counted: Option<Contents>,
@@ -38,7 +38,7 @@ impl<'a, T: Stored> OpenKey<'a, T> {
         // SAFETY: context and name are valid; `Drop` closes the handle once.
         unsafe {
             let raw = server!(RedisModule_OpenKey(ctx.as_ptr(), name.as_ptr(), mode as c_int)).cast();
-            let value = Self::value_of(raw);
+            let value = Self::value_of(raw, access);
             let counted = match access {
                 Access::Read => None,
                 Access::Add if Self::is_plain(value) => None,
@@ -55,9 +55,10 @@ impl<T: Stored> OpenKey<'_, T> {
     /// # Safety
     /// `raw` is the handle of an open key, or null.
     #[inline]
-    unsafe fn value_of(raw: *mut raw::RedisModuleKey) -> Result<*mut T, WrongType> {
+    unsafe fn value_of(raw: *mut raw::RedisModuleKey, access: Access) -> Result<*mut T, Unusable> {
         if raw.is_null() {
-            return Ok(ptr::null_mut());
+            // A server may refuse to open a key for writing, unless it is one of the running command's keys.
+            return if access == Access::Read { Ok(ptr::null_mut()) } else { Err(Unusable::Locked) };
         }
         // SAFETY: the handle is open. For a key without a module's value the type is null, which isn't ours.
         unsafe {
@@ -68,7 +69,7 @@ impl<T: Stored> OpenKey<'_, T> {
                 return Ok(ptr::null_mut());
             }
         }
-        Err(WrongType)
+        Err(Unusable::WrongType)
     }
 
     /// A value's share of the totals that INFO shows. Not inlined, because most adds don't need this function, and it
@@ -77,7 +78,7 @@ impl<T: Stored> OpenKey<'_, T> {
     /// # Safety
     /// `value` is the value of a key that is open.
     #[inline(never)]
-    unsafe fn contents(value: Result<*mut T, WrongType>) -> Contents {
+    unsafe fn contents(value: Result<*mut T, Unusable>) -> Contents {
         // SAFETY: a value of our type is a T that data_type made. It lives until the key is closed or replaced.
         let value = value.ok().and_then(|value| unsafe { value.as_ref() });
         value.map_or_else(Contents::default, T::contents)
@@ -88,7 +89,7 @@ impl<T: Stored> OpenKey<'_, T> {
     /// # Safety
     /// `value` is the value of a key that is open.
     #[inline]
-    unsafe fn is_plain(value: Result<*mut T, WrongType>) -> bool {
+    unsafe fn is_plain(value: Result<*mut T, Unusable>) -> bool {
         // SAFETY: as above.
         value.ok().and_then(|value| unsafe { value.as_ref() }).is_some_and(T::is_plain)
     }
@@ -127,13 +128,13 @@ impl<T: Stored> OpenKey<'_, T> {
 
 impl<T: Stored> Key<T> for OpenKey<'_, T> {
     #[inline]
-    fn value(&self) -> Result<Option<&T>, WrongType> {
+    fn value(&self) -> Result<Option<&T>, Unusable> {
         // SAFETY: a value of our type is a T that data_type made. It lives until the key is closed or replaced.
         Ok(unsafe { self.value?.as_ref() })
     }
 
     #[inline]
-    fn value_mut(&mut self) -> Result<Option<&mut T>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut T>, Unusable> {
         // SAFETY: as above. The reference is unique, because we have `&mut self`, and commands run one at a time.
         Ok(unsafe { self.value?.as_mut() })
     }
@@ -194,7 +195,7 @@ impl<T: Stored> Key<T> for OpenKey<'_, T> {
 impl<T: Stored> OpenKey<'_, T> {
     /// Passes the string in the key to `read` and returns the result. A key that doesn't exist counts as an empty
     /// string.
-    pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
+    pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, Unusable> {
         match self.server_type() {
             status::EMPTY => Ok(read(&[])),
             status::STRING => {
@@ -207,12 +208,12 @@ impl<T: Stored> OpenKey<'_, T> {
                 };
                 Ok(read(bytes))
             }
-            _ => Err(WrongType),
+            _ => Err(Unusable::WrongType),
         }
     }
 
     /// A field of the hash in the key. `None` if the field or the key doesn't exist.
-    pub(super) fn hash_field(&self, field: &CStr) -> Result<Option<Vec<u8>>, WrongType> {
+    pub(super) fn hash_field(&self, field: &CStr) -> Result<Option<Vec<u8>>, Unusable> {
         match self.server_type() {
             status::EMPTY => Ok(None),
             status::HASH => {
@@ -230,7 +231,7 @@ impl<T: Stored> OpenKey<'_, T> {
                 };
                 Ok(value.map(|value| value.as_text().bytes().to_vec()))
             }
-            _ => Err(WrongType),
+            _ => Err(Unusable::WrongType),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::support::golden;
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::{Encoder, Export};
 use bloomery_commands::{CommandError, Reply, table};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
@@ -192,11 +193,8 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// A command asks for the memory of its background work, as `Background` demands, but lets the server evict keys only
-/// for the bytes by which the command's own keys grow. This runs every command in the table, and also fails if a
-/// command that isn't listed here works in the background.
-#[test]
-fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
+/// Runs every command in the table on filters in several states, with background work, each on a server of its own.
+fn every_command(run: impl Fn(&FakeServer, &str, &[Vec<u8>])) {
     let more = [
         "BF.MERGE k other",
         "BF.MERGE new k other",
@@ -209,45 +207,89 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
         "BF.REBUILD list COMMIT",
     ];
     let of_table: Vec<&str> = table().iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
-    let export = |filter| {
-        let export = Export::new(&filter).expect("an original");
-        export.read(0, usize::try_from(export.len()).unwrap())
-    };
-    let payload = export(golden::foreign("foreign-valkey"));
-    let fields = payload.len() as u64 - golden::foreign("foreign-valkey").bytes();
-    let mut background = BTreeSet::new();
     for state in [bloom_filters, cuckoo_filter] {
         let lines =
             of_table.iter().chain(&more).map(|line| line.split(' ').map(|word| word.into()).collect());
         let mut commands: Vec<Vec<Vec<u8>>> = lines.collect();
-        commands.push(vec![b"BF.LOAD".to_vec(), b"new".to_vec(), payload.clone()]);
+        commands.push(vec![b"BF.LOAD".to_vec(), b"new".to_vec(), valkey_payload()]);
         commands.extend(begin_loads(&FakeServer::default()));
         for words in commands {
             let server = FakeServer::default();
             state(&server);
             begin_loads(&server);
             server.goes_to_background.set(true);
-            let bytes = || {
-                let names: Vec<Vec<u8>> = server.keys.borrow().keys().cloned().collect();
-                let filters = names.iter().filter(|name| *name != b"bits");
-                filters.map(|name| server.copy(std::str::from_utf8(name).unwrap()).bytes()).sum::<u64>()
-            };
-            let before = bytes();
-            server.may_evict.set(0);
             let line = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
             let file = |word| if word == b"{k}" { server.dump("k") } else { word };
-            let words: Vec<Vec<u8>> = words.into_iter().map(file).collect();
-            let reply = run(&server, &words);
-            let (grown, may_evict) = (bytes().saturating_sub(before), server.may_evict.get());
-            // A payload is longer than the filter, because it has fields in addition to the cells.
-            let is_kept = reply.is_err() || may_evict <= grown + fields;
-            assert!(is_kept, "{line}: {may_evict} bytes for keys that grow by {grown}");
-            if server.worked_in_background.get() {
-                background.insert(String::from_utf8(words[0].clone()).unwrap());
-            }
+            run(&server, &line, &words.into_iter().map(file).collect::<Vec<_>>());
         }
     }
+}
+
+/// What valkey-bloom writes of a filter.
+fn valkey_payload() -> Vec<u8> {
+    let filter = golden::foreign("foreign-valkey");
+    let export = Export::new(&filter).expect("an original");
+    export.read(0, usize::try_from(export.len()).unwrap())
+}
+
+/// A command asks for the memory of its background work, as `Background` demands, but lets the server evict keys only
+/// for the bytes by which the command's own keys grow. This also fails if a command that isn't listed here works in the
+/// background.
+#[test]
+fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
+    let fields = valkey_payload().len() as u64 - golden::foreign("foreign-valkey").bytes();
+    let background = RefCell::new(BTreeSet::new());
+    every_command(|server, line, words| {
+        let bytes = || {
+            let names: Vec<Vec<u8>> = server.keys.borrow().keys().cloned().collect();
+            let filters = names.iter().filter(|name| *name != b"bits");
+            filters.map(|name| server.copy(std::str::from_utf8(name).unwrap()).bytes()).sum::<u64>()
+        };
+        let before = bytes();
+        server.may_evict.set(0);
+        let reply = run(server, words);
+        let (grown, may_evict) = (bytes().saturating_sub(before), server.may_evict.get());
+        // A payload is longer than the filter, because it has fields in addition to the cells.
+        let is_kept = reply.is_err() || may_evict <= grown + fields;
+        assert!(is_kept, "{line}: {may_evict} bytes for keys that grow by {grown}");
+        if server.worked_in_background.get() {
+            background.borrow_mut().insert(String::from_utf8(words[0].clone()).unwrap());
+        }
+    });
     let known =
         "BF.IMPORT BF.INTERSECT BF.LOAD BF.LOADCHUNK BF.MERGE BF.REBUILD CF.COMPACT CF.DEL CF.LOADCHUNK";
-    assert_eq!(background.into_iter().collect::<Vec<_>>().join(" "), known);
+    assert_eq!(background.into_inner().into_iter().collect::<Vec<_>>().join(" "), known);
+}
+
+/// The server may refuse to open a key for writing, from the beginning or when the work in the background has been
+/// done. The command is refused, and changes nothing.
+#[test]
+fn a_locked_key_is_not_written() {
+    for at_once in [true, false] {
+        let locked = Cell::new(0);
+        every_command(|server, line, words| {
+            let lock = |server: &FakeServer| server.keys_are_locked.set(true);
+            if at_once {
+                lock(server)
+            } else {
+                meanwhile(server, lock)
+            }
+            server.take_replicated();
+            let reply = run(server, words);
+            let is_read = at_once && (!writes(words) || line.ends_with("STATUS"));
+            if server.keys_are_locked.get() && !is_read {
+                let ends_a_load = line.starts_with("BF.LOADCHUNK") || line.starts_with("CF.LOADCHUNK");
+                assert!(reply.is_err() || ends_a_load, "{line}: {reply:?}");
+                assert!(server.take_replicated().is_empty() || ends_a_load, "{line}");
+                locked.set(locked.get() + usize::from(reply == Err(CommandError::Locked)));
+            }
+        });
+        let least = if at_once { 60 } else { 8 };
+        assert!(locked.get() >= least, "{}", locked.get());
+    }
+}
+
+/// Whether the command writes its key.
+fn writes(words: &[Vec<u8>]) -> bool {
+    table().iter().any(|entry| entry.name.as_bytes().eq_ignore_ascii_case(&words[0]) && entry.writes())
 }

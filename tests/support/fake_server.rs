@@ -6,7 +6,7 @@ use bloomery::parallel::{ParallelFor, Stop};
 use bloomery_commands::config::Settings;
 use bloomery_commands::{
     Access, Background, Call, Chunked, CommandError, Continuation, Data, END, Effect, Key, Reply, Stored,
-    TwoStep, Uploads, WrongType, put_sent, run, table,
+    TwoStep, Unusable, Uploads, put_sent, run, table,
 };
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -91,6 +91,8 @@ pub(crate) struct FakeServer {
     /// Lines of the log.
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
+    /// Whether no key may be opened for writing.
+    pub(crate) keys_are_locked: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
     /// Whether a command has announced that it might take a long time.
     pub(crate) is_timed: Cell<bool>,
@@ -119,6 +121,7 @@ pub(crate) struct FakeKey<'a, T> {
     server: &'a FakeServer,
     name: &'a [u8],
     value: Option<Rc<RefCell<Content>>>,
+    is_locked: bool,
     _value: PhantomData<T>,
 }
 
@@ -131,20 +134,29 @@ fn value_of<T: 'static>(content: &mut Content) -> Option<&mut T> {
     }
 }
 
+impl<T> FakeKey<'_, T> {
+    fn check(&self) -> Result<(), Unusable> {
+        if self.is_locked { Err(Unusable::Locked) } else { Ok(()) }
+    }
+}
+
 impl<T: Stored> Key<T> for FakeKey<'_, T> {
-    fn value(&self) -> Result<Option<&T>, WrongType> {
+    fn value(&self) -> Result<Option<&T>, Unusable> {
+        self.check()?;
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: commands run one at a time and open each key once for writing, as on the server.
-        value_of(unsafe { &mut *content.as_ptr() }).map(|value| Some(&*value)).ok_or(WrongType)
+        value_of(unsafe { &mut *content.as_ptr() }).map(|value| Some(&*value)).ok_or(Unusable::WrongType)
     }
 
-    fn value_mut(&mut self) -> Result<Option<&mut T>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut T>, Unusable> {
+        self.check()?;
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: as above.
-        value_of(unsafe { &mut *content.as_ptr() }).map(Some).ok_or(WrongType)
+        value_of(unsafe { &mut *content.as_ptr() }).map(Some).ok_or(Unusable::WrongType)
     }
 
     fn create(&mut self, value: T) {
+        assert!(!self.is_locked);
         let mut value = Some(value);
         let value = &mut value as &mut dyn Any;
         let bloom = value.downcast_mut::<Option<Filter>>().and_then(Option::take);
@@ -171,9 +183,10 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.arguments[index]
     }
 
-    fn open<T: Stored>(&self, index: usize, _: Access) -> FakeKey<'a, T> {
+    fn open<T: Stored>(&self, index: usize, access: Access) -> FakeKey<'a, T> {
         let (name, keys) = (self.arguments[index], self.server.keys.borrow());
-        FakeKey { server: self.server, name, value: keys.get(name).cloned(), _value: PhantomData }
+        let is_locked = access != Access::Read && self.server.keys_are_locked.get();
+        FakeKey { server: self.server, name, value: keys.get(name).cloned(), is_locked, _value: PhantomData }
     }
 
     fn settings(&self) -> Settings {

@@ -3,7 +3,7 @@
 //! What a filter does depends only on its own state, the items, and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
-use crate::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
+use crate::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep, Unusable};
 use crate::error::CommandError;
 use crate::grow::{Growing, add_one, admit_new};
 use crate::items::{Mode, STEP_BYTES, items, limit_items, pauses};
@@ -409,10 +409,18 @@ command!(
     }
 );
 
+/// The filter to change. As in RedisBloom, a missing key and a key of another type get the same error.
+fn existing<K: Key<Cuckoo>>(key: &mut K, not_found: CommandError) -> Result<&mut Cuckoo, CommandError> {
+    match key.value_mut() {
+        Err(why @ Unusable::Locked) => Err(why.into()),
+        found => found.ok().flatten().ok_or(not_found),
+    }
+}
+
 /// `CF.DEL key item`. If the filter is [sparse](Cuckoo::is_sparse) afterwards, compacts it.
 fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open::<Cuckoo>(1, Access::Write);
-    let filter = key.value_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
+    let filter = existing(&mut key, CommandError::RedisBloom("Not found"))?;
     let item = filter.hash(call.arg(ITEM));
     if compacts_whole(filter) && filter.is_sparse_after(1) && filter.contains(item) {
         return compact_whole(call, filter, Compaction::AfterDelete(item));
@@ -447,8 +455,7 @@ command!(
 /// `CF.COMPACT key`.
 fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open::<Cuckoo>(1, Access::Write);
-    let filter = key.value_mut().ok().flatten();
-    let filter = filter.ok_or(Compaction::Requested.not_found())?;
+    let filter = existing(&mut key, Compaction::Requested.not_found())?;
     if compacts_whole(filter) {
         return compact_whole(call, filter, Compaction::Requested);
     }
@@ -553,7 +560,7 @@ impl TwoStep for CompactCopy {
         copy: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
         let (CompactCopy { compaction, of }, mut key) = (self, call.open::<Cuckoo>(1, Access::Write));
-        let filter = key.value_mut().ok().flatten().ok_or(compaction.not_found())?;
+        let filter = existing(&mut key, compaction.not_found())?;
         if !filter.is_shared_with(&of) {
             call.discard(of.into());
             return Err(CommandError::Changed);
