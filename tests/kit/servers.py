@@ -232,10 +232,10 @@ class Server:
         with self.client() as client:
             return client.execute_command(*arguments)
 
-    def cli(self, *arguments, input=None, timeout=60) -> str:
-        """Runs `redis-cli`, and returns its output."""
+    def cli(self, *arguments, input=None, timeout=60, program=None) -> str:
+        """Runs `redis-cli`, or another such program, and returns its output."""
         done = subprocess.run(
-            [str(redis_cli()), "-p", str(self.port), *map(str, arguments)],
+            [str(program or redis_cli()), "-p", str(self.port), *map(str, arguments)],
             input=input,
             stdin=None if input is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -247,6 +247,15 @@ class Server:
             errors="surrogateescape",
         )
         return done.stdout
+
+    def check_file(self, kind: str, *arguments, input=None) -> subprocess.CompletedProcess:
+        """Runs redis-check-rdb or valkey-check-aof, for example, in the server's folder. The server and its tools are one
+        executable. The name under which the executable is called (--argv0) decides which of them runs."""
+        tree, product = self.spec.program.parent, self.spec.product
+        (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
+        line = [loader, "--argv0", f"{product}-check-{kind}", "--library-path", loader.parent]
+        line += [tree / "usr" / "bin" / f"{product}-check-rdb", *arguments]
+        return subprocess.run(line, cwd=self.directory, input=input, text=True, stdout=subprocess.PIPE, timeout=60)
 
     @contextlib.contextmanager
     def configured(self, settings: dict):

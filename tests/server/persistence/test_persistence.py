@@ -4,6 +4,7 @@
 server is killed with kill -9, so that nothing is saved that the test didn't ask for.
 """
 
+import collections
 import contextlib
 import random
 import re
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from kit.arrivals import move_all_in
 from kit.filters import (
     KINDS,
     PROBES,
+    SMALL,
     adding,
     differences,
     family,
@@ -29,6 +32,7 @@ from kit.filters import (
     snapshots,
 )
 from kit.foreign import ValkeyBloomChain
+from kit.metrics import figures
 from kit.servers import APPEND_ONLY, Server, rewrite, saves_loads, wait_for
 from kit.workload import Workload, digests
 
@@ -374,3 +378,28 @@ def added_by_the_child(server, client) -> int:
 def resident(pid, field: str) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(rf"{field}:\s*(\d+) kB", status)[1]) << 10
+
+
+def test_the_servers_own_tools_read_filters(new_server, spec):
+    """redis-check-rdb and the surveys of redis-cli know no modules. They get along with filters of every type, and with
+    half a load."""
+    server = new_server()
+    with server.client() as client:
+        make_all(client, SMALL)
+        move_all_in(client)
+        client.set("text", "x")
+        (head, *_) = pieces(client, "fixed/full", "BF")
+        load_pieces(client, "half", "BF", [head])
+        assert figures(client)["loads"] == 1
+        types = collections.Counter(client.type(key).decode() for key in client.keys())
+        client.save()
+    assert set(types) == {"bloomery1", "bloomeryC", "MBbloom--", "MBbloomCF", "bloomfltr", "string"}
+    checked = server.check_file("rdb", "dump.rdb")
+    assert checked.returncode == 0 and "RDB looks OK" in checked.stdout, checked.stdout
+    for survey in ("--bigkeys", "--memkeys"):
+        found = server.cli(survey, program=spec.cli)
+        for name, count in types.items():
+            assert re.search(rf"^{count} {name}s with ", found, re.MULTILINE), (survey, name, found)
+    if "--keystats" in server.cli("--help", program=spec.cli):
+        found = server.cli("--keystats", program=spec.cli)
+        assert all(name in found for name in types), found

@@ -4,6 +4,7 @@ the end of the test.
 """
 
 import collections
+import contextlib
 import os
 import random
 import time
@@ -117,6 +118,33 @@ def test_every_kind_in_every_state(new_server):
     for replica in (early, late):
         with replica.client() as other:
             assert differences(before, snapshots(other, keys)) == []
+
+
+def test_dumps_of_two_replicas(new_server):
+    """DUMP returns the same bytes on both replicas, and so does SCANDUMP, except for the dump number in the pieces of a
+    long dump, which is the same in one of 65,535 runs. A load with pieces of two servers is refused or complete."""
+    primary = new_server()
+    replicas = [primary.replica(), primary.replica()]
+    other = new_server()
+    with primary.client() as client, other.client() as target, contextlib.ExitStack() as stack:
+        keys = make_all(client)
+        caught_up(primary, replicas[0])
+        clients = [stack.enter_context(replica.client()) for replica in replicas]
+        for key in keys:
+            prefix = family(client, key)
+            assert clients[0].dump(key) == clients[1].dump(key), key
+            one, two = (pieces(found, key, prefix) for found in clients)
+            assert [iterator for iterator, _ in one] == [iterator for iterator, _ in two]
+            load_pieces(target, "whole", prefix, one)
+            mixed = one[:1] + two[1:]
+            assert (one == two) == (len(one) == 2), key
+            if one == two:
+                load_pieces(target, "mixed", prefix, mixed)
+                assert target.dump("mixed") == target.dump("whole") == client.dump(key), key
+            else:
+                with pytest.raises(redis.ResponseError, match="does not belong to the header"):
+                    load_pieces(target, "mixed", prefix, mixed)
+            target.flushall()
 
 
 def test_half_a_load_is_replicated(new_server):
