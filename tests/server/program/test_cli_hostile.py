@@ -5,9 +5,11 @@ import contextlib
 import random
 import re
 import resource
+import select
 import socket
 import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -221,6 +223,31 @@ def test_idle_clients_do_not_keep_others_out(new_server):
         assert exporter.value("bloomery_up") == 1
         for client in idle:
             client.close()
+
+
+def test_requests_that_wait_for_the_server_leave_room_for_others():
+    never = threading.Event()
+
+    def hang():
+        never.wait()
+        yield b""
+
+    with FakeServer({"INFO": hang, "SCAN": hang}) as server, Exporter("--port", server.port, "--timeout", 3600) as exporter:
+        clients = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(64)]
+        for client in clients:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_for(lambda: len(answered(clients)) == 64 - 48, "those to be refused that are too many")
+        assert all(client.recv(12) == b"HTTP/1.1 503" for client in answered(clients))
+        for path in ("/-/healthy", "/-/ready"):
+            assert exporter.get(path)[0] == 200
+        assert exporter.get("/metrics")[0] == 503
+        for client in clients:
+            client.close()
+        never.set()
+
+
+def answered(clients) -> list:
+    return select.select(clients, [], [], 0)[0]
 
 
 def test_a_file_without_certificates_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-//! The endpoint: /metrics, /-/healthy, and a start page.
+//! The endpoint: /metrics, /-/healthy and /-/ready, and a start page.
 
 use super::classic;
 use super::scrape::Scraper;
@@ -16,11 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinError};
 
 /// Maximum number of connections. Prometheus keeps one or two. At the maximum, a new connection replaces the oldest
 /// idle one.
 const CONNECTIONS: usize = 64;
+
+/// Maximum number of requests that wait for the metrics. The others are refused at once, so that connections stay free
+/// for requests that need no server.
+const WAITING: usize = 48;
 
 /// How long a client may take to send a request, or stay idle.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -50,6 +55,7 @@ const PAGE: &str = concat!(
 /// Answers requests until `stop`, then finishes those in flight.
 pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: impl Future<Output = ()>) {
     let mut connections: VecDeque<HttpConnection> = VecDeque::new();
+    let places = Arc::new(Semaphore::new(WAITING));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -65,7 +71,7 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
         if !make_room(&mut connections) {
             continue; // every connection is waiting for its page, so the new one is closed
         }
-        let scraper = scraper.clone();
+        let (scraper, places) = (scraper.clone(), places.clone());
         let requests = Arc::new(AtomicUsize::new(0));
         let counted = requests.clone();
         let connection = hyper::server::conn::http1::Builder::new()
@@ -74,10 +80,10 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
             .serve_connection(
                 TokioIo::new(stream),
                 service_fn(move |request| {
-                    let (scraper, busy) = (scraper.clone(), Busy::new(&counted));
+                    let (scraper, places, busy) = (scraper.clone(), places.clone(), Busy::new(&counted));
                     async move {
                         let _busy = busy;
-                        answer(request, scraper).await
+                        answer(request, scraper, &places).await
                     }
                 }),
             );
@@ -127,6 +133,7 @@ fn make_room(connections: &mut VecDeque<HttpConnection>) -> bool {
 async fn answer(
     request: Request<Incoming>,
     scraper: Arc<Scraper>,
+    places: &Semaphore,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal =
@@ -135,16 +142,21 @@ async fn answer(
         return Ok(refusal);
     }
     Ok(match request.uri().path() {
-        "/metrics" => match scrape(scraper).await {
-            Ok(text) if takes_openmetrics(&request) => {
+        "/metrics" => match metrics(scraper, places).await {
+            None => response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                TEXT,
+                "too many requests wait for the metrics\n".into(),
+            ),
+            Some(Ok(text)) if takes_openmetrics(&request) => {
                 response(StatusCode::OK, OPENMETRICS, text.as_ref().clone())
             }
-            Ok(text) => response(StatusCode::OK, CLASSIC, classic::page(&text)),
-            Err(_) => {
+            Some(Ok(text)) => response(StatusCode::OK, CLASSIC, classic::page(&text)),
+            Some(Err(_)) => {
                 response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the scrape failed; see the log\n".into())
             }
         },
-        "/-/healthy" => response(StatusCode::OK, TEXT, "bloomery exporter is healthy\n".into()),
+        "/-/healthy" | "/-/ready" => response(StatusCode::OK, TEXT, "bloomery exporter is healthy\n".into()),
         "/" => response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
         _ => response(StatusCode::NOT_FOUND, TEXT, "not found; the metrics are at /metrics\n".into()),
     })
@@ -158,6 +170,12 @@ fn takes_openmetrics(request: &Request<Incoming>) -> bool {
         let refused = |word: &str| word.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
         words.next() == Some("application/openmetrics-text") && !words.any(refused)
     })
+}
+
+/// Returns the page; `None` if too many requests wait for it.
+async fn metrics(scraper: Arc<Scraper>, places: &Semaphore) -> Option<Result<Arc<String>, JoinError>> {
+    let _place = places.try_acquire().ok()?;
+    Some(scrape(scraper).await)
 }
 
 /// Returns the page. A scrape that has begun runs to its end, even if its client disconnects, and the next one waits
