@@ -1,5 +1,6 @@
 //! How a subcommand ends: outcomes, failures, and the exit codes that `bloomery --help` lists.
 
+use crate::output::shorten;
 use crate::printable::printable;
 use std::fmt;
 use std::io;
@@ -120,10 +121,13 @@ pub(crate) fn server_text(error: &redis::RedisError) -> String {
     }
 }
 
+/// Maximum length of a message, in columns.
+const LONGEST: usize = 10_000;
+
 /// Prints a message to stderr. Control characters are escaped, because the message might quote a server, a key or a
 /// file.
 pub(crate) fn note(text: &str) {
-    eprintln!("bloomery: {}", printable(text));
+    eprintln!("bloomery: {}", shorten(&printable(text), LONGEST));
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::filter::file;
 use crate::interrupt::{self, Interrupted};
 use crate::output::file::{keep, temporary};
 use crate::output::progress::{Pace, Progress};
-use crate::output::{self, bytes, key};
+use crate::output::{self, Name, bytes, key};
 use crate::server::connection::{Connection, Server};
 use crate::server::family::Family;
 use crate::server::info;
@@ -82,7 +82,7 @@ enum PulledFormat {
 
 #[derive(Serialize)]
 struct Report {
-    key: String,
+    key: Name,
     file: PathBuf,
     kind: String,
     bytes: u64,
@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     };
     keep(file, &options.file, options.replace)?;
     let report = Report {
-        key: key(name),
+        key: Name::new(name),
         file: options.file.clone(),
         kind: filter.kind.into_owned(),
         bytes: length,

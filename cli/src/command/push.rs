@@ -7,7 +7,7 @@ use crate::filter::parts::{part_file, part_keys};
 use crate::input::open_file;
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
-use crate::output::{self, bytes, key};
+use crate::output::{self, Name, bytes, key};
 use crate::server::connection::{Connection, Server};
 use crate::server::family::{Family, key_types};
 use crate::server::key::temporary_key;
@@ -108,7 +108,7 @@ const ABANDONED_MS: u64 = 3_600_000;
 #[derive(Serialize)]
 struct Report {
     file: PathBuf,
-    key: String,
+    key: Name,
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<u16>,
     replaced: bool,
@@ -232,7 +232,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     progress.finish();
     let report = Report {
         file: options.file.clone(),
-        key: key(options.key.as_bytes()),
+        key: Name::new(options.key.as_bytes()),
         parts: options.spread,
         replaced: !options.merge && had_filter,
         merged: options.merge && had_filter,

@@ -5,7 +5,7 @@ use crate::error::{self, Failure, Outcome};
 use crate::input::{Input, InputFormat, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
-use crate::output::{self, bytes, count, key};
+use crate::output::{self, Name, bytes, count, key};
 use crate::server::connection::Server;
 use crate::server::family::Family;
 use crate::server::info;
@@ -64,7 +64,7 @@ pub(crate) struct Options {
 
 #[derive(Serialize)]
 struct Report {
-    key: String,
+    key: Name,
     items_read: u64,
     blank_lines: u64,
     /// Number of items in the new filter, including those added during the rebuild.
@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         .with_context(|| format!("{} was rebuilt", key(name)))?
         .unwrap_or_default();
     let report = Report {
-        key: key(name),
+        key: Name::new(name),
         items_read,
         blank_lines,
         items: filter.items,

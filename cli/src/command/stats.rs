@@ -2,7 +2,7 @@
 
 use crate::error::{Failure, Outcome};
 use crate::filter::lines::lines;
-use crate::output::{self, bytes, count, key, percent};
+use crate::output::{self, Name, bytes, count, key, percent};
 use crate::server::connection::Server;
 use crate::server::info;
 use crate::server::spread::Spread;
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 #[derive(Serialize)]
 struct Parts {
     parts: usize,
-    missing: Vec<String>,
+    missing: Vec<Name>,
     items: u64,
     approximate_items: u64,
     capacity: u64,
@@ -82,7 +82,11 @@ fn of_parts(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     };
     let sums = Parts {
         parts: found.len(),
-        missing: found.iter().filter(|(_, filter)| filter.is_none()).map(|(part, _)| part.clone()).collect(),
+        missing: found
+            .iter()
+            .filter(|(_, filter)| filter.is_none())
+            .map(|(part, _)| Name::new(part.as_bytes()))
+            .collect(),
         items: sum(|filter| filter.items),
         approximate_items: sum(|filter| filter.approximate_items.unwrap_or(0)),
         capacity: sum(|filter| filter.capacity),

@@ -216,7 +216,9 @@ fn open(options: &Options) -> anyhow::Result<(TestedFilter, Vec<String>)> {
         spread.each(|_, part, connection| match info::describe(connection, part.as_bytes())? {
             Some(_) => Ok(()),
             None => {
-                Err(Failure::Data(format!("part {part} is missing, so its items would test absent")).into())
+                let text =
+                    format!("part {} is missing, so its items would test absent", key(part.as_bytes()));
+                Err(Failure::Data(text).into())
             }
         })?;
         return Ok((TestedFilter::Spread(spread), options.items.clone()));

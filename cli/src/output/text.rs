@@ -1,7 +1,10 @@
 //! Formats keys and other text for people.
 
 use crate::printable::{escape, is_unprintable};
+use ring::digest::{SHA256, digest};
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
+use std::fmt;
 use unicode_width::UnicodeWidthChar;
 
 /// Cuts text to at most `columns` columns of a terminal. Text that was cut ends in `…`.
@@ -21,21 +24,77 @@ pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// A key as text. Characters that aren't printable, and bytes that aren't UTF-8, are written as `\x..`, as in
-/// redis-cli.
+/// Maximum number of characters of a name in messages, tables and labels.
+const SHORT: usize = 100;
+
+/// Maximum number of characters of a name in JSON.
+const LONG: usize = 1000;
+
+/// The name of a key, or another name that a client chose, which may be of any bytes and any length. Text shows at most
+/// [`SHORT`] characters of it, and JSON at most [`LONG`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    long: String,
+    short: String,
+}
+
+impl Name {
+    pub(crate) fn new(name: &[u8]) -> Name {
+        Name { long: cut(name, LONG), short: key(name) }
+    }
+
+    /// Whether the name, as JSON shows it, contains this text.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.long.contains(text)
+    }
+
+    pub(crate) fn short(&self) -> &str {
+        &self.short
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.long)
+    }
+}
+
+/// A key as text of at most [`SHORT`] characters and, if it is longer, a hash. Characters that aren't printable, and
+/// bytes that aren't UTF-8, are written as `\x..`, as in redis-cli.
 pub(crate) fn key(name: &[u8]) -> String {
+    cut(name, SHORT)
+}
+
+/// A name as text of at most `most` characters. A name that was cut ends in `…` and the start of its SHA-256, so that
+/// two names differ as text too, even if somebody chose them to begin alike.
+fn cut(name: &[u8], most: usize) -> String {
     let mut text = String::new();
+    let mut characters = 0;
     for chunk in name.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character == '\\' {
-                text.push_str("\\\\"); // so that a literal \x.. doesn't look like an escaped byte
-            } else if is_unprintable(character) {
-                escape(character, &mut text);
-            } else {
-                text.push(character);
+        for unit in chunk.valid().chars().map(Ok).chain(chunk.invalid().iter().map(Err)) {
+            let end = text.len();
+            match unit {
+                Ok('\\') => text.push_str("\\\\"), // so that a literal \x.. doesn't look like an escaped byte
+                Ok(character) if is_unprintable(character) => escape(character, &mut text),
+                Ok(character) => text.push(character),
+                Err(byte) => text.push_str(&format!("\\x{byte:02x}")),
+            }
+            characters += text[end..].chars().count();
+            if characters > most {
+                text.truncate(end);
+                let hash = digest(&SHA256, name)
+                    .as_ref()
+                    .first_chunk()
+                    .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                return format!("{text}…{hash:016x}");
             }
         }
-        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     text
 }
@@ -63,5 +122,18 @@ mod tests {
         assert_eq!(key("größe".as_bytes()), "größe");
         assert_eq!(key(b"a\x00\xffb\n"), "a\\x00\\xffb\\x0a");
         assert_eq!(key(br"\xff"), r"\\xff");
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters_and_stay_apart() {
+        assert_eq!(key(&[b'a'; 100]), "a".repeat(100));
+        assert_eq!(key(&[b'a'; 101]), format!("{}…9d0793397991b57a", "a".repeat(100)));
+        assert_ne!(key(&[b'a'; 101]), key(&[b'a'; 102]));
+        // An escaped byte has four characters and isn't divided: after 98 characters there is no room for it.
+        let name = [&[b'a'; 98], b"\xff".as_slice()].concat();
+        assert!(key(&name).starts_with(&format!("{}…", "a".repeat(98))));
+        assert_eq!(key("鍵".repeat(1_000_000).as_bytes()).chars().count(), 100 + 1 + 16);
+        let name = Name::new(&[b'a'; 1001]);
+        assert_eq!((name.to_string(), name.long.chars().count()), (key(&[b'a'; 1001]), 1000 + 1 + 16));
     }
 }

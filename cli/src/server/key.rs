@@ -3,12 +3,13 @@
 use crate::filter::parts::slot;
 use bloomery::{HashKind, Seed};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A key that holds a filter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FilterKey {
     /// The key's name: any bytes, not necessarily text.
-    pub(crate) name: Vec<u8>,
+    pub(crate) name: Arc<[u8]>,
     /// The key's type, as the TYPE command returns it.
     pub(crate) key_type: &'static str,
 }

@@ -3,7 +3,7 @@
 //! The timeout applies to the whole reply, so a server that sends one byte at a time can't block the program.
 
 use super::prefix::renamed;
-use super::resp::{MAX_FILTER, MAX_REPLY, read_reply};
+use super::resp::{Limits, MAX_FILTER, MAX_NAME, MAX_REPLY, read_reply};
 use redis::{ConnectionLike, RedisConnectionInfo, RedisResult, Value};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, BufReader, ErrorKind, Read, Write};
@@ -18,8 +18,7 @@ pub(crate) struct Link {
     db: i64,
     /// The module's PREFIX argument; `None` if its commands have their default names.
     prefix: Option<String>,
-    /// Maximum size of a reply, in bytes.
-    longest: u64,
+    limits: Limits,
     is_open: bool,
 }
 
@@ -52,7 +51,7 @@ impl Link {
             timeout,
             db: user.db(),
             prefix: None,
-            longest: MAX_REPLY,
+            limits: Limits { reply: MAX_REPLY, nested: u64::MAX },
             is_open: true,
         };
         if let Some(password) = user.password() {
@@ -71,7 +70,12 @@ impl Link {
 
     /// Makes the link accept replies that contain a whole filter.
     pub(super) fn with_filters(self) -> Link {
-        Link { longest: MAX_FILTER, ..self }
+        Link { limits: Limits { reply: MAX_FILTER, ..self.limits }, ..self }
+    }
+
+    /// Makes the link leave out key names of more than [`MAX_NAME`] bytes: they are nil in the replies.
+    pub(crate) fn without_long_names(self) -> Link {
+        Link { limits: Limits { nested: MAX_NAME, ..self.limits }, ..self }
     }
 
     /// Sets the time by which all further replies must have arrived.
@@ -96,7 +100,7 @@ impl Link {
         let mut values = Vec::new();
         for _ in 0..replies {
             self.start_clock();
-            values.push(read_reply(&mut self.stream, self.longest)?);
+            values.push(read_reply(&mut self.stream, self.limits)?);
         }
         self.is_open = true;
         Ok(values)

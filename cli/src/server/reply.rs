@@ -1,6 +1,7 @@
 //! Reads the replies of `BF.STATS key` and `CF.STATS key` into a [`Summary`], whose table has the names of the fields.
 //! RESP2 (where maps are flat arrays and doubles are text) and RESP3 give the same result.
 
+use crate::output::shorten;
 use crate::printable::printable;
 use bloomery::Summary;
 use bloomery::filter::record::{Record, Value as Field};
@@ -27,8 +28,11 @@ fn field(value: &Value) -> Field {
     }
 }
 
+/// Maximum length of a text in a reply, in columns. What a server says of a filter is much shorter.
+const LONGEST: usize = 1000;
+
 fn text(text: &str) -> Field {
-    Field::Word(printable(text).into_owned().into())
+    Field::Word(shorten(&printable(text), LONGEST).into_owned().into())
 }
 
 /// The error for a reply of an unexpected type.

@@ -1,7 +1,7 @@
 //! Reads RESP2 replies from an untrusted server, with limits on their size and nesting depth.
 
 use redis::{RedisResult, Value, parse_redis_value};
-use std::io::{BufRead, Error, ErrorKind, Read};
+use std::io::{self, BufRead, Error, ErrorKind, Read};
 
 /// Maximum size of a reply in bytes: several times the largest one that this program asks for, a 16 MiB chunk.
 pub(super) const MAX_REPLY: u64 = 64 << 20;
@@ -19,10 +19,22 @@ const MAX_DEPTH: u32 = 16;
 /// Maximum length in bytes of a line, which holds an error, a status or a number.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Reads one reply of at most `longest` bytes. An error reply becomes a [`Value::ServerError`].
-pub(super) fn read_reply(source: &mut impl BufRead, longest: u64) -> RedisResult<Value> {
-    let mut left = longest;
-    value(source, &mut left, MAX_DEPTH)
+/// Maximum length in bytes of a key's name in the replies that a search for filters reads. Clients choose the names, so
+/// one of them must not end the search.
+pub(super) const MAX_NAME: u64 = 16 << 10;
+
+/// Reads one reply of at most `limits.reply` bytes. An error reply becomes a [`Value::ServerError`].
+pub(super) fn read_reply(source: &mut impl BufRead, limits: Limits) -> RedisResult<Value> {
+    let mut left = limits.reply;
+    value(source, &mut left, limits.nested, MAX_DEPTH)
+}
+
+/// Maximum sizes in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) reply: u64,
+    /// Of a string in an array. A longer one is read as nil: it isn't kept, and doesn't count towards the reply's size.
+    pub(super) nested: u64,
 }
 
 fn wrong(what: &str) -> Error {
@@ -32,10 +44,10 @@ fn wrong(what: &str) -> Error {
     )
 }
 
-fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<Value> {
+fn value(source: &mut impl BufRead, left: &mut u64, nested: u64, depth: u32) -> RedisResult<Value> {
     spend(left, ELEMENT)?;
-    let line = line(source, left)?;
-    let (kind, text) = line.split_first().ok_or_else(|| wrong("an empty line"))?;
+    let head = line(source, left)?;
+    let (kind, text) = head.split_first().ok_or_else(|| wrong("an empty line"))?;
     Ok(match kind {
         b'+' if text == b"OK" => Value::Okay,
         b'+' => Value::SimpleString(String::from_utf8_lossy(text).into_owned()),
@@ -44,6 +56,15 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
         b':' => Value::Int(number(text)?),
         b'$' => match u64::try_from(number(text)?) {
             Err(_) => Value::Nil,
+            Ok(length) if length > nested && depth < MAX_DEPTH => {
+                if io::copy(&mut source.take(length), &mut io::sink())? < length {
+                    return Err(Error::from(ErrorKind::UnexpectedEof).into());
+                }
+                if !line(source, left)?.is_empty() {
+                    return Err(wrong("a string is longer than its length").into());
+                }
+                Value::Nil
+            }
             Ok(length) => {
                 spend(left, length)?;
                 let mut bytes = Vec::new();
@@ -65,7 +86,7 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
             length => {
                 let mut elements = Vec::new();
                 for _ in 0..length {
-                    elements.push(value(source, left, depth - 1)?);
+                    elements.push(value(source, left, nested, depth - 1)?);
                 }
                 Value::Array(elements)
             }
@@ -103,7 +124,22 @@ mod tests {
     use super::*;
 
     fn read(mut bytes: &[u8]) -> RedisResult<Value> {
-        read_reply(&mut bytes, MAX_REPLY)
+        read_reply(&mut bytes, Limits { reply: MAX_REPLY, nested: u64::MAX })
+    }
+
+    #[test]
+    fn long_strings_in_arrays_are_left_out() {
+        let short = Limits { reply: 200 + 10 * ELEMENT, nested: 4 };
+        let read = |text: &str| read_reply(&mut text.as_bytes(), short);
+        let long = "$1000\r\n".to_owned() + &"x".repeat(1000) + "\r\n";
+        let name = |text: &str| Value::BulkString(text.into());
+        let reply = read(&format!("*2\r\n$1\r\n0\r\n*4\r\n{long}$4\r\nabcd\r\n{long}$1\r\nz\r\n")).unwrap();
+        let names = Value::Array(vec![Value::Nil, name("abcd"), Value::Nil, name("z")]);
+        assert_eq!(reply, Value::Array(vec![name("0"), names]));
+        // The only string of a reply isn't left out, but refused.
+        assert!(read(&long).unwrap_err().to_string().contains("too long"));
+        assert!(read("*1\r\n$1000\r\nabc").is_err());
+        assert!(read("*1\r\n$5\r\nabcdef\r\n").is_err());
     }
 
     /// Whatever a server sends, memory use stays bounded, and anything that isn't RESP2 is a connection error.

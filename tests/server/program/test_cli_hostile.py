@@ -102,6 +102,15 @@ def test_what_a_server_says_does_not_reach_the_terminal_raw(tmp_path):
             assert is_harmless(exporter.log()) and "refused\\x1b[31m" in exporter.log()
 
 
+def test_what_a_server_says_is_not_printed_at_any_length():
+    long = "x" * 60_000
+    info = b"*4\r\n" + text("Kind") + text(long) + text("Advice") + b"*1\r\n" + text(long)
+    with FakeServer({"BF.STATS": info}) as server:
+        assert len(run("stats", "k", port=server.port)[0]) < 3000
+    with FakeServer({"BF.STATS": f"-ERR {long}\r\n".encode()}) as server:
+        assert len(run("stats", "k", port=server.port, status=SERVER)[1]) < 11_000
+
+
 def endless(part: bytes, begin: bytes = b""):
     def reply():
         yield begin
@@ -248,6 +257,17 @@ def test_requests_that_wait_for_the_server_leave_room_for_others():
 
 def answered(clients) -> list:
     return select.select(clients, [], [], 0)[0]
+
+
+def test_the_first_search_shows_what_it_has_found_so_far():
+    """This search never ends, because the server always says that there are more keys."""
+    info = b"# bf_filters\r\nbf_fixed_filters:1\r\n"
+    scan = b"*2\r\n" + text("1") + b"*1\r\n" + text("users")
+    replies = {"INFO": b"$%d\r\n%s\r\n" % (len(info), info), "SCAN": scan, "BF.STATS": INFO, "CF.STATS": INFO}
+    with FakeServer(replies) as server, Exporter("--port", server.port) as exporter:
+        wait_for(lambda: exporter.keys() == ["users"], "the filter to have metrics")
+        assert "bloomery_exporter_survey_success" not in exporter.samples()
+        assert "bloomery_filters" not in exporter.samples(), "a total that isn't one"
 
 
 def test_a_file_without_certificates_is_refused(tmp_path):

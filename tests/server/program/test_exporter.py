@@ -272,10 +272,12 @@ def test_a_server_that_was_never_there(server):
     port = free_port()
     with Exporter("--port", port) as exporter:
         assert exporter.value("bloomery_up", node=f"127.0.0.1:{port}") == 0
+        wait_for(lambda: "bloomery_exporter_survey_success" in exporter.samples(), "the first search to fail")
         assert exporter.samples().keys() == {
             "bloomery_up",
             "bloomery_exporter_scrape_seconds",
             "bloomery_exporter_scrapes_total",
+            "bloomery_exporter_survey_success",
             "bloomery_exporter_build_info",
             *("process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes"),
             *("process_start_time_seconds", "process_threads", "process_open_fds", "process_max_fds"),
@@ -378,6 +380,21 @@ def test_filters_that_the_user_may_not_read_are_counted(server):
             assert one(samples, "bloomery_filters_without_permission") == 4
             assert one(samples, "bloomery_up") == 1
             assert "secret" not in exporter.page()
+
+
+def test_a_search_that_fails_has_a_metric_although_the_server_is_up(server):
+    words, _ = users()
+    with server.client() as client:
+        client.execute_command("BF.ADD", "users", "ada")
+        login = become(server, words)
+        with Exporter("--port", server.port, *login) as exporter:
+            exporter.wait_for_filters(1)
+            wait_for(lambda: exporter.samples()["bloomery_exporter_survey_success"] == {frozenset(): 1}, "a search")
+            client.execute_command("ACL", "SETUSER", words[0], "-scan")
+            wait_for(lambda: exporter.value("bloomery_exporter_survey_success") == 0, "a search to fail")
+            assert exporter.value("bloomery_up") == 1 and exporter.keys() == ["users"]
+            client.execute_command("ACL", "SETUSER", words[0], "+scan")
+            wait_for(lambda: exporter.value("bloomery_exporter_survey_success") == 1, "it to go on")
 
 
 def test_a_wrong_password_is_a_server_that_is_down_and_is_not_logged(server):

@@ -73,9 +73,7 @@ impl Snapshot {
         let filters: BTreeMap<&[u8], (&NodeReading, &FilterKey, &Summary)> = self
             .nodes
             .iter()
-            .flat_map(|node| {
-                node.filters.iter().map(move |(key, info)| (key.name.as_slice(), (node, key, info)))
-            })
+            .flat_map(|node| node.filters.iter().map(move |(key, info)| (&*key.name, (node, key, info))))
             .collect();
         let labels: Vec<Labels> = filters.values().map(|(_, key, info)| self.labels(key, info)).collect();
         for (row, metric) in
@@ -112,6 +110,9 @@ impl Snapshot {
     }
 
     fn encode_survey(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+        let help = "1 if the last search of the keyspace was complete, 0 if it failed.";
+        let success = self.survey.success.map(|success| (vec![], f64::from(u8::from(success))));
+        page.family("bloomery_exporter_survey_success", Gauge, help, success)?;
         let Some((finished, took)) = self.survey.finished else { return Ok(()) };
         let by_kind = |value: fn(&(u64, u64)) -> u64| {
             let totals = &self.survey.totals;
@@ -121,7 +122,7 @@ impl Snapshot {
         page.family("bloomery_filters", Gauge, help, by_kind(|total| total.0))?;
         let help = "Memory of all filters that match --keys.";
         page.family("bloomery_filters_memory_bytes", Gauge, help, by_kind(|total| total.1))?;
-        let help = "Filters beyond --max-filters: only the totals include them.";
+        let help = "Filters without metrics of their own: beyond --max-filters, or with too long a name.";
         page.single("bloomery_filters_without_label", help, self.survey.without_label as f64)?;
         let help = "Filters that the user of the exporter has no permission to read.";
         page.single("bloomery_filters_without_permission", help, self.survey.without_permission as f64)?;
@@ -226,6 +227,7 @@ mod tests {
             totals: [("fixed".to_owned(), (3, 600))].into(),
             without_label: 2,
             finished: Some((SystemTime::UNIX_EPOCH, Duration::from_millis(1500))),
+            success: Some(false),
             ..Survey::default()
         });
         let snapshot = Snapshot { nodes, survey, db, scrapes: 5, seconds: 0.25 };
@@ -283,6 +285,7 @@ mod tests {
             "bloomery_filters_without_permission 0.0",
             "bloomery_exporter_survey_timestamp_seconds 0.0",
             "bloomery_exporter_survey_seconds 1.5",
+            "bloomery_exporter_survey_success 0.0",
             "bloomery_exporter_scrape_seconds 0.25",
             "bloomery_exporter_scrapes_total 5.0",
             "# TYPE bloomery_tests counter",

@@ -8,7 +8,7 @@ use crate::error::{Failure, Outcome};
 use crate::filter::describe::describe;
 use crate::filter::file;
 use crate::input::open_file;
-use crate::output::{self, key};
+use crate::output::{self, Name};
 use anyhow::Context;
 use print::print;
 use report::{Entry, Report};
@@ -119,7 +119,7 @@ fn entry(found: rdb::FoundFilter) -> Entry {
     };
     Entry {
         database: Some(found.database),
-        key: Some(key(&found.key)),
+        key: Some(Name::new(&found.key)),
         key_type: Some(found.key_type),
         expires_ms: found.expires_ms,
         at_byte: found.at,

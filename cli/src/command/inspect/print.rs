@@ -1,7 +1,7 @@
 //! Prints a report for people.
 
 use super::report::{Entry, Report};
-use crate::output::{Table, bytes, count, percent};
+use crate::output::{Name, Table, bytes, count, percent};
 use crate::printable::printable;
 use std::io::Write;
 
@@ -51,7 +51,7 @@ pub(super) fn table(entries: &[Entry]) -> Table {
         ["key", "kind", "origin", ">items", ">capacity", ">fill", ">error rate", ">now", ">cells", ">layers"];
     let mut table = Table::new(&columns);
     for entry in entries {
-        let name = entry.key.clone().unwrap_or_default();
+        let name = entry.key.as_ref().map_or(String::new(), Name::to_string);
         let name = if several { format!("{}:{name}", entry.database.unwrap_or(0)) } else { name };
         let Some(filter) = &entry.filter else {
             let error = entry.error.as_deref().unwrap_or_default();

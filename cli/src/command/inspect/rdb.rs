@@ -4,6 +4,7 @@
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
 
 use crate::error::Failure;
+use crate::output::{count, key};
 use crate::server::family::key_types;
 use bloomery::Filter;
 use bloomery::wire::lzf::unpack;
@@ -51,6 +52,9 @@ mod field {
     pub(super) const STRING: u64 = 5;
 }
 
+/// Maximum length in bytes of a name that is read. A longer one may have 88 times less bytes in the file, compressed.
+const LONGEST_NAME: u64 = 1 << 20;
+
 /// A filter found in the file.
 pub(super) struct FoundFilter {
     /// Offset of the filter's value.
@@ -87,8 +91,8 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> any
         let at = reader.at;
         match reader.byte()? {
             operation::AUX => {
-                let (name, value) = (reader.string()?, reader.string()?);
-                let value = || String::from_utf8_lossy(&value).into_owned();
+                let (name, value) = (reader.string(LONGEST_NAME)?, reader.string(LONGEST_NAME)?);
+                let value = || key(&value);
                 match name.as_slice() {
                     b"redis-ver" => (product, product_version) = ("Redis".into(), value()),
                     b"valkey-ver" => (product, product_version) = ("Valkey".into(), value()),
@@ -122,7 +126,7 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> any
                 return Ok(file);
             }
             kind => {
-                let key = reader.string()?;
+                let key = reader.string(LONGEST_NAME)?;
                 file.keys += 1;
                 let expires_ms = expires_ms.take();
                 if kind == MODULE {
@@ -259,15 +263,21 @@ impl<R: Read> RdbReader<R> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
-    fn string(&mut self) -> anyhow::Result<Vec<u8>> {
+    /// Reads a string. One of more than `longest` bytes is skipped, and a text with its length is returned instead.
+    fn string(&mut self, longest: u64) -> anyhow::Result<Vec<u8>> {
         let at = self.at;
+        let instead = |length| format!("({} bytes)", count(length)).into_bytes();
         match self.length_or_form()? {
+            Ok(length) if length > longest => self.skip(length).map(|()| instead(length)),
             Ok(length) => self.bytes(length),
             Err(0) => Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes()),
             Err(1) => Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes()),
             Err(2) => Ok(i32::from_le_bytes(self.array()?).to_string().into_bytes()),
             Err(3) => {
                 let (packed, length) = (self.length()?, self.length()?);
+                if packed.max(length) > longest {
+                    return self.skip(packed).map(|()| instead(length));
+                }
                 let packed = self.bytes(packed)?;
                 unpack(&packed, length).map_err(|_| wrong(at, "a compressed string is damaged"))
             }
@@ -472,7 +482,7 @@ impl<R: Read> Source for ValueFields<'_, R> {
     }
 
     fn string<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        self.of(field::STRING, RdbReader::string).map(|bytes| read(&bytes))
+        self.of(field::STRING, |reader| reader.string(u64::MAX)).map(|bytes| read(&bytes))
     }
 }
 
@@ -545,6 +555,15 @@ mod tests {
         let module_aux = b"\xf7\x81AAAAAAAA\x02\x01\x05\x01s\x00\x00\x01k\x01v";
         let found = walk(file(b"REDIS0010", &[aux, module_aux]).as_slice(), |_| {}).unwrap();
         assert_eq!(found, File { version: 10, server: "Redis 7.0.15".into(), keys: 1, checked: true });
+    }
+
+    #[test]
+    fn names_that_claim_to_be_long_are_skipped() {
+        // Three packed bytes that stand for 4 GiB: the name and the value of an AUX field, and the name of a key.
+        let bomb = b"\xc3\x03\x81\0\0\0\x01\0\0\0\0abc".as_slice();
+        let body = [b"\xfa", bomb, bomb, b"\xfa\x09redis-ver", bomb, b"\0", bomb, b"\x01v"];
+        let found = walk(file(b"REDIS0010", &body).as_slice(), |_| {}).unwrap();
+        assert_eq!((found.server.as_str(), found.keys), ("Redis (4,294,967,296 bytes)", 1));
     }
 
     #[test]

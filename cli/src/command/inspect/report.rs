@@ -1,5 +1,6 @@
 //! What an inspection found.
 
+use crate::output::Name;
 use bloomery::Summary;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub(super) struct Report {
 #[derive(Serialize)]
 pub(super) struct Entry {
     pub(super) database: Option<u64>,
-    pub(super) key: Option<String>,
+    pub(super) key: Option<Name>,
     pub(super) key_type: Option<&'static str>,
     pub(super) expires_ms: Option<u64>,
     /// Offset of the filter in the file.

@@ -1,12 +1,12 @@
 //! What a load has done.
 
 use super::options::Options;
-use crate::output::{self, count, key};
+use crate::output::{self, Name, count};
 use serde::Serialize;
 
 #[derive(Serialize)]
 pub(super) struct Report {
-    pub(super) key: String,
+    pub(super) key: Name,
     pub(super) items_read: u64,
     /// Items that were absent before; `None` with --rebuild, where the server doesn't report them.
     pub(super) items_new: Option<u64>,
@@ -20,7 +20,7 @@ impl Report {
     /// The report of a load that has read nothing yet.
     pub(super) fn new(options: &Options) -> Report {
         Report {
-            key: key(options.key.as_bytes()),
+            key: Name::new(options.key.as_bytes()),
             items_read: 0,
             items_new: (!options.rebuild).then_some(0),
             blank_lines: 0,

@@ -7,8 +7,8 @@ use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::filter::parts::part_wanted;
 use crate::input::BatchLimits;
 use crate::interrupt;
-use crate::output::count;
 use crate::output::progress::Progress;
+use crate::output::{count, key};
 use crate::server::family::Family;
 use crate::server::info;
 use crate::server::reply::unexpected;
@@ -90,12 +90,13 @@ fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
     let usage = |text: String| anyhow::Error::new(Failure::Usage(text));
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
     let wanted = wanted.map(|whole| part_wanted(whole, spread.len())).transpose()?;
-    let found = spread.each(|_, key, connection| {
-        let found = info::describe(connection, key.as_bytes())?;
+    let found = spread.each(|_, part, connection| {
+        let found = info::describe(connection, part.as_bytes())?;
         let Some(filter) = found else { return Ok(false) };
         if Family::of(&filter).counts(&filter.kind) {
             return Err(usage(format!(
-                "{key} is a {} filter; --spread is for Bloom filters without counters",
+                "{} is a {} filter; --spread is for Bloom filters without counters",
+                key(part.as_bytes()),
                 filter.kind
             )));
         }
@@ -106,22 +107,27 @@ fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
         None if missing > 0 => Err(usage(format!(
             "{missing} of the {} parts of {} are missing; use --capacity and --error-rate to create them",
             spread.len(),
-            options.key
+            key(options.key.as_bytes())
         ))),
         None => Ok(()),
         Some(_) if missing == 0 => {
-            error::note(&format!("{} exists already; its options stay as they are", options.key));
+            error::note(&format!(
+                "{} exists already; its options stay as they are",
+                key(options.key.as_bytes())
+            ));
             Ok(())
         }
         Some(wanted) => {
-            spread.each(|part, key, connection| {
-                if found[part] {
+            spread.each(|index, part, connection| {
+                if found[index] {
                     return Ok(());
                 }
-                let words = options.reserve.command(wanted, key);
+                let words = options.reserve.command(wanted, part);
                 let mut command = redis::cmd(&words[0]);
                 command.arg(&words[1..]);
-                command.query::<()>(connection).with_context(|| format!("cannot create {key}"))
+                command
+                    .query::<()>(connection)
+                    .with_context(|| format!("cannot create {}", key(part.as_bytes())))
             })?;
             Ok(())
         }

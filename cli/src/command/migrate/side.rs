@@ -85,9 +85,9 @@ impl Side {
             let Some(its) = Family::of_type(key_type) else { continue };
             // `None` for a key that has expired in the meantime.
             let size: Option<u64> =
-                self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&name).arg("SAMPLES").arg(0))?;
+                self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&*name).arg("SAMPLES").arg(0))?;
             if let Some(bytes) = size.filter(|_| family.is_none_or(|family| family == its)) {
-                filters.push(Key { name, family: its, bytes });
+                filters.push(Key { name: name.to_vec(), family: its, bytes });
             }
         }
         Ok(filters)

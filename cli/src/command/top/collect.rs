@@ -2,7 +2,7 @@
 
 use super::snapshot::{Row, Snapshot};
 use crate::error::server_text;
-use crate::output::key;
+use crate::output::Name;
 use crate::printable::printable;
 use crate::server::connection::{Node, Server};
 use crate::server::info;
@@ -10,6 +10,7 @@ use crate::server::key::FilterKey;
 use crate::server::scan::Scan;
 use redis::ErrorKind;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Queries the servers, and keeps the connections, keys and counters that the next query needs.
@@ -25,7 +26,9 @@ pub(super) struct Collector {
 struct Watched {
     node: Node,
     keys: Vec<FilterKey>,
-    before: HashMap<Vec<u8>, Counts>,
+    /// Number of filters whose names are too long.
+    left_out: u64,
+    before: HashMap<Arc<[u8]>, Counts>,
 }
 
 /// A filter's counters at one time, to compute rates from.
@@ -52,12 +55,17 @@ impl Collector {
 
     fn try_look(&mut self) -> anyhow::Result<Snapshot> {
         if self.nodes.is_empty() {
-            let watched = |node| Watched { node, keys: Vec::new(), before: HashMap::new() };
+            let watched = |node: Node| {
+                let node = Node { connection: node.connection.without_long_names(), ..node };
+                Watched { node, keys: Vec::new(), left_out: 0, before: HashMap::new() }
+            };
             self.nodes = self.server.nodes()?.into_iter().map(watched).collect();
         }
         if self.scanned.is_none_or(|scanned| scanned.elapsed() >= self.scan_interval) {
             for watched in &mut self.nodes {
-                watched.keys = Scan::new(&self.pattern).collect(&mut watched.node.connection)?;
+                let mut scan = Scan::new(&self.pattern);
+                watched.keys = scan.collect(&mut watched.node.connection)?;
+                watched.left_out = scan.left_out;
             }
             self.scanned = Some(Instant::now());
         }
@@ -74,6 +82,10 @@ impl Watched {
         snapshot.servers.push(self.node.address.clone());
         let answers = info::fetch(&mut self.node.connection, &self.keys)?;
         let now = Instant::now();
+        if self.left_out > 0 {
+            snapshot.hidden += self.left_out;
+            snapshot.hidden_by = Some("the name is longer than 16 KiB".into());
+        }
         for (filter, answer) in self.keys.iter().zip(answers) {
             let info = match answer {
                 Ok(info) => info,
@@ -95,7 +107,7 @@ impl Watched {
             let (tests, adds) = (info.tests(), info.adds);
             snapshot.filters.push(Row {
                 server: self.node.address.clone(),
-                key: key(&filter.name),
+                key: Name::new(&filter.name),
                 tests_per_second: rate(tests, |counts| counts.tests),
                 adds_per_second: rate(adds, |counts| counts.adds),
                 info,

@@ -1,7 +1,7 @@
 //! One frame: a table of filters, and the advice or the details for the selected one.
 
 use super::snapshot::{Order, Row, Snapshot};
-use super::text::{COLUMNS, compact, detail, name};
+use super::text::{COLUMNS, compact, detail};
 use crate::output::{bytes, count, shorten};
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
@@ -170,7 +170,7 @@ impl View {
             }
             Showing::Table => {
                 self.draw_table(frame, middle);
-                let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", name(row)));
+                let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", row.key));
                 let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
                 let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
                 frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
@@ -273,7 +273,7 @@ impl View {
 
     fn draw_detail(&mut self, frame: &mut Frame<'_>, area: Rect) {
         let Some(row) = self.selected() else { return };
-        let title = format!(" {} ", name(row));
+        let title = format!(" {} ", row.key);
         let lines = detail(row);
         let most = (lines.len() as u16).saturating_sub(area.height.saturating_sub(2));
         let scroll = self.scroll.min(most);
@@ -370,6 +370,7 @@ fn advice(row: Option<&Row>, find: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::command::top::snapshot::Sort;
+    use crate::output::Name;
     use bloomery::Summary;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -384,7 +385,7 @@ mod tests {
             size: capacity,
             ..Summary::default()
         };
-        Row { server: "here:1".into(), key: key.into(), info, ..Row::default() }
+        Row { server: "here:1".into(), key: Name::new(key.as_bytes()), info, ..Row::default() }
     }
 
     fn view() -> View {
@@ -428,13 +429,13 @@ mod tests {
     fn the_selection_stays_with_its_filter() {
         let mut view = view();
         view.press(KeyCode::End);
-        assert_eq!(view.selected().unwrap().key, "small");
+        assert_eq!(view.selected().unwrap().key.short(), "small");
         view.press(KeyCode::Char('s'));
-        assert_eq!((view.order.by, view.selected().unwrap().key.as_str()), (Sort::Full, "small"));
+        assert_eq!((view.order.by, view.selected().unwrap().key.short()), (Sort::Full, "small"));
         assert_eq!(view.table.selected(), Some(1));
         let gone = Snapshot { filters: vec![row("small", 1, 10)], ..Snapshot::default() };
         view.update(gone);
-        assert_eq!(view.selected().unwrap().key, "small");
+        assert_eq!(view.selected().unwrap().key.short(), "small");
         view.update(Snapshot::default());
         assert_eq!(view.selected(), None);
         assert!(screen(&mut view).contains("no filter"));
@@ -447,7 +448,7 @@ mod tests {
         assert!(screen(&mut view).contains("error rate, promised"));
         assert!(view.press(KeyCode::Esc));
         assert!(view.press(KeyCode::End));
-        assert_eq!(view.selected().unwrap().key, "small");
+        assert_eq!(view.selected().unwrap().key.short(), "small");
         view.failed("connection refused".into());
         assert!(screen(&mut view).contains("connection refused"));
         assert!(!view.press(KeyCode::Char('q')));
@@ -483,7 +484,7 @@ mod tests {
     fn keys_are_found_and_the_order_reversed() {
         let mut view = view();
         view.press(KeyCode::Char('r'));
-        let order = |view: &View| view.shown().map(|row| row.key.clone()).collect::<Vec<_>>();
+        let order = |view: &View| view.shown().map(|row| row.key.to_string()).collect::<Vec<_>>();
         assert_eq!(order(&view), ["over", "small", "large"]);
         for key in "/l".chars() {
             view.press(KeyCode::Char(key));

@@ -1,5 +1,6 @@
 //! The filters at one time, and their order.
 
+use crate::output::Name;
 use bloomery::Summary;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -65,7 +66,7 @@ pub(super) struct Snapshot {
 pub(super) struct Row {
     /// The node that has the filter.
     pub(super) server: String,
-    pub(super) key: String,
+    pub(super) key: Name,
     /// Tests per second; `None` in the first snapshot that has the filter, and if its server doesn't count tests.
     pub(super) tests_per_second: Option<f64>,
     pub(super) adds_per_second: Option<f64>,

@@ -3,7 +3,6 @@
 use super::snapshot::{Row, Snapshot};
 use crate::filter::lines::lines;
 use crate::output::{Table, bytes, count, percent, shorten};
-use std::borrow::Cow;
 
 /// The name of each column, and whether its cells are right-aligned.
 pub(super) const COLUMNS: [(&str, bool); 11] = [
@@ -20,23 +19,18 @@ pub(super) const COLUMNS: [(&str, bool); 11] = [
     ("MEMORY", true),
 ];
 
-/// Maximum width of a key's name in titles and in plain text, where the KEY column is as wide as the longest name.
+/// Maximum width of the KEY column in plain text, where it is as wide as the longest name.
 const NAME: usize = 48;
-
-/// The name of the key, cut to [`NAME`] columns.
-pub(super) fn name(row: &Row) -> Cow<'_, str> {
-    shorten(&row.key, NAME)
-}
 
 /// The cells of a row, with numbers in full.
 pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
-    written(row, name(row).into_owned(), count, percent)
+    written(row, shorten(row.key.short(), NAME).into_owned(), count, percent)
 }
 
 /// The cells of a row, with short numbers: `1.23M`, `0.597%`. The numbers always fit into the column widths in
 /// [`frame`](super::frame).
 pub(super) fn compact(row: &Row) -> [String; COLUMNS.len()] {
-    written(row, row.key.clone(), brief, brief_percent)
+    written(row, row.key.to_string(), brief, brief_percent)
 }
 
 fn written(
@@ -107,7 +101,7 @@ pub(super) fn plain(snapshot: &Snapshot) -> String {
     let mut text = table.render();
     for row in &snapshot.filters {
         for advice in &row.info.advice {
-            text.push_str(&format!("! {}: {advice}\n", name(row)));
+            text.push_str(&format!("! {}: {advice}\n", row.key));
         }
     }
     if snapshot.hidden > 0 {
