@@ -3,7 +3,7 @@
 
 use super::family::key_types;
 use super::key::FilterKey;
-use redis::{ConnectionLike, RedisResult};
+use redis::{ConnectionLike, Pipeline, RedisResult};
 use std::thread;
 use std::time::Instant;
 
@@ -74,6 +74,26 @@ impl Scan {
         self.cursor = cursor;
         self.left_out += names.iter().filter(|name| name.is_none()).count() as u64;
         Ok(names.into_iter().flatten().collect())
+    }
+
+    /// Calls `found` with the name and the type of each remaining key, of whatever type.
+    pub(crate) fn each(
+        mut self,
+        server: &mut impl ConnectionLike,
+        mut found: impl FnMut(Vec<u8>, String),
+    ) -> RedisResult<()> {
+        loop {
+            let names = self.names(server, None)?;
+            let mut pipeline = Pipeline::new();
+            for name in &names {
+                pipeline.cmd("TYPE").arg(name);
+            }
+            let types: Vec<String> = if names.is_empty() { Vec::new() } else { pipeline.query(server)? };
+            names.into_iter().zip(types).for_each(|(name, key_type)| found(name, key_type));
+            if self.cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Returns all remaining keys, sorted and without duplicates.

@@ -2,6 +2,7 @@
 harmless on a terminal, and different for different names."""
 
 import hashlib
+import json
 import re
 import subprocess
 
@@ -9,7 +10,7 @@ import pytest
 import redis
 
 from kit.monitoring import Exporter
-from kit.program import DONE, MISSING, PROGRAM, USAGE, as_json, command, run
+from kit.program import DONE, MISSING, NO, PROGRAM, USAGE, as_json, command, run
 from kit.servers import wait_for
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
@@ -105,6 +106,36 @@ def test_an_rdb_file_with_long_names_is_shown_in_short_rows(server, tmp_path):
         assert re.search(f"^{re.escape(shown)}  ", out, re.MULTILINE), shown
     keys = {row["key"] for row in as_json("inspect", file)["filters"]}
     assert max(map(len, keys)) == LONG and cut(UNREAD[0], 1000) in keys
+
+
+def test_a_migration_copies_filters_of_any_name_and_names_what_it_skips(server, new_server):
+    target = new_server()
+    skipped = [*(ESCAPES * 2, QUOTES * 2, b"\xfe", b"g" * 1_000_000), *(f"text:{number}" for number in range(96))]
+    with server.client() as client:
+        for name in skipped:
+            client.set(name, "no filter")
+        client.rpush("list", "no filter")
+    at = f"redis://127.0.0.1:{server.port}"
+    count = len(NAMES) + len(UNREAD)
+    out, errors = run("migrate", at, "--dry-run", port=target.port)
+    assert_bounded(out + errors, line=1000, lines=count + 2)
+    out, errors = run("migrate", at, port=target.port)
+    assert_bounded(out + errors, line=1000, lines=10)
+    assert f"{count} filters copied" in out and f"; {count} answers compared" in out
+    assert re.search(r"^skipped 1 key of type list: list$", out, re.MULTILINE)
+    assert re.search(r"^skipped 100 keys of type string: (.*, ){5}…$", out, re.MULTILINE)
+    with target.client() as client:
+        assert set(client.keys("*")) == {*NAMES, *UNREAD}
+        for name in NAMES:
+            client.execute_command("BF.ADD", name, "grace")
+    out, errors = run("migrate", at, port=target.port, status=NO)
+    assert_bounded(out + errors, line=1000, lines=20)
+    assert all(f"{shown}: is at the target already, and differs" in out for shown in NAMES.values())
+    report = json.loads(run("migrate", at, "--json", port=target.port, status=NO)[0])
+    assert [row["key"] for row in report["failed"]].count(cut(b"a" * 10_000, 1000)) == 1
+    (strings,) = [row for row in report["skipped"] if row["type"] == "string"]
+    assert strings["keys"] == 100 and len(strings["names"]) == 5
+    assert (report["answers"], report["unasked"]) == (2, 0)
 
 
 @pytest.mark.parametrize("name", [ESCAPES, QUOTES, ARGUMENT], ids=["escapes", "quotes", "long"])

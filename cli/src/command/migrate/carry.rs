@@ -285,6 +285,13 @@ impl Migration {
         Ok(true)
     }
 
+    /// Number of items in a filter at the source; all there can be if the source doesn't say.
+    pub(super) fn items(&mut self, key: &Key) -> Result<u64, Failed> {
+        let fields = self.source.info(key)?;
+        let items = fields.iter().find(|(name, _)| text(name) == "Number of items inserted");
+        Ok(items.and_then(|(_, items)| text(items).parse().ok()).unwrap_or(u64::MAX))
+    }
+
     /// Checks that both sides give the same answers for these items. Returns how many answers are yes.
     pub(super) fn check(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<u64, Failed> {
         let (here, there) = (self.source.answers(key, items)?, self.target.answers(key, items)?);

@@ -1,26 +1,29 @@
 //! `bloomery migrate`: copies the filters of one running server to another.
 
 mod carry;
+mod compare;
 mod failed;
 mod payload;
 mod side;
 
-use crate::error::{Failure, Outcome, note};
-use crate::input::{BatchLimits, Input, InputFormat, Items, items_of};
+use crate::error::{Outcome, note};
 use crate::interrupt;
 use crate::output::progress::{Pace, Progress};
-use crate::output::{self, bytes, count, key};
+use crate::output::{self, Name, bytes, count, key, shorten};
+use crate::printable::printable;
 use crate::server::connection::Server;
 use crate::server::family::Family;
-use bloomery::{HashKind, Seed};
+use anyhow::Context;
 use bloomery_plan::parse_count;
 use carry::{Migration, Round, Rules};
+use compare::{compare, items};
 use failed::Failed;
 use serde::Serialize;
-use side::{Key, Side};
+use side::Side;
 use std::collections::HashSet;
+use std::fmt;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Copy the filters of a running server to another
@@ -69,7 +72,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pieces_from: u64,
 
-    /// Number of random items to test on both sides, for each filter
+    /// Number of random items to test on both sides, for each filter: at most as many as it has, and about a million
+    /// for all filters
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
     sample: u64,
 
@@ -96,9 +100,6 @@ pub(crate) struct Options {
     target: Server,
 }
 
-/// Number of items in one query.
-const BATCH: usize = 1000;
-
 /// The outcome of the migration.
 #[derive(Default, Serialize)]
 struct Report {
@@ -108,12 +109,24 @@ struct Report {
     failed: Vec<Trouble>,
     answers: u64,
     answers_yes: u64,
+    /// Number of filters that no random item was tested in, because there are too many filters.
+    unasked: u64,
+    skipped: Vec<Skipped>,
     seconds: f64,
+}
+
+/// The keys of a type that isn't a filter's.
+#[derive(Serialize)]
+struct Skipped {
+    r#type: String,
+    keys: u64,
+    /// The first of them.
+    names: Vec<Name>,
 }
 
 #[derive(Serialize)]
 struct Trouble {
-    key: String,
+    key: Name,
     why: String,
 }
 
@@ -131,6 +144,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         return dry_run(&mut migration, options);
     }
     let interrupted = interrupt::listen()?;
+    let skipped = skipped(&mut migration.source, options)?;
     let mut keys = Vec::new();
     let mut report = Report::default();
     for number in 0..=options.rounds {
@@ -149,7 +163,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         options.pace.note(&format!(
             "round {}: {}, {}, in {:.1} s",
             number + 1,
-            filters(keys.len()),
+            plural(keys.len() as u64, "filter"),
             bytes(total),
             start.elapsed().as_secs_f64()
         ));
@@ -167,89 +181,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     for name in migration.copied.keys().filter(|name| !left.contains(&name[..])) {
         note(&format!("{} is gone from the source since it was copied, and stays at the target", key(name)));
     }
+    report.skipped = skipped;
     report.seconds = started.elapsed().as_secs_f64();
     print(&report, options.json)?;
     Ok(if report.failed.is_empty() { Outcome::Done } else { Outcome::No })
 }
 
-/// Tests the same items on both sides, for every filter that both sides have.
-fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow::Result<Report> {
-    let mut report = Report::default();
-    let mut progress = Progress::new(&options.pace, Some(keys.iter().map(|key| key.bytes).sum()), 0);
-    let mut done = 0;
-    for key in keys {
-        progress.at(done, 0);
-        done += key.bytes;
-        if migration.failed.contains_key(&key.name) {
-            continue;
-        }
-        let mut compared = Ok(());
-        batches(options, |items| {
-            compared = migration.check(key, &items).map(|yes| {
-                report.answers += items.len() as u64;
-                report.answers_yes += yes;
-            });
-            compared.is_ok()
-        })?;
-        let compared = match compared {
-            Ok(()) => migration.different_field(key).and_then(|field| match field {
-                Some(field) => Err(Failed::Filter(field)),
-                None => Ok(()),
-            }),
-            failed => failed,
-        };
-        match compared {
-            Ok(()) => {}
-            Err(Failed::Run(error)) => return Err(error),
-            // It isn't a failure if a filter has since been deleted at the source.
-            Err(Failed::Filter(why) | Failed::ThisTime(why)) if migration.source.has(&key.name)? => {
-                migration.failed.insert(key.name.clone(), why);
-            }
-            Err(_) => {}
-        }
-    }
-    progress.finish();
-    let good = || keys.iter().filter(|key| !migration.failed.contains_key(&key.name));
-    report.copied = good().filter(|key| migration.copied.contains_key(&key.name)).count();
-    report.bytes = good().filter_map(|key| migration.copied.get(&key.name)).sum();
-    report.equal_before = good().count() - report.copied;
-    report.failed =
-        migration.failed.iter().map(|(name, why)| Trouble { key: key(name), why: why.clone() }).collect();
-    Ok(report)
-}
-
-/// Calls `ask` with batches of the items to test, until it returns false.
-///
-/// The random items are almost certainly absent. So if all answers agree, both sides almost certainly have the same
-/// bits.
-fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
-    let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
-    let first = u128::from(random);
-    let item = |number: u64| format!("{:032x}", first.wrapping_add(number.into())).into_bytes();
-    let mut next = 0;
-    while next < options.sample {
-        let end = options.sample.min(next + BATCH as u64);
-        if !ask((next..end).map(item).collect()) {
-            return Ok(());
-        }
-        next = end;
-    }
-    let Some(file) = &options.check else { return Ok(()) };
-    let mut lines = items(file, options.binary)?;
-    while let Some(batch) = lines.next_batch(BatchLimits { items: BATCH as u64, bytes: 1 << 20 })? {
-        if !ask(items_of(&batch.blob).map(<[u8]>::to_vec).collect()) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Opens the file with the items to test. It is read once for each filter.
-fn items(file: &Path, binary: bool) -> anyhow::Result<Items> {
-    if file.as_os_str() == "-" {
-        return Err(Failure::Usage("--check needs a file, which can be read more than once".into()).into());
-    }
-    Input { file: file.to_owned(), format: InputFormat { binary, ..InputFormat::default() } }.open()
+/// The keys at the source that aren't filters.
+fn skipped(source: &mut Side, options: &Options) -> anyhow::Result<Vec<Skipped>> {
+    let others = source.others(&options.r#match).with_context(|| source.to_string())?;
+    Ok(others.into_iter().map(|(r#type, (keys, names))| Skipped { r#type, keys, names }).collect())
 }
 
 fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outcome> {
@@ -269,10 +210,28 @@ fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outco
             Err(Failed::Run(error)) => return Err(error),
             Err(Failed::Filter(why) | Failed::ThisTime(why)) => why,
         };
+        let verdict = said(&verdict);
         let family = filter.family.title;
         writeln!(out, "{}: {family}, {}, {verdict}", key(&filter.name), bytes(filter.bytes))?;
     }
+    let skipped = skipped(&mut migration.source, options)?;
+    skipped.iter().try_for_each(|skipped| writeln!(out, "{skipped}"))?;
     Ok(Outcome::Done)
+}
+
+/// What a server says, without its control characters, and not at any length.
+fn said(why: &str) -> String {
+    shorten(&printable(why), 1000).into_owned()
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Skipped { r#type, keys, names } = self;
+        write!(f, "skipped {} of type {type}: ", plural(*keys, "key"))?;
+        let names: Vec<String> = names.iter().map(Name::to_string).collect();
+        f.write_str(&names.join(", "))?;
+        if names.len() as u64 == *keys { Ok(()) } else { f.write_str(", …") }
+    }
 }
 
 fn print(report: &Report, json: bool) -> anyhow::Result<()> {
@@ -283,10 +242,15 @@ fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     for Trouble { key, why } in &report.failed {
         writeln!(out, "{key}: {why}")?;
     }
+    report.skipped.iter().try_for_each(|skipped| writeln!(out, "{skipped}"))?;
+    let unasked = match report.unasked {
+        0 => String::new(),
+        unasked => format!("; no random item was tested in {}", plural(unasked, "filter")),
+    };
     writeln!(
         out,
-        "{} copied ({}), {} equal before, {} not at the target as they should be; {} answers compared, {} of them yes",
-        filters(report.copied),
+        "{} copied ({}), {} equal before, {} not at the target as they should be; {} answers compared, {} of them yes{unasked}",
+        plural(report.copied as u64, "filter"),
         bytes(report.bytes),
         report.equal_before,
         report.failed.len(),
@@ -296,6 +260,6 @@ fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn filters(number: usize) -> String {
-    format!("{} {}", count(number as u64), if number == 1 { "filter" } else { "filters" })
+fn plural(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }

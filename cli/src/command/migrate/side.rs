@@ -1,12 +1,14 @@
 //! The source or the target, and what it says about its filters.
 
 use super::failed::Failed;
+use crate::output::{Name, key};
 use crate::server::connection::{Connection, Server};
 use crate::server::family::Family;
 use crate::server::key::{FilterKey, temporary_key};
 use crate::server::scan::Scan;
 use anyhow::Context;
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
@@ -38,6 +40,9 @@ impl fmt::Display for Side {
         write!(f, "the {}, {}", self.role, self.address)
     }
 }
+
+/// Number of keys of each other type that are named.
+const NAMED: usize = 5;
 
 /// Number of bytes before the cells in a chunk in Bloomery's format. They identify the dump, so they can differ between
 /// servers.
@@ -91,6 +96,22 @@ impl Side {
             }
         }
         Ok(filters)
+    }
+
+    /// Counts the keys that match the pattern and aren't filters, by type, and returns the first names of each.
+    pub(super) fn others(&mut self, pattern: &str) -> RedisResult<BTreeMap<String, (u64, Vec<Name>)>> {
+        let mut others: BTreeMap<String, (u64, Vec<Name>)> = BTreeMap::new();
+        Scan::new(pattern).each(&mut self.connection, |name, its| {
+            // A key that has expired in the meantime has no type.
+            if Family::of_type(&its).is_none() && its != "none" {
+                let (count, names) = others.entry(key(its.as_bytes())).or_default();
+                *count += 1;
+                if names.len() < NAMED {
+                    names.push(Name::new(&name));
+                }
+            }
+        })?;
+        Ok(others)
     }
 
     pub(super) fn has(&mut self, name: &[u8]) -> RedisResult<bool> {
