@@ -9,7 +9,7 @@
 use super::server::{server, status};
 use redis_module::raw;
 use smallvec::SmallVec;
-use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
@@ -22,6 +22,10 @@ pub(super) fn add_latency(event: &CStr, took: Duration) {
     // SAFETY: the name is NUL-terminated, and the server copies it.
     unsafe { server!(RedisModule_LatencyAddSample(event.as_ptr(), ms)) };
 }
+
+/// A function that the server calls at an event.
+pub(super) type EventCallback =
+    unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
 /// The context of a running command.
 #[derive(Clone, Copy)]
@@ -47,6 +51,15 @@ impl<'a> Context<'a> {
 
     pub(super) fn as_ptr(self) -> *mut raw::RedisModuleCtx {
         self.raw.as_ptr()
+    }
+
+    /// Subscribes to a server event. Returns whether the server has this event.
+    pub(super) fn subscribe(self, event: u64, callback: EventCallback) -> bool {
+        let event = raw::RedisModuleEvent { id: event, dataver: 1 };
+        // SAFETY: the callback lives as long as the module, which is never unloaded, and only the server calls it.
+        let subscribed =
+            unsafe { server!(RedisModule_SubscribeToServerEvent(self.as_ptr(), event, Some(callback))) };
+        subscribed == status::OK
     }
 
     /// The context's `REDISMODULE_CTX_FLAGS_*`.

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::api::{Context, Text};
+use super::api::{Context, EventCallback, Text};
 use super::names::{DEFAULT_PREFIX, name_of};
 use super::server::{server, status};
 use super::{
@@ -132,31 +132,6 @@ fn free_name(prefix: String, on_clash: OnClash) -> Result<Option<String>, String
     }
 }
 
-/// Subscribes to flushes: uploads in progress belong to the keys that were flushed, and end with them.
-///
-/// # Safety
-/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
-unsafe fn flush_loads_with_keys(ctx: *mut raw::RedisModuleCtx) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_FLUSHDB, dataver: 1 };
-    // SAFETY: the context is the caller's, and the callback lives as long as the module, which is never unloaded.
-    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(flushed))) } != status::OK {
-        log::warning("the server does not say when keys are flushed; loads in chunks go on then");
-    }
-}
-
-/// Subscribes to changes of the configuration.
-///
-/// # Safety
-/// Same as for [`flush_loads_with_keys`].
-unsafe fn follow_configuration(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
-    // SAFETY: as in `flush_loads_with_keys`.
-    match unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(configured))) } {
-        status::OK => Ok(()),
-        _ => Err("the server does not say when its configuration changes".to_owned()),
-    }
-}
-
 unsafe extern "C" fn configured(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -166,19 +141,8 @@ unsafe extern "C" fn configured(
     memory::configuration_changed();
 }
 
-/// Makes the module stop all jobs and join the workers when the server shuts down. The server ends with `exit`, and
-/// none of our threads may be running at that point.
-///
-/// # Safety
-/// Same as for [`flush_loads_with_keys`].
-unsafe fn join_at_shutdown(ctx: *mut raw::RedisModuleCtx) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_SHUTDOWN, dataver: 1 };
-    // SAFETY: as in `flush_loads_with_keys`.
-    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(shut_down))) } != status::OK {
-        log::warning("the server does not say when it shuts down; worker threads will not be joined then");
-    }
-}
-
+/// Stops all jobs and joins the workers: the server ends with `exit`, and none of our threads may be running at that
+/// point.
 unsafe extern "C" fn shut_down(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -188,19 +152,8 @@ unsafe extern "C" fn shut_down(
     guard::call("shutdown", waiting::shut_down, || ());
 }
 
-/// Subscribes to the event that the server sends several times a second.
-///
-/// # Safety
-/// Same as for [`flush_loads_with_keys`].
-unsafe fn follow_time(ctx: *mut raw::RedisModuleCtx) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
-    // SAFETY: as in `flush_loads_with_keys`.
-    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(tick))) } != status::OK {
-        log::warning("the server does not say that time passes; abandoned loads stay");
-    }
-}
-
 /// Unloads stand-ins, gives up jobs that keep too much memory in use, forgets who left a key, and drops uploads.
+/// Called several times a second.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -216,6 +169,7 @@ unsafe extern "C" fn tick(
     }
 }
 
+/// Ends the uploads in progress of the keys that were flushed.
 unsafe extern "C" fn flushed(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -230,6 +184,20 @@ unsafe extern "C" fn flushed(
     // -1 means all databases.
     let database = info.map(|info| info.dbnum).filter(|database| *database >= 0);
     guard::call("flush", || uploads::flush(database), || ());
+}
+
+/// Subscribes to the events that the module can do without.
+fn follow_events(context: Context<'_>) {
+    let events: [(_, EventCallback, _); 3] = [
+        (raw::REDISMODULE_EVENT_SHUTDOWN, shut_down, "it shuts down; worker threads will not be joined then"),
+        (raw::REDISMODULE_EVENT_FLUSHDB, flushed, "keys are flushed; loads in chunks go on then"),
+        (raw::REDISMODULE_EVENT_CRON_LOOP, tick, "time passes; abandoned loads stay"),
+    ];
+    for (event, callback, without) in events {
+        if !context.subscribe(event, callback) {
+            log::warning(&format!("the server does not say when {without}"));
+        }
+    }
 }
 
 /// # Safety
@@ -274,15 +242,15 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         config::take_arguments(&options)?;
         // Nothing may fail after the first subscription: Redis 7.0 keeps the subscriptions of a module that fails to
         // load, and makes their calls even after it has unmapped the module.
-        follow_configuration(ctx)?;
+        if !context.subscribe(raw::REDISMODULE_EVENT_CONFIG, configured) {
+            return Err("the server does not say when its configuration changes".to_owned());
+        }
         info::register(ctx);
-        waiting::register(context);
-        join_at_shutdown(ctx);
-        flush_loads_with_keys(ctx);
         eviction::register(ctx);
-        uploads::register(ctx);
-        follow_time(ctx);
     }
+    waiting::register(context);
+    uploads::register(context);
+    follow_events(context);
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;

@@ -160,27 +160,19 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c
 
 /// Subscribes to the events that affect uploads. Loads are saved in RDB files only if the server can omit the section
 /// when there are no uploads, because a file with such a section can't be read without this module.
-///
-/// # Safety
-/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
-pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: the context is the caller's, and the callbacks live as long as the module, which is never unloaded.
-    let subscribe = |id, callback: raw::RedisModuleEventCallback| unsafe {
-        let event = raw::RedisModuleEvent { id, dataver: 1 };
-        server!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == status::OK
-    };
+pub(super) fn register(ctx: Context<'_>) {
     // SAFETY: a plain call.
     let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
-    let reports_forks = subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked));
-    let tells_source = subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
-        && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed));
+    let reports_forks = ctx.subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, forked);
+    let tells_source = ctx.subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, source_changed)
+        && ctx.subscribe(raw::REDISMODULE_EVENT_LOADING, source_changed);
     if reports_forks && tells_source {
         replication_sinks::is_told();
     }
     let are_saved = can_be_saved
         && reports_forks
         && tells_source
-        && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
+        && ctx.subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, synced);
     with(|uploads| uploads.are_saved = are_saved);
 }
 
