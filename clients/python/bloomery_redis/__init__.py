@@ -64,10 +64,15 @@ class Rebuild(RebuildSteps, Sync):
 class Bloom(BloomSteps[Rebuild], SyncFilter):
     _rebuild = Rebuild
 
+    def __contains__(self, item: Item) -> bool:
+        return self.contains(item)
+
 
 class Cuckoo(CuckooSteps, SyncFilter):
-    pass
+    def __contains__(self, item: Item) -> bool:
+        return self.contains(item)
 
 
 class SpreadBloom(SpreadSteps, Sync):
-    pass
+    def __contains__(self, item: Item) -> bool:
+        return self.contains(item)

@@ -66,9 +66,10 @@ class BloomSteps(FilterSteps, Generic[R]):
     @operation
     def contains(self, item: Item) -> Steps[bool]:
         """False: it was certainly not added. True: it was added, or this is a false positive. A filter that is missing
-        contains nothing. """
-        reply = yield from ask("BF.EXISTS", self.key, encode(item))
-        return bool(reply == 1)
+        contains nothing. Raises the server's error if the key holds another type: for BF.EXISTS, it contains nothing.
+        """
+        one = [encode(item)]
+        return bits((yield from ask("BF.BULKTEST", self.key, "PREFIXED", prefixed(one))), 1)[0]
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:

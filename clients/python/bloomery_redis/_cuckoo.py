@@ -75,7 +75,7 @@ class CuckooSteps(FilterSteps):
     def contains(self, item: Item) -> Steps[bool]:
         """False: it is certainly absent. True: it was added, or another item has its fingerprint.
 
-        A filter that is missing contains nothing.
+        A filter that is missing contains nothing, and so does a key of another type.
         """
         reply = yield from ask("CF.EXISTS", self.key, encode(item))
         return bool(reply == 1)

@@ -169,10 +169,10 @@ class SpreadSteps(Caller):
     @operation
     def contains(self, item: Item) -> Steps[bool]:
         """False: it was certainly not added. True: it was added, or this is a false positive. A part that is missing
-        contains nothing. """
+        contains nothing. Raises the server's error if the key of the part holds another type. """
         encoded = encode(item)
-        (reply,) = yield [("BF.EXISTS", self._key(encoded), encoded)]
-        return bool(reply == 1)
+        (bitmap,) = yield self._bulk("BF.BULKTEST", {self._key(encoded): ([0], [encoded])})
+        return bits(bitmap, 1)[0]
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:

@@ -246,6 +246,31 @@ def test_an_add_makes_no_filter(api):
     assert not api.plain.exists("seen")
 
 
+def test_a_key_of_another_type_has_no_answer(api):
+    """BF.EXISTS answers no, as in RedisBloom, and that would be taken for certain."""
+    api.plain.set("text", "x")
+    api.Cuckoo("cuckoo").reserve(100).add("ada")
+    for key in ("text", "cuckoo"):
+        for ask in (lambda: api.Bloom(key).contains("ada"), lambda: api.Bloom(key).contains_many(["ada"])):
+            with pytest.raises(ERRORS, match="WRONGTYPE"):
+                ask()
+    (part,) = api.SpreadBloom("whole", 1).keys
+    api.plain.set(part, "x")
+    with pytest.raises(ERRORS, match="WRONGTYPE"):
+        api.SpreadBloom("whole", 1).contains("ada")
+
+
+def test_the_operator_in(api):
+    filters = [api.Bloom("seen").reserve(1e-6, 100), api.Cuckoo("cuckoo").reserve(100), api.SpreadBloom("whole", 2).reserve(1e-6, 100)]
+    for some in filters:
+        some.add("ada")
+        if api.loop:
+            with pytest.raises(TypeError):
+                "ada" in some.target
+        else:
+            assert "ada" in some and "eve" not in some
+
+
 # ---- what Bloom filters can -----------------------------------------------------------------------------------------
 
 
