@@ -12,7 +12,7 @@ mod output;
 mod printable;
 mod server;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use command::{
     build, completions, exporter, inspect, load, man, migrate, plan, pull, push, rebuild, stats, test, top,
 };
@@ -60,8 +60,22 @@ enum Command {
     Man(man::Options),
 }
 
+/// The command line. An environment variable that is empty counts as unset, because compose files set variables to
+/// `${NAME:-}`.
+fn command_line() -> clap::Command {
+    let without_empty = |argument: clap::Arg| {
+        match argument.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty()) {
+            // An argument keeps the value that its variable had when it was made. No variable has an empty name.
+            true => argument.env("").hide_env(true),
+            false => argument,
+        }
+    };
+    Arguments::command().mut_subcommands(|command| command.mut_args(without_empty))
+}
+
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = Arguments::from_arg_matches(&command_line().get_matches());
+    let result = match arguments.unwrap_or_else(|error| error.exit()).command {
         Command::Plan(options) => plan::run(&options),
         Command::Build(options) => build::run(&options),
         Command::Load(options) => load::run(&options),

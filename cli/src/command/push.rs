@@ -1,7 +1,7 @@
 //! `bloomery push`: uploads a filter file to a server.
 
 use crate::arguments::parse_whole_seconds;
-use crate::error::{self, Failure, Outcome};
+use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::filter::file::{FilePieces, read_file};
 use crate::filter::parts::{part_file, part_keys};
 use crate::input::open_file;
@@ -219,12 +219,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         if !matches!(held, Ok(Some(_))) {
             progress.finish();
         }
-        let before = || match number {
-            0 => String::new(),
-            _ => format!("; the {number} parts before it have what is in their files"),
-        };
+        let name = key(upload.key.as_bytes());
+        let before = format!("the {number} parts before {name} have what is in their files");
+        let held = held.map_err(|why| if number == 0 { why } else { why.context(Aftermath(before.clone())) });
         let Some(held) = held? else {
-            error::note(&format!("interrupted; {} is unchanged{}", key(upload.key.as_bytes()), before()));
+            let before = if number == 0 { String::new() } else { format!("; {before}") };
+            error::note(&format!("interrupted; {name} is unchanged{before}"));
             return Ok(Outcome::Interrupted);
         };
         had_filter |= held != "none";

@@ -30,6 +30,7 @@ Examples:
   bloomery rebuild users users.csv --column id -n 20M       # a larger one
   bloomery rebuild denied denied.txt --static -e 0.4%       # built from the list, without adds
   bloomery rebuild denied list-*.txt --at-least 1M          # unless a list was cut off")]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("600")))]
 pub(crate) struct Options {
     /// The filter's key
     key: String,
@@ -83,7 +84,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let input = |file: &PathBuf| Input { file: file.clone(), format: options.format.clone() }.open();
     let items: Vec<Items> = options.files.iter().map(input).collect::<anyhow::Result<_>>()?;
     // Committing a static filter of 100 million items takes 10 s or more, so the timeout is longer than usual.
-    let server = options.server.clone().patient();
+    let server = options.server.clone().for_filters();
     let old = info::describe(&mut server.connect()?, name)?;
     check(options, old.as_ref())?;
     let rebuild = Rebuild::begin(&server, name, &words)?;

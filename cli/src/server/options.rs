@@ -1,35 +1,16 @@
-//! Options that specify a server or a cluster, and connections to individual servers.
-//!
-//! Connections use RESP2, so that the user doesn't need permission for HELLO.
+//! Options that specify a server or a cluster, and the addresses of its nodes.
 
-use super::link::{Link, Stream};
+use super::connection::{Connection, about};
 use super::prefix;
-use super::tls::{Certificates, encrypt};
+use super::tls::Certificates;
 use crate::arguments::parse_whole_seconds;
 use crate::error::Failure;
 use anyhow::Context;
-use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, Value,
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, Value};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// Timeout for connecting.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Default timeout for replies, in seconds. Commands with many items or on large filters can need several seconds.
-const REPLY_TIMEOUT: u64 = 60;
-
-/// Default timeout for a reply that contains a whole filter, in seconds.
-const FILTER_TIMEOUT: u64 = 600;
-
-/// Default timeout for replies during a scrape, in seconds. Prometheus gives up after 10 s.
-const SCRAPE_TIMEOUT: u64 = 3;
+use std::time::Duration;
 
 /// Options that specify a server and a user.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -81,16 +62,23 @@ pub(crate) struct Server {
 
     /// Prefix of the module's commands, if the server loads the module with PREFIX
     #[arg(long, env = "BLOOMERY_PREFIX", value_name = "NAME")]
-    prefix: Option<String>,
+    pub(super) prefix: Option<String>,
 
-    /// How long to wait for a reply, in seconds or with a unit as in 2m [default: 60; exporter: 3; migrate and
-    /// rebuild: 600]
-    #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
-    timeout: Option<u64>,
+    /// How long to wait for a reply, in seconds or with a unit as in 2m
+    // Commands with many items or on large filters can need several seconds.
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = parse_whole_seconds)]
+    timeout: u64,
 
     /// Whether to accept replies that contain a whole filter.
     #[arg(skip)]
-    takes_filters: bool,
+    pub(super) takes_filters: bool,
+
+    /// What the variables of other clients say: the address without `--url`, and the password without any other. Like
+    /// those of this program, they are for the server that the options name, not for [another](Server::of_another).
+    #[arg(skip = environment("REDIS_URL"))]
+    redis_url: Option<String>,
+    #[arg(skip = environment("REDISCLI_AUTH"))]
+    rediscli_auth: Option<String>,
 }
 
 /// A server that holds keys: the one server, or a primary of the cluster.
@@ -98,7 +86,7 @@ pub(crate) struct Node {
     /// `host:port`, or the path to a socket.
     pub(crate) address: String,
     /// A connection to this node only.
-    pub(crate) connection: Link,
+    pub(crate) connection: Connection,
 }
 
 impl Server {
@@ -127,10 +115,10 @@ impl Server {
     }
 
     fn ask_for_primaries(&self, info: &ConnectionInfo) -> anyhow::Result<Vec<ConnectionInfo>> {
-        let slots: Value = redis::cmd("CLUSTER")
-            .arg("SLOTS")
-            .query(&mut self.open(info.clone())?)
-            .with_context(|| format!("cannot ask {} for the nodes of its cluster", info.addr()))?;
+        let mut connection = self.open(info.clone())?;
+        let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query(&mut connection).map_err(|error| {
+            about(error, format!("cannot ask {} for the nodes of its cluster", info.addr()))
+        })?;
         let default_host = match info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
             _ => "127.0.0.1".to_owned(),
@@ -159,46 +147,9 @@ impl Server {
         }
     }
 
-    /// Connects to one of the servers that [`primaries`](Server::primaries) returns.
-    pub(crate) fn open(&self, info: ConnectionInfo) -> anyhow::Result<Link> {
-        self.open_by(info, None)
-    }
-
-    /// Connects as [`open`](Server::open) does. All replies must have arrived by the deadline.
-    pub(crate) fn open_by(&self, info: ConnectionInfo, deadline: Option<Instant>) -> anyhow::Result<Link> {
-        let context = || format!("cannot connect to {}", info.addr());
-        let left =
-            deadline.map_or(CONNECT_TIMEOUT, |deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = self.connect_timeout().min(left).max(Duration::from_millis(1));
-        let stream = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Stream::Tcp(tcp(host, *port, timeout).with_context(context)?),
-            ConnectionAddr::TcpTls { host, port, .. } => {
-                let certificates = self.certificates()?;
-                let stream = tcp(host, *port, timeout).with_context(context)?;
-                Stream::Tls(Box::new(encrypt(stream, host, certificates).with_context(context)?))
-            }
-            ConnectionAddr::Unix(path) => {
-                Stream::Unix(UnixStream::connect(path).map_err(RedisError::from).with_context(context)?)
-            }
-            _ => {
-                return Err(
-                    Failure::Usage(format!("{} is not an address for this program", info.addr())).into()
-                );
-            }
-        };
-        let link = Link::new(stream, info.redis_settings(), self.reply_timeout(), deadline);
-        let link = link.with_context(context)?.with_prefix(self.prefix.clone());
-        Ok(if self.takes_filters { link.with_filters() } else { link })
-    }
-
-    /// These options, with the default timeout for scrapes.
-    pub(crate) fn for_scrapes(self) -> Server {
-        Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
-    }
-
-    /// These options for replies that contain a whole filter, with a higher size limit and a longer default timeout.
-    pub(crate) fn patient(self) -> Server {
-        Server { timeout: self.timeout.or(Some(FILTER_TIMEOUT)), takes_filters: true, ..self }
+    /// These options for replies that contain a whole filter, with a higher size limit.
+    pub(crate) fn for_filters(self) -> Server {
+        Server { takes_filters: true, ..self }
     }
 
     /// The options for another server, with the same certificates and timeout.
@@ -222,11 +173,7 @@ impl Server {
 
     /// Timeout for a reply.
     pub(crate) fn reply_timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout.unwrap_or(REPLY_TIMEOUT).max(1))
-    }
-
-    fn connect_timeout(&self) -> Duration {
-        CONNECT_TIMEOUT.min(self.reply_timeout())
+        Duration::from_secs(self.timeout.max(1))
     }
 
     /// Determines the server's address, the user and the database from the URL and the options that override its parts.
@@ -239,11 +186,12 @@ impl Server {
     /// Determines the server's address, the user and the database from the URL and the options that override its parts.
     pub(super) fn info(&self) -> anyhow::Result<ConnectionInfo> {
         let (url, from) = match &self.url {
-            Some(url) => (Some(url.clone()), "--url"),
-            None => (environment("REDIS_URL"), "REDIS_URL"),
+            None => (&self.redis_url, "REDIS_URL"),
+            url => (url, "--url or BLOOMERY_URL"),
         };
         let given = match url {
             Some(url) => url
+                .as_str()
                 .into_connection_info()
                 // The message doesn't repeat the URL, which might contain a password.
                 .map_err(|error| Failure::Usage(format!("{from} is not the address of a server: {error}")))?,
@@ -271,8 +219,8 @@ impl Server {
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
-        let redis_clis = || environment("REDISCLI_AUTH").filter(|_| settings.password().is_none());
-        if let Some(password) = self.password.clone().or_else(redis_clis) {
+        let otherwise = self.rediscli_auth.as_ref().filter(|_| settings.password().is_none());
+        if let Some(password) = self.password.as_ref().or(otherwise) {
             settings = settings.set_password(password);
         }
         if let Some(db) = self.db {
@@ -285,13 +233,10 @@ impl Server {
             }
             address => address,
         };
-        if self.cluster && settings.db() != 0 {
-            return Err(Failure::Usage("a cluster has only database 0".into()).into());
-        }
         Ok(given.set_addr(address).set_redis_settings(settings))
     }
 
-    fn certificates(&self) -> anyhow::Result<Certificates> {
+    pub(super) fn certificates(&self) -> anyhow::Result<Certificates> {
         let own = match (&self.cert, &self.key_file) {
             (Some(cert), Some(key)) => {
                 let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| {
@@ -323,20 +268,6 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
         Ok(found) if !found.is_empty() => Ok(found),
         _ => Err(Failure::Usage(format!("{} contains no certificate in PEM", path.display())).into()),
     }
-}
-
-/// Connects to the host's first address that answers.
-fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
-    let mut result = Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
-    for address in (host, port).to_socket_addrs()? {
-        result = TcpStream::connect_timeout(&address, timeout);
-        if result.is_ok() {
-            break;
-        }
-    }
-    let stream = result?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address sends an

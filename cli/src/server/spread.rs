@@ -3,6 +3,8 @@
 use super::connection::{Connection, Server};
 use crate::filter::parts::{part_keys, part_of};
 use crate::input::items_of;
+use crate::output;
+use anyhow::Context;
 use std::thread;
 
 /// Maximum number of parts that are processed at the same time.
@@ -47,7 +49,7 @@ impl Spread {
     }
 
     /// Runs `work` for every part, several parts at a time, and returns the results in the order of the parts. If a
-    /// part fails, the others are still processed. The first error is then returned.
+    /// part fails, the others are still processed. The first error is then returned, with the name of its part.
     pub(crate) fn each<T: Send>(
         &mut self,
         work: impl Fn(usize, &str, &mut Connection) -> anyhow::Result<T> + Sync,
@@ -56,7 +58,10 @@ impl Spread {
         let work = &work;
         let of_chunk = |first: usize, parts: &mut [(String, Connection)]| {
             let numbered = (first..).zip(parts);
-            numbered.map(|(part, (key, connection))| work(part, key, connection)).collect::<Vec<_>>()
+            let named = |(part, (key, connection)): (usize, &mut (String, Connection))| {
+                work(part, key, connection).with_context(|| format!("part {}", output::key(key.as_bytes())))
+            };
+            numbered.map(named).collect::<Vec<_>>()
         };
         let results = thread::scope(|scope| {
             let chunks = self.parts.chunks_mut(size).enumerate();

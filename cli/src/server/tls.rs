@@ -1,9 +1,11 @@
 //! Encrypted streams.
 
+use super::stream::Timed;
 use crate::error::Failure;
+use redis::RedisError;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::net::TcpStream;
+use std::io;
 use std::sync::Arc;
 
 /// The authorities to trust, and the client's own certificate.
@@ -14,12 +16,12 @@ pub(super) struct Certificates {
     pub(super) own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
 }
 
-/// Encrypts a new connection to `host`. The host's certificate must be valid.
+/// Encrypts a new connection to `host`, and shakes hands. The host's certificate must be valid.
 pub(super) fn encrypt(
-    stream: TcpStream,
+    mut socket: Timed,
     host: &str,
     certificates: Certificates,
-) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
+) -> anyhow::Result<StreamOwned<ClientConnection, Timed>> {
     let mut roots = RootCertStore::empty();
     match certificates.authorities {
         Some(authorities) => {
@@ -40,5 +42,18 @@ pub(super) fn encrypt(
     let name = ServerName::try_from(host.to_owned()).map_err(|error| {
         Failure::Usage(format!("{host} cannot be the name in a TLS certificate: {error}"))
     })?;
-    Ok(StreamOwned::new(ClientConnection::new(Arc::new(config), name)?, stream))
+    let mut connection = ClientConnection::new(Arc::new(config), name)?;
+    connection.complete_io(&mut socket).map_err(|error| RedisError::from(explained(error)))?;
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// What a failed handshake may mean. A server without TLS waits for the rest of a command, or refuses what it got, and
+/// one with TLS gives a reason.
+fn explained(error: io::Error) -> io::Error {
+    match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        None | Some(rustls::Error::InvalidMessage(_)) => {
+            io::Error::new(error.kind(), format!("{error}; perhaps it does not speak TLS"))
+        }
+        Some(_) => error,
+    }
 }

@@ -10,6 +10,7 @@ from redis.crc import key_slot
 
 from kit.certificates import certificates, tls
 from kit.clusters import Cluster
+from kit.monitoring import Exporter
 from kit.program import DONE, MISSING, PROGRAM, SERVER, USAGE, as_json, run
 from kit.servers import free_port
 
@@ -106,7 +107,7 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         # If a part refuses items, the load says so.
         full = SpreadBloom(client, "full", 3).reserve(0.01, 30, nonscaling=True)
         _, errors = run("load", "full", lines, "--spread", 3, *of_cluster, status=SERVER)
-        assert re.match(r"bloomery: \{full:\d/3:\d+\}: ERR non scaling filter is full", errors), errors
+        assert re.match(r"bloomery: part \{full:\d/3:\d+\}: ERR non scaling filter is full", errors), errors
         assert full.missing() == []
     for words, why in [
         (["load", "{users}", lines], "cannot be empty or have braces"),
@@ -176,6 +177,30 @@ def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, resume):
     assert (process.returncode, errors) == (DONE, "") and moves > 0
     assert as_json("test", "users", "--from", lines, "--count", *of_cluster)["no"] == 0
     assert cluster.owner(slot).command("KEYS", "*") == [b"users"]
+
+
+@EVERY_SERVER
+def test_databases_of_a_cluster(spec, tmp_path):
+    """Since Valkey 9, a cluster can have several databases. Which ones there are is for the server to say."""
+    has_databases = spec.product == "valkey" and spec.version >= (9,)
+    with Cluster(spec, config={"cluster-databases": 4} if has_databases else {}) as cluster:
+        address = ["--cluster", "--url", f"redis://127.0.0.1:{cluster.nodes[0].port}"]
+        lines = tmp_path / "items.txt"
+        lines.write_text("".join(f"{number}\n" for number in range(1000)))
+        words = ["load", "users", lines, "-n", "1000", "-e", "1%", "--spread", 12, *address]
+        for database in (0, 3, 4):
+            if database < (4 if has_databases else 1):
+                run(*words, "--db", database)
+                assert as_json("test", "users", "--from", lines, "--count", "--spread", 12, *address, "--db", database)["no"] == 0
+                # The keys are on all nodes, and only in the databases so far.
+                filters = as_json("top", "--once", "-i", "0.1", *address, "--db", database)["filters"]
+                assert (len(filters), len({row["server"] for row in filters})) == (12, 3)
+                with Exporter("--cluster", "--url", address[2], "--db", database) as exporter:
+                    exporter.wait_for_filters(12)
+            else:
+                errors = run(*words, "--db", database, status=SERVER)[1]
+                why = "DB index is out of range" if has_databases else "SELECT is not allowed in cluster mode"
+                assert f"cannot connect to 127.0.0.1:{cluster.nodes[0].port}: ERR {why}" in errors
 
 
 def test_without_cluster_the_other_node_is_named(cluster, of_cluster):

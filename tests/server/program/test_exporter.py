@@ -225,7 +225,6 @@ def test_options_that_cannot_be_are_refused_at_once(server):
         (["--interval", "0"], "at least 1 second"),
         (["--url", "http://x"], "--url"),
         (["--cacert", "/nonexistent.pem"], "/nonexistent.pem"),
-        (["--db", "1", "--cluster"], "only database 0"),
     ]:
         done = run(*arguments)
         assert (done.returncode, says in done.stderr) == (2, True), done.stderr

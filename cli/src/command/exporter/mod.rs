@@ -33,6 +33,7 @@ Examples:
   bloomery exporter
   bloomery exporter --url redis://cache.example:6379 --user exporter --keys 'seen:*'
   bloomery exporter --cluster --host node1.example --listen 0.0.0.0:19747")]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("3")))]
 pub(crate) struct Options {
     /// Address and port to listen on; anyone who can connect to it can read key names
     // Exporters register ports from 9100 to 9999. All of these are taken, so the default is outside the range.
@@ -62,7 +63,7 @@ fn parse_interval(text: &str) -> Result<u64, String> {
 
 /// Serves metrics until SIGTERM or SIGINT. A server that is down is reported in a metric, and doesn't end the program.
 pub(crate) fn run(options: Options) -> anyhow::Result<Outcome> {
-    let server = options.server.for_scrapes();
+    let server = options.server;
     let first = server.address()?; // mistakes in the options show before anything starts
     let survey = Arc::new(survey::Board::new(first));
     survey::start(

@@ -4,10 +4,9 @@ use super::metrics;
 use super::snapshot::{NodeReading, Snapshot};
 use super::survey::Board;
 use crate::error;
-use crate::server::connection::Server;
+use crate::server::connection::{Connection, Server};
 use crate::server::info;
 use crate::server::key::FilterKey;
-use crate::server::link::Link;
 use anyhow::Context;
 use bloomery::Summary;
 use redis::{ConnectionInfo, ErrorKind, ServerErrorKind};
@@ -34,7 +33,7 @@ pub(super) struct Scraper {
 #[derive(Default)]
 pub(super) struct State {
     /// Connections by address. A server that didn't answer last time has none.
-    connections: HashMap<String, Link>,
+    connections: HashMap<String, Connection>,
     /// Why a server didn't answer, by address, so that each reason is logged once.
     down: HashMap<String, String>,
     scrapes: u64,
@@ -103,7 +102,7 @@ impl Scraper {
     fn read(
         &self,
         node: &ConnectionInfo,
-        connection: Option<Link>,
+        connection: Option<Connection>,
         keys: Vec<FilterKey>,
         deadline: Instant,
     ) -> anyhow::Result<Reading> {
@@ -154,7 +153,7 @@ impl Scraper {
 }
 
 struct Reading {
-    connection: Link,
+    connection: Connection,
     totals: BTreeMap<String, u64>,
     filters: Vec<(FilterKey, Summary)>,
     /// Whether a key has moved since the survey.

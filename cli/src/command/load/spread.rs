@@ -30,7 +30,10 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     // A file that can't be read is refused before a filter is created.
     let mut items = options.input.open()?;
     let mut spread = Spread::connect(&options.server, &options.key, parts)?;
-    prepare(options, &mut spread)?;
+    prepare(options, &mut spread).map_err(|why| match error::code(&why) {
+        3 => why.context(Aftermath("Nothing was added yet".into())),
+        _ => why,
+    })?;
     let limits = BatchLimits {
         items: options.batch.unwrap_or(BATCH).saturating_mul(spread.len() as u64),
         bytes: PART_BYTES * spread.len().min(MOST_FULL),
@@ -50,7 +53,7 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
                 }
                 let mut command = redis::cmd("BF.BULKADD");
                 command.arg(key).arg("NOCREATE").arg("PREFIXED").arg(&share.blob);
-                match command.query::<Value>(connection).with_context(|| key.to_owned())? {
+                match command.query::<Value>(connection)? {
                     Value::Int(new) => Ok(u64::try_from(new).unwrap_or(0)),
                     reply => Err(unexpected("BF.BULKADD", &reply).into()),
                 }
@@ -66,7 +69,8 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
     let result = load();
     progress.finish();
     let so_far = format!(
-        "{} items are in: all before byte {} of {}; run the same command again: adding an item twice changes nothing",
+        "{} items are in: all before byte {} of {}, and perhaps some after it; run the same command again: adding an item \
+         twice changes nothing",
         count(report.items_read),
         report.input_bytes,
         options.input.name()
@@ -95,8 +99,7 @@ fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
         let Some(filter) = found else { return Ok(false) };
         if Family::of(&filter).counts(&filter.kind) {
             return Err(usage(format!(
-                "{} is a {} filter; --spread is for Bloom filters without counters",
-                key(part.as_bytes()),
+                "a {} filter; --spread is for Bloom filters without counters",
                 filter.kind
             )));
         }
@@ -125,9 +128,7 @@ fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
                 let words = options.reserve.command(wanted, part);
                 let mut command = redis::cmd(&words[0]);
                 command.arg(&words[1..]);
-                command
-                    .query::<()>(connection)
-                    .with_context(|| format!("cannot create {}", key(part.as_bytes())))
+                command.query::<()>(connection).context("cannot create it")
             })?;
             Ok(())
         }

@@ -39,6 +39,7 @@ Examples:
   bloomery migrate redis://old.example:6379 --host new.example
   bloomery migrate redis://old.example:6379/2 --host new.example --db 2 --match 'users:*' --dry-run
   BLOOMERY_SOURCE_PASSWORD=… BLOOMERY_PASSWORD=… bloomery migrate redis://old.example -u redis://new.example")]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("600")))]
 pub(crate) struct Options {
     /// The source: redis://, rediss:// (TLS) or unix:// address
     source: String,
@@ -135,10 +136,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     options.check.as_deref().map(|file| items(file, options.binary)).transpose()?;
     let (user, password) = (options.source_user.clone(), options.source_password.clone());
-    let source = options.target.of_another(&options.source, user, password).patient();
+    let source = options.target.of_another(&options.source, user, password).for_filters();
     let rules = Rules { replace: options.replace, pieces_from: options.pieces_from.saturating_mul(1 << 20) };
     let source = Side::connect("source", &source)?;
-    let target = Side::connect("target", &options.target.clone().patient())?;
+    let target = Side::connect("target", &options.target.clone().for_filters())?;
     let mut migration = Migration::new(source, target, rules, !options.dry_run)?;
     if options.dry_run {
         return dry_run(&mut migration, options);

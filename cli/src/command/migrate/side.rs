@@ -54,7 +54,7 @@ impl Side {
         let address = server.address()?.addr().to_string();
         let connection = server.connect().with_context(|| format!("the {role}"))?;
         let mut side = Side { role, address, connection };
-        redis::cmd("PING").query::<String>(&mut side.connection).with_context(|| side.to_string())?;
+        redis::cmd("PING").query::<String>(&mut side.connection).with_context(|| format!("the {role}"))?;
         Ok(side)
     }
 
@@ -73,7 +73,7 @@ impl Side {
         match self.ask::<Value>(redis::cmd(command).arg(nobody).arg(0)) {
             Err(error) if is_unknown(&error) => Ok(false),
             Err(error) if error.code() == Some("NOPERM") || error.is_io_error() => {
-                Err(error).with_context(|| self.to_string())
+                Err(error).with_context(|| format!("the {}", self.role))
             }
             _ => Ok(true),
         }
