@@ -102,7 +102,8 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         assert out.startswith(f"! the part {theirs.keys[5]} is missing")
         _, errors = run("test", "users", "ada", *spread, status=USAGE)
         assert theirs.keys[5] in errors
-        run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
+        _, errors = run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
+        assert f"1 of the {parts} parts of users are missing, with the items that they had" in errors
         assert all(theirs.contains_many(items))
         # If a part refuses items, the load says so.
         full = SpreadBloom(client, "full", 3).reserve(0.01, 30, nonscaling=True)

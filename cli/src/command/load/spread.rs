@@ -121,6 +121,14 @@ fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
             Ok(())
         }
         Some(wanted) => {
+            if missing < spread.len() {
+                error::note(&format!(
+                    "{missing} of the {} parts of {} are missing, with the items that they had. They are created \
+                     empty, so load all items again",
+                    spread.len(),
+                    key(options.key.as_bytes())
+                ));
+            }
             spread.each(|index, part, connection| {
                 if found[index] {
                     return Ok(());

@@ -48,6 +48,8 @@ pub(super) struct Migration {
     pub(super) copied: BTreeMap<Vec<u8>, u64>,
     /// Keys that are missing or wrong at the target, each with the reason.
     pub(super) failed: BTreeMap<Vec<u8>, String>,
+    /// Keys whose filters gave other answers than at the source, and what differed. The next round copies them.
+    pub(super) wrong: BTreeMap<Vec<u8>, String>,
 }
 
 /// What a round did.
@@ -89,6 +91,7 @@ impl Migration {
             version,
             copied: BTreeMap::new(),
             failed: BTreeMap::new(),
+            wrong: BTreeMap::new(),
         })
     }
 
@@ -141,7 +144,8 @@ impl Migration {
     fn try_settle(&mut self, key: &Key, may_copy: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let is_there = self.target.has(&key.name)?;
         let difference = if is_there { self.difference(key)? } else { Some("is new at the source".into()) };
-        let Some(difference) = difference else { return Ok(false) };
+        let wrong = self.wrong.remove(&key.name);
+        let Some(difference) = difference.or(wrong) else { return Ok(false) };
         if is_there && !self.rules.replace && !self.copied.contains_key(&key.name) {
             return Err(Failed::Filter(format!(
                 "is at the target already, and differs: {difference}. --replace overwrites it"
@@ -173,10 +177,15 @@ impl Migration {
         if let Some(field) = self.different_field(key)? {
             return Ok(Some(field));
         }
-        if self.in_pieces.contains(&key.family) && self.source.digest(key)? != self.target.digest(key)? {
+        if self.has_digest(key) && self.source.digest(key)? != self.target.digest(key)? {
             return Ok(Some("its bits".into()));
         }
         Ok(None)
+    }
+
+    /// Whether the filter's bits can be compared: the source can dump it in pieces.
+    pub(super) fn has_digest(&self, key: &Key) -> bool {
+        self.in_pieces.contains(&key.family)
     }
 
     /// The first field of BF.INFO or CF.INFO that both sides have and that differs. Size is left out: it is memory,
@@ -246,7 +255,7 @@ impl Migration {
         replace: bool,
         interrupted: &Interrupted,
     ) -> Result<bool, Failed> {
-        if !self.in_pieces.contains(&key.family) {
+        if !self.has_digest(key) {
             return Err(Failed::Filter("the source cannot give it in pieces".into()));
         }
         // The name depends only on the filter's key, so that the next run after an interruption deletes this key. Both

@@ -36,10 +36,11 @@ pub(super) fn compare(migration: &mut Migration, keys: &[Key], options: &Options
         }
         let share = share(left, keys.len() - index);
         match compare_one(migration, key, share, options, &mut report) {
-            Ok(asked) => left -= asked,
+            Ok(asked) => left = left.saturating_sub(asked),
             Err(Failed::Run(error)) => return Err(error),
             // It isn't a failure if a filter has since been deleted at the source.
             Err(Failed::Filter(why) | Failed::ThisTime(why)) if migration.source.has(&key.name)? => {
+                migration.wrong.insert(key.name.clone(), why.clone());
                 migration.failed.insert(key.name.clone(), why);
             }
             Err(_) => {}
@@ -60,8 +61,8 @@ fn share(left: u64, filters: usize) -> u64 {
     (left / filters as u64).max(LEAST_ASKED).min(left)
 }
 
-/// Tests items in one filter, at most `share` of them random, and compares its numbers. Returns how many random items
-/// were tested.
+/// Tests items in one filter, and compares its numbers. If the source gave the filter's bits to compare, at most `share`
+/// of the items are random. Returns how many random items were tested.
 fn compare_one(
     migration: &mut Migration,
     key: &Key,
@@ -69,8 +70,12 @@ fn compare_one(
     options: &Options,
     report: &mut Report,
 ) -> Result<u64, Failed> {
-    let wanted = options.sample.min(migration.items(key)?);
-    let random = wanted.min(share);
+    // If the bits were compared, answers only show that both servers read them in the same way.
+    let (wanted, most) = match migration.has_digest(key) {
+        true => (options.sample.min(migration.items(key)?), share),
+        false => (options.sample, u64::MAX),
+    };
+    let random = wanted.min(most);
     report.unasked += u64::from(random == 0 && wanted > 0);
     let mut answered = Ok(());
     batches(options, random, |items| {
@@ -92,8 +97,8 @@ fn compare_one(
 
 /// Calls `ask` with batches of the items to test, until it returns false.
 ///
-/// The random items are almost certainly absent. So if all answers agree, both sides almost certainly have the same
-/// bits.
+/// The random items are almost certainly absent. So if all answers of many times 1 / error rate agree, both sides almost
+/// certainly have the same bits.
 fn batches(options: &Options, random: u64, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
     let seed = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
     let first = u128::from(seed);
@@ -120,6 +125,13 @@ fn batches(options: &Options, random: u64, mut ask: impl FnMut(Vec<Vec<u8>>) -> 
 pub(super) fn items(file: &Path, binary: bool) -> anyhow::Result<Items> {
     if file.as_os_str() == "-" {
         return Err(Failure::Usage("--check needs a file, which can be read more than once".into()).into());
+    }
+    if file.metadata().is_ok_and(|data| !data.is_file()) {
+        let text = format!(
+            "--check {}: this is not a regular file, so it cannot be read more than once",
+            file.display()
+        );
+        return Err(Failure::Usage(text).into());
     }
     Input { file: file.to_owned(), format: InputFormat { binary, ..InputFormat::default() } }.open()
 }

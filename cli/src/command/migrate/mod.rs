@@ -73,8 +73,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pieces_from: u64,
 
-    /// Number of random items to test on both sides, for each filter: at most as many as it has, and about a million
-    /// for all filters
+    /// Number of random items to test on both sides, for each filter. If the source can dump filters in pieces, their
+    /// bits are compared: then at most as many as the filter has, and about a million for all filters
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
     sample: u64,
 
