@@ -126,7 +126,13 @@ pub fn duration(text: &str, plain: f64) -> Option<f64> {
         "w" => 604.8e6,
         _ => return None,
     };
-    Some(number.parse::<f64>().ok()? * ms)
+    let is_decimal = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && number.starts_with(|first: char| first.is_ascii_digit())
+        && !number.ends_with('.');
+    let value = is_decimal.then(|| number.parse::<f64>().ok()).flatten()? * ms;
+    // In doubles, 0.7 × 86.4e6 isn't a whole number.
+    let near = value.round();
+    Some(if (value - near).abs() < near * 1e-12 { near } else { value })
 }
 
 /// Whether this is a whole number from 0 to 9e15. Above 2^53 (about 9.007e15), a double can't hold every whole number.
@@ -173,6 +179,10 @@ mod tests {
             ("9223372036854775807", i64::MAX as u64),
             ("250ms", 250),
             ("1.5s", 1500),
+            ("1.001s", 1001),
+            ("4.1m", 246_000),
+            ("2.2h", 7_920_000),
+            ("0.7d", 60_480_000),
             ("15m", 900_000),
             ("1h", 3_600_000),
             ("7d", 604_800_000),
@@ -181,8 +191,8 @@ mod tests {
             assert_eq!(milliseconds(text.as_bytes()), Some(ms), "{text}");
         }
         for text in [
-            "", "h", "1.5", "01", "-1", "-1h", "0.5ms", "1y", "1H", "1 h", "1_000", "nan", "inf", "NAN",
-            "1e300d",
+            "", "h", "1.5", "01", "-1", "-1h", "+1h", ".5h", "1.h", "1E3s", "1.0001s", "0.5ms", "1y", "1H",
+            "1 h", "1_000", "nan", "inf", "NAN", "1e300d",
         ] {
             assert_eq!(milliseconds(text.as_bytes()), None, "{text}");
         }

@@ -98,6 +98,8 @@ pub enum CommandError {
     TooManySources {
         sources: usize,
         most: usize,
+        /// How to combine the others.
+        how: &'static str,
     },
     ManyWaiting {
         most: u64,
@@ -266,11 +268,9 @@ impl fmt::Display for CommandError {
             CommandError::TooManyItems { items, most } => {
                 write!(f, "ERR the command has {items} items, and max-items-per-command is {most}")
             }
-            CommandError::TooManySources { sources, most } => write!(
-                f,
-                "ERR the command has {sources} sources, and the maximum is {most}. Combine the others with further \
-                 commands"
-            ),
+            CommandError::TooManySources { sources, most, how } => {
+                write!(f, "ERR the command has {sources} sources, and the maximum is {most}. {how}")
+            }
             CommandError::ManyWaiting { most } => write!(
                 f,
                 "ERR {most} commands are waiting for worker threads, which is the maximum. Send the command again when \

@@ -27,9 +27,13 @@ pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(),
 pub(super) const MOST_SOURCES: usize = 2048;
 
 /// Refuses a command that combines too many filters.
-pub(super) fn limit_sources<'a, C: Call<'a>>(call: &C, sources: usize) -> Result<(), CommandError> {
+pub(super) fn limit_sources<'a, C: Call<'a>>(
+    call: &C,
+    sources: usize,
+    how: &'static str,
+) -> Result<(), CommandError> {
     if sources > MOST_SOURCES && !call.is_from_primary() {
-        return Err(CommandError::TooManySources { sources, most: MOST_SOURCES });
+        return Err(CommandError::TooManySources { sources, most: MOST_SOURCES, how });
     }
     Ok(())
 }

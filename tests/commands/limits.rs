@@ -69,7 +69,7 @@ fn adds_create_filters_only_if_they_may() {
         ("BF.INSERT k ITEMS a", Some(bloom)),
         ("BF.INSERT k EXPANSION 4 ITEMS a", Some(bloom)),
         ("BF.INSERT k CAPACITY 10 ITEMS a", None),
-        ("BF.INSERT k ERROR 0.1 ITEMS a", None),
+        ("BF.INSERT k ERROR 0.1 ITEMS a", Some(bloom)),
         ("CF.ADD k a", Some(cuckoo)),
         ("CF.ADDNX k a", Some(cuckoo)),
         ("CF.INSERT k ITEMS a", Some(cuckoo)),

@@ -81,7 +81,7 @@ pub(super) fn may_create<'a, C: Call<'a>>(
     options: &Options,
     by: &'static str,
 ) -> Result<(), CommandError> {
-    let is_sized = options.capacity.is_some() || options.error_rate.is_some();
+    let is_sized = options.capacity.is_some();
     if options.nocreate {
         Err(CommandError::NotFound)
     } else if is_sized || call.settings().auto_create || call.is_from_primary() {
