@@ -152,7 +152,7 @@ def test_the_chart_has_the_memory_of_the_plan(page):
         ("scaling", "expansion", "x", 'Expansion: "x" is not possible: expected 0 to 32768'),
         ("scaling", "grow", "0", 'Growth shown: "0" is not a whole number from 1 to 1000000'),
         ("ttl", "ttl", "soon", 'Time: "soon" is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d'),
-        ("ttl", "ttl", "0", 'Time: "0" is not possible: expected the time for which an item is kept, in milliseconds, at least 1'),
+        ("ttl", "ttl", "0", 'Time: "0" is not possible: expected a time for which an item is kept, such as 60000 (ms), 60s or 1h'),
         ("ttl", "steps", "1000", 'Steps: "1000" is not possible: expected 1 to 999 steps of a TTL'),
         ("window", "window", "1", 'Generations: "1" is not possible: expected 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000'),
         ("window", "every", "x", 'Rotate every: "x" is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d'),

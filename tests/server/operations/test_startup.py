@@ -111,7 +111,7 @@ def test_another_prefix(new_server):
         assert {name.count(b".") for name in client.command_list(module="sieve")} == {1}
         assert client.config_get("sieve*initial-size")
         assert b"sieve" in [module[b"name"] for module in client.module_list()]
-    assert "loaded, commands SIEVE.* and SIEVE.CF.*\n" in server.log()
+    assert "loaded, commands SIEVE.* and SIEVECF.*\n" in server.log()
     assert "loaded, commands BF.* and CF.*\n" in new_server().log()
 
 
