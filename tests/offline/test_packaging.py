@@ -136,11 +136,19 @@ LINES = [
     ("redis.conf", "loadmodule /usr/lib/redis/modules/libbloomery.so threads 2", True),
     ("redis.conf", "\tLoadModule \"/usr/lib/../lib/redis/modules/libbloomery.so\"", True),
     ("redis.conf", "loadmodule /usr/lib/valkey/modules/libbloomery.so\r", True),
+    ("redis.conf", 'loadmodule /usr/lib/redis/modules/libbloomery.so note "a\\nb\\c"', True),
+    ("redis.conf", 'include "/etc/redis/a folder/link.conf"', True),
+    ("redis.conf", "include '/etc/redis/a f*/*.conf'", True),
+    ("redis.conf", 'include "/etc/redis/\\x62loomery.conf"', True),  # the server's escapes: the script doesn't read them
+    ("redis.conf", "include /etc/redis/'a folder/link.conf'", True),
+    ("two\nlines.conf", "include /etc/redis/bloomery.conf", True),
     ("redis-server@cache.conf", "include /etc/redis/bloomery.conf", True),
     ("instances/one.conf", "loadmodule /usr/lib/redis/modules/libbloomery.so", True),
     ("redis.conf", "# include /etc/redis/bloomery.conf", False),
     ("redis.conf", "include /etc/redis/conf.d/other*", False),
     ("redis.conf", "loadmodule /opt/libbloomery.so", False),  # of another build
+    ("redis.conf", 'loadmodule /opt/libbloomery.so note "a\\nb"', False),
+    ("redis.conf", 'include "/etc/redis/a folder/other.conf"', False),
     ("redis.conf", "logfile /etc/redis/bloomery.conf", False),
     ("sentinel.conf", "sentinel monitor bloomery 127.0.0.1 6379 2", False),
 ]
@@ -148,22 +156,26 @@ LINES = [
 
 @pytest.mark.parametrize("name, line, needs_it", LINES, ids=[f"{name}: {line}" for name, line, _ in LINES])
 def test_a_removal_names_the_lines_that_need_the_package(name, line, needs_it, tmp_path):
-    for folder in ["etc/redis/conf.d", "etc/redis/instances", "etc/valkey", "usr/lib/redis/modules", "usr/lib/valkey/modules", "opt"]:
+    for folder in ["etc/redis/conf.d", "etc/redis/a folder", "etc/redis/instances", "etc/valkey", "opt"]:
         (tmp_path / folder).mkdir(parents=True)
+    for server in ["redis", "valkey"]:
+        (tmp_path / "usr/lib" / server / "modules").mkdir(parents=True)
     (tmp_path / "etc/redis/bloomery.conf").write_text("loadmodule /usr/lib/redis/modules/libbloomery.so\n")
-    (tmp_path / "etc/redis/conf.d/filters.conf").symlink_to("../bloomery.conf")
-    (tmp_path / "etc/redis/conf.d/other.conf").write_text("save \"\"\n")
+    for link in ["conf.d/filters.conf", "a folder/link.conf"]:
+        (tmp_path / "etc/redis" / link).symlink_to("../bloomery.conf")
+    for other in ["conf.d/other.conf", "a folder/other.conf"]:
+        (tmp_path / "etc/redis" / other).write_text("save \"\"\n")
     module = tmp_path / "usr/lib/redis/modules/libbloomery.so"
     for path in [module, tmp_path / "opt/libbloomery.so"]:
         path.write_text("")
     (tmp_path / "usr/lib/valkey/modules/libbloomery.so").symlink_to("../../redis/modules/libbloomery.so")
-    (tmp_path / "etc/redis" / name).write_text(f"port 6379\n{line}\n", newline="")
+    (tmp_path / "etc/redis" / name).write_bytes(b"# \xe4 \0\n\n" + f"{line}\n".encode())  # grep takes the file for binary
     (tmp_path / "systemctl").symlink_to(shutil.which("true"))  # the script disables the exporter
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DPKG_ROOT": str(tmp_path)}
     script = [PACKAGING / "before-removal", "remove"]
     done = subprocess.run(["sh", *script], env=environment, capture_output=True, text=True, check=True)
-    named = f"{tmp_path}/etc/redis/{name}:2:{line.rstrip()}"
-    assert [row.rstrip() for row in done.stderr.splitlines()[1:]] == [named] * needs_it
+    named = f"{tmp_path}/etc/redis/{name}:3:{line.rstrip()}"
+    assert done.stderr.partition("\n")[2].rstrip() == named * needs_it
 
 
 def test_everything_names_the_same_module_and_user():
