@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Callable, Tuple
+from typing import Any, Callable
 
-Check = Tuple[Callable[[Any], bool], str]
+Check = tuple[Callable[[Any], bool], str]
 
 
 def is_integer(value: object) -> bool:
@@ -21,7 +21,7 @@ def one_of(*values: Any) -> Check:
 
 
 def power_of_two(most: int) -> Check:
-    fits = lambda value: is_integer(value) and 1 <= value <= most and value & (value - 1) == 0  # noqa: E731
+    fits = lambda value: is_integer(value) and 1 <= value <= most and value & (value - 1) == 0
     return fits, f"a power of two up to {most}"
 
 
@@ -31,5 +31,5 @@ def ratio() -> Check:
 
 def hexadecimal(most: int) -> Check:
     digits = set("0123456789abcdefABCDEF")
-    fits = lambda value: isinstance(value, str) and 1 <= len(value) <= most and set(value) <= digits  # noqa: E731
+    fits = lambda value: isinstance(value, str) and 1 <= len(value) <= most and set(value) <= digits
     return fits, f"1 to {most} hexadecimal digits"

@@ -75,17 +75,31 @@ class CuckooSteps(FilterSteps):
     def contains(self, item: Item) -> Steps[bool]:
         """False: it is certainly absent. True: it was added, or another item has its fingerprint.
 
-        A filter that is missing contains nothing, and so does a key of another type.
+        A filter that is missing contains nothing. Raises the server's error if the key holds another type. To tell, a
+        no costs a second command.
         """
-        reply = yield from ask("CF.EXISTS", self.key, encode(item))
-        return bool(reply == 1)
+        found = bool((yield from ask("CF.EXISTS", self.key, encode(item))) == 1)
+        yield from self._check(found)
+        return found
+
+    def _check(self, found: object) -> Steps[None]:
+        """Raises the server's error if nothing was found because the key holds another type: for CF.EXISTS, CF.MEXISTS
+        and CF.COUNT, it contains nothing. CF.INFO is in @cuckoo, so users may run it; TYPE isn't."""
+        if not found:
+            try:
+                yield from ask("CF.INFO", self.key)
+            except Exception as error:
+                if "not found" not in str(error):
+                    raise
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
         """Tests any number of items, in pieces of 64 KiB. Returns what `contains` would return for each item."""
         found: list[bool] = []
         for piece in pieces(items):
-            found += answers((yield from ask("CF.MEXISTS", self.key, *piece)))
+            some = answers((yield from ask("CF.MEXISTS", self.key, *piece)))
+            yield from self._check(any(some))
+            found += some
         return found
 
     @operation
@@ -99,8 +113,10 @@ class CuckooSteps(FilterSteps):
     @operation
     def count(self, item: Item) -> Steps[int]:
         """Returns how many times an item was added, minus the number of times it was removed. Sometimes the result is
-        higher, because other items can share the item's fingerprint."""
-        return int((yield from ask("CF.COUNT", self.key, encode(item))))
+        higher, because other items can share the item's fingerprint. For another type, it does what `contains` does."""
+        count = int((yield from ask("CF.COUNT", self.key, encode(item))))
+        yield from self._check(count)
+        return count
 
     @operation
     def stats(self) -> Steps[CuckooStats]:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _stats
+from ._checks import is_integer
 from ._items import PIECE_BYTES, Item, Items, answers, bits, encode, pieces, prefixed
-from ._options import BloomOptions, capacity_of, error_rate_of, is_integer, words
+from ._options import BloomOptions, capacity_of, error_rate_of, words
 from ._steps import Caller, Command, Steps, Word, chained, operation
 
 if TYPE_CHECKING:

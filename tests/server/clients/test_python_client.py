@@ -7,6 +7,7 @@ import array
 import asyncio
 import datetime
 import inspect
+import re
 
 import bloomery_redis
 import bloomery_redis.asyncio
@@ -35,10 +36,10 @@ CLIENTS = [(redis, 2, False), (redis, 3, True), (valkey, 2, True), (valkey, 3, F
 class Api:
     """The classes of the package for one client. They are used in the same way whether or not they block."""
 
-    def __init__(self, server, library, protocol: int, decoded: bool, loop):
+    def __init__(self, server, library, protocol: int, decoded: bool, loop, **login):
         self.library = library
         self.loop = loop
-        options = {"port": server.port, "protocol": protocol, "decode_responses": decoded, "socket_timeout": 60}
+        options = {"port": server.port, "protocol": protocol, "decode_responses": decoded, "socket_timeout": 60, **login}
         name = "Redis" if library is redis else "Valkey"
         self.plain = getattr(library, name)(**options)
         self.client = getattr(library.asyncio, name)(**options) if loop else self.plain
@@ -247,17 +248,54 @@ def test_an_add_makes_no_filter(api):
 
 
 def test_a_key_of_another_type_has_no_answer(api):
-    """BF.EXISTS answers no, as in RedisBloom, and that would be taken for certain."""
+    """BF.EXISTS, CF.EXISTS and others answer no, as in RedisBloom, and that would be taken for certain."""
     api.plain.set("text", "x")
     api.Cuckoo("cuckoo").reserve(100).add("ada")
-    for key in ("text", "cuckoo"):
-        for ask in (lambda: api.Bloom(key).contains("ada"), lambda: api.Bloom(key).contains_many(["ada"])):
-            with pytest.raises(ERRORS, match="WRONGTYPE"):
-                ask()
+    api.Bloom("bloom").reserve(0.01, 100).add("ada")
+    for kind, other in ((api.Bloom, "cuckoo"), (api.Cuckoo, "bloom")):
+        for wrong in (kind("text"), kind(other)):
+            for ask in (wrong.contains, wrong.count, lambda item: wrong.contains_many([item])):
+                with pytest.raises(ERRORS, match="WRONGTYPE"):
+                    ask("ada")
+        assert not kind("missing").contains("ada") and not kind("missing").count("ada")
+        assert kind("missing").contains_many(["ada"]) == [False]
     (part,) = api.SpreadBloom("whole", 1).keys
     api.plain.set(part, "x")
     with pytest.raises(ERRORS, match="WRONGTYPE"):
         api.SpreadBloom("whole", 1).contains("ada")
+
+
+def test_the_permissions_that_the_page_names(server):
+    (page,) = re.findall(r"## Permissions\n(.*?)\n## ", README.read_text(), flags=re.DOTALL)
+    commands = set()
+    for family, kind in (("BF", bloomery_redis.Bloom), ("CF", bloomery_redis.Cuckoo)):
+        methods = [name for name in dir(kind) if name[0] != "_" and f"`{name}`" not in page]
+        commands |= {f"{family}.{name}" for name in [*methods, *re.findall(r"\b(?<!F\.)[A-Z]{5,}", page)]}
+    commands.update(re.findall(r"[BC]F\.[A-Z]+", page))
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "-@all", *(f"+{name}" for name in commands))
+    api = Api(server, redis, 3, True, None, username="app", password="secret")
+
+    bloom, cuckoo = api.Bloom("seen").reserve(1e-6, 100, counting=4), api.Cuckoo("cuckoo").reserve(100)
+    for some in (bloom, cuckoo):
+        assert some.add("ada") and some.add_many(["bob"]) == 1 and some.contains_many(["eve"]) == [False]
+        assert "ada" in some and "eve" not in some and some.count("ada") == 1 and some.remove("ada")
+        assert some.stats()["number_of_items_inserted"] == 1
+        type(some)(api.client, some.key + "2").restore(some.dump())
+    assert cuckoo.add("ada", if_absent=True)
+    assert bloom.remove_many(["bob"]) == [True] and bloom.card() == 0
+    bloom.feedback(1, 0)
+    bloom.clear()
+    with bloom.rebuild() as new:
+        new.add_many(["ada"])
+    api.Bloom("other").merge(bloom)
+    window = api.Bloom("window").reserve(0.01, 100, window=2)
+    window.rotate()
+    assert window.age("ada") is None
+    with server.client() as client:
+        api.Bloom("seen2").merge_blob(client.dump("seen2"))
+        client.execute_command("ACL", "DELUSER", "app")
+    api.close()
 
 
 def test_the_operator_in(api):
