@@ -19,7 +19,7 @@ import redis
 
 from kit.metrics import figures
 from kit.program import DONE, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
-from kit.servers import wait_for
+from kit.servers import ROOT, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server writes the files and payloads that the program reads")
 
@@ -60,6 +60,20 @@ def test_plan_says_what_the_server_will_say(server, port):
         assert plan["memory_bytes"] <= info["size"] <= plan["memory_bytes"] + 8192
         assert {layer["probes"] for layer in info["layers"]} <= {plan["probes"]}
         server.command("DEL", "planned")
+
+
+def test_the_guide_has_the_bits_and_layouts_of_plan():
+    guide = " ".join((ROOT / "docs/guides/how-it-works.md").read_text().split())
+    ((fixed, growing),) = re.findall(r"up to ([0-9.]+) in a fixed filter, ([0-9.]+) in one that grows", guide)
+    ((kib, more),) = re.findall(r"above ([0-9]+) KiB, .* \(at 1%, ([0-9]+)%\)", guide)
+    small, large = [], []
+    for options, bits in ((["--nonscaling"], fixed), ([], growing)):
+        plans = [as_json("plan", "-n", f"{k}k", "-e", "1%", *options)["filter"] for k in (1, 30, 300, 500, 1000, 9000)]
+        assert f"{max(plan['bits_per_item'] for plan in plans):.1f}" == bits
+        for plan in plans:
+            (large if plan["memory_bytes"] > int(kib) << 10 else small).append(plan)
+    assert {plan["layout"] for plan in small} == {"CLASSIC"} and {plan["layout"] for plan in large} == {"BLOCKED"}
+    assert f"{large[0]['bits_per_item'] / small[1]['bits_per_item'] - 1:.0%}" == f"{more}%"
 
 
 def test_mistakes_of_use_have_status_2():
