@@ -12,7 +12,7 @@ from kit.certificates import certificates, tls
 from kit.clusters import Cluster
 from kit.monitoring import Exporter
 from kit.program import DONE, MISSING, PROGRAM, SERVER, USAGE, as_json, run
-from kit.servers import free_port
+from kit.servers import ROOT, free_port
 
 EVERY_SERVER = pytest.mark.every_server("the server describes the cluster")
 
@@ -235,3 +235,19 @@ def test_tls(new_server, authority, tmp_path):
     _, errors = run("test", "users", "ada", "-p", port, "--tls", *own, status=SERVER)
     assert "certificate" in errors.lower()
     run("test", "users", "ada", "-p", port, "--cacert", ca, status=SERVER)
+
+
+def test_a_certificate_that_signed_itself(new_server, tmp_path):
+    """openssl makes a CA's certificate, which the program refuses for a server, unless it gets the guide's option."""
+    guide = (ROOT / "docs/guides/troubleshooting.md").read_text()
+    ((refusal, extension),) = re.findall(r"^\| `(invalid peer .*?)` .*`-addext (\S+)`", guide, flags=re.MULTILINE)
+    for name, options, status in [("ca", [], SERVER), ("no-ca", ["-addext", extension], DONE)]:
+        certificate, key, port = tmp_path / f"{name}.pem", tmp_path / f"{name}.key", free_port()
+        words = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", certificate]
+        words += ["-subj", "/CN=server", "-addext", "subjectAltName=IP:127.0.0.1", *options]
+        subprocess.run(["openssl", "req", "-x509", *words], check=True, capture_output=True)
+        paths = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": certificate}
+        server = new_server(config={"tls-port": port, "tls-auth-clients": "no", **paths})
+        server.command("BF.ADD", "users", "ada")
+        _, errors = run("test", "users", "ada", "-p", port, "--cacert", certificate, status=status)
+        assert (refusal in errors) == (status == SERVER)
