@@ -123,8 +123,13 @@ impl Server {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
             _ => "127.0.0.1".to_owned(),
         };
+        let primaries = primaries(&slots, &default_host);
+        if primaries.is_empty() {
+            let why = "knows no node with slots; name a node of a cluster that works";
+            return Err(Failure::Server(format!("{} {why}", info.addr())).into());
+        }
         let at = |(host, port)| info.clone().set_addr(self.at(info, host, port));
-        Ok(primaries(&slots, &default_host).into_iter().map(at).collect())
+        Ok(primaries.into_iter().map(at).collect())
     }
 
     /// Another node of the cluster that `known` belongs to. An empty host means the host of `known`.

@@ -190,6 +190,12 @@ def test_a_server_with_or_without_tls(new_server, tmp_path):
         assert "with TLS: the server took too long to reply; perhaps it does not speak TLS" in errors
 
 
+def test_a_node_without_a_cluster_is_named():
+    with FakeServer({"CLUSTER": b"*0\r\n"}) as server:
+        errors = run("top", "--once", "--cluster", port=server.port, status=SERVER)[1]
+        assert f"127.0.0.1:{server.port} knows no node with slots; name a node of a cluster" in errors
+
+
 def test_a_part_on_a_node_that_is_down_is_named(tmp_path):
     """The node that is up sends everything to one that is down. The error says which node it is, which part of the
     filter, and how much was added before."""

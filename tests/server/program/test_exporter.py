@@ -16,6 +16,7 @@ from kit.clusters import Cluster
 from kit.filters import adding, family, make_all, members, pairs
 from kit.monitoring import OPS, PROMTOOL, Exporter, Prometheus, one, promtool
 from kit.program import PROGRAM
+from kit.proxy import FakeServer
 from kit.servers import ROOT, Server, free_port, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the program reads what the server says of itself and of the module")
@@ -472,6 +473,30 @@ def test_a_cluster(spec):
             assert list(samples["bloomery_up"].values()) == [1, 1, 1]
             assert address(primaries[0]) not in str(samples["bloomery_up"])
         cluster.check()
+
+
+def test_a_node_that_leaves_its_cluster():
+    """The exporter asks the nodes that it knows already, and if they don't know the cluster either, it shows them."""
+
+    def slots(*ports) -> bytes:
+        nodes = (b"*3\r\n:0\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % port for port in ports)
+        return b"*%d\r\n" % len(ports) + b"".join(nodes)
+
+    with FakeServer({}) as named, FakeServer({}) as other, FakeServer({}) as third:
+        named.replies = {"CLUSTER": slots(named.port, other.port)}
+        with Exporter("--port", named.port, "--cluster") as exporter:
+
+            def shows(*servers) -> bool:
+                up = {frozenset({("node", address(server))}): 0 for server in servers}
+                return exporter.samples().get("bloomery_up") == up
+
+            wait_for(lambda: shows(named, other), "both nodes to be seen")
+            named.replies = {"CLUSTER": slots()}
+            other.replies = {"CLUSTER": slots(other.port, third.port)}
+            wait_for(lambda: shows(other, third), "the node to be gone")
+            other.replies = {"CLUSTER": slots()}
+            wait_for(lambda: "knows no node with slots" in exporter.log(), "the cluster to be gone")
+            assert shows(other, third) and exporter.value("bloomery_exporter_survey_success") == 0
 
 
 def cluster_slot(node, key) -> int:
