@@ -4,10 +4,10 @@ use super::tls::{Certificates, encrypt};
 use crate::error::Failure;
 use redis::{ConnectionAddr, RedisError, RedisResult};
 use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The transport.
@@ -33,15 +33,15 @@ impl Stream {
         let until = Instant::now() + limit;
         let timed = |socket| Timed { socket, until };
         match address {
-            ConnectionAddr::Tcp(host, port) => Ok(Stream::Plain(timed(tcp(host, *port, limit)?))),
+            ConnectionAddr::Tcp(host, port) => Ok(Stream::Plain(timed(tcp(host, *port, until)?))),
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let certificates = certificates()?;
-                let socket = timed(tcp(host, *port, limit)?);
+                let socket = timed(tcp(host, *port, until)?);
                 Ok(Stream::Tls(Box::new(encrypt(socket, host, certificates)?)))
             }
             ConnectionAddr::Unix(path) => {
-                let socket = UnixStream::connect(path).map_err(RedisError::from)?;
-                Ok(Stream::Plain(timed(OwnedFd::from(socket).into())))
+                let socket = unix(path, limit).map_err(|error| RedisError::from(in_words(error)))?;
+                Ok(Stream::Plain(timed(socket)))
             }
             _ => Err(Failure::Usage("this is not an address for this program".into()).into()),
         }
@@ -55,18 +55,33 @@ impl Stream {
     }
 }
 
-/// Connects to the host's first address that answers.
-fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
+fn tcp(host: &str, port: u16, until: Instant) -> RedisResult<TcpStream> {
+    let stream = first(&(host, port).to_socket_addrs()?.collect::<Vec<_>>(), until)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Connects to the first address that answers. Each may use an equal share of the time that is left, so that one that
+/// doesn't answer leaves time for the others.
+fn first(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
     let mut result = Err(io::Error::new(ErrorKind::NotFound, "the host has no address"));
-    for address in (host, port).to_socket_addrs()? {
-        result = TcpStream::connect_timeout(&address, timeout);
+    for (address, others) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        let share = until.saturating_duration_since(Instant::now()) / others;
+        result = TcpStream::connect_timeout(address, share.max(Duration::from_millis(1)));
         if result.is_ok() {
             break;
         }
     }
-    let stream = result?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+    result
+}
+
+/// Connects to the socket at the path. A server that hangs accepts no connections; on Linux, the limit for writes then
+/// applies to connecting too.
+fn unix(path: &Path, limit: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(limit))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket.into())
 }
 
 impl Timed {
@@ -126,5 +141,24 @@ impl Write for Stream {
             Stream::Plain(stream) => stream.flush(),
             Stream::Tls(stream) => stream.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first connection fills the backlog, so the next ones wait.
+    #[test]
+    fn all_addresses_of_a_host_share_the_time() {
+        let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        full.listen(0).unwrap();
+        let address = full.local_addr().unwrap().as_socket().unwrap();
+        let _only = TcpStream::connect(address).unwrap();
+        let started = Instant::now();
+        assert!(first(&[address; 60], started + Duration::from_secs(1)).is_err());
+        // Much less than a second for each of them.
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 }

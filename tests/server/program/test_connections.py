@@ -1,8 +1,10 @@
 """What the program `bloomery` says to whom, and what it says about servers that it can't talk to. The subcommands and
 their environment variables are those that its help lists."""
 
+import contextlib
 import functools
 import re
+import socket
 import subprocess
 
 import pytest
@@ -169,6 +171,19 @@ def test_a_connection_that_fails_is_named(name, file):
 def test_a_socket_is_named(tmp_path):
     path = tmp_path / "socket"
     assert f"cannot connect to {path}: No such file" in run("stats", "k", "-u", f"unix://{path}", status=SERVER)[1]
+
+
+def test_a_socket_whose_server_accepts_no_connection_is_named(tmp_path):
+    with contextlib.ExitStack() as sockets:
+        listener, *clients = [sockets.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(9)]
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(0)
+        with pytest.raises(BlockingIOError):
+            for client in clients:
+                client.setblocking(False)
+                client.connect(listener.getsockname())
+        errors = run("stats", "k", "-u", f"unix://{tmp_path}/socket", "--timeout", "1", status=SERVER)[1]
+        assert f"cannot connect to {tmp_path}/socket: the server took too long to reply" in errors
 
 
 def test_a_server_with_or_without_tls(new_server, tmp_path):
