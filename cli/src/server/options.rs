@@ -69,6 +69,10 @@ pub(crate) struct Server {
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = parse_whole_seconds)]
     timeout: u64,
 
+    /// Whether these options are for [another server](Server::of_another), whose address is the source of a migration.
+    #[arg(skip)]
+    is_source: bool,
+
     /// Whether to accept replies that contain a whole filter.
     #[arg(skip)]
     pub(super) takes_filters: bool,
@@ -157,10 +161,11 @@ impl Server {
         Server { takes_filters: true, ..self }
     }
 
-    /// The options for another server, with the same certificates and timeout.
+    /// The options for another server, with the same timeout, and with the same certificates if its address has TLS.
     pub(crate) fn of_another(&self, url: &str, user: Option<String>, password: Option<String>) -> Server {
         Server {
             url: Some(url.to_owned()),
+            is_source: true,
             user,
             password,
             cacert: self.cacert.clone(),
@@ -192,6 +197,7 @@ impl Server {
     pub(super) fn info(&self) -> anyhow::Result<ConnectionInfo> {
         let (url, from) = match &self.url {
             None => (&self.redis_url, "REDIS_URL"),
+            url if self.is_source => (url, "the source"),
             url => (url, "--url or BLOOMERY_URL"),
         };
         let given = match url {
@@ -231,7 +237,7 @@ impl Server {
         if let Some(db) = self.db {
             settings = settings.set_db(db);
         }
-        let wants_tls = self.tls || self.cacert.is_some() || self.cert.is_some();
+        let wants_tls = self.tls || !self.is_source && (self.cacert.is_some() || self.cert.is_some());
         let address = match given.addr().clone() {
             ConnectionAddr::Tcp(host, port) if wants_tls => {
                 ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
@@ -332,6 +338,20 @@ mod tests {
         assert_eq!(moved.addr().to_string(), "y:7000");
         assert!(info(&["--url", "unix:///run/redis.sock", "-p", "7000"]).is_err());
         assert!(info(&["--cert", "x"]).is_err());
+    }
+
+    /// The certificates may be for the target only.
+    #[test]
+    fn the_address_of_a_source_says_whether_it_has_tls() {
+        let target = Line::try_parse_from(["x", "--cacert", "x"]).unwrap().server;
+        let has_tls = |info: ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let source = |url| target.of_another(url, None, None).info();
+        assert!(has_tls(target.info().unwrap()));
+        assert!(has_tls(source("rediss://example.org").unwrap()));
+        assert!(!has_tls(source("redis://example.org").unwrap()));
+        assert!(
+            source("x").unwrap_err().to_string().starts_with("the source is not the address of a server")
+        );
     }
 
     /// With an empty bundle, no server would be trusted. The user would learn this only at the first connection, from
