@@ -4,13 +4,15 @@
 //! repeated after a connection error: the node might have executed it, and then `load` would add a batch twice.
 
 use super::connection::Connection;
+use super::options::other_node;
 use crate::error;
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause before a command is sent again after MOVED or TRYAGAIN.
+/// Pause before a command is sent for the third time, and before each further time. For a moment after a slot has moved,
+/// nodes disagree and can redirect to each other.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where to send a command instead.
@@ -19,7 +21,7 @@ enum Elsewhere {
     Moved(ConnectionInfo),
     /// To another node, only this time.
     Ask(ConnectionInfo),
-    /// To the same node, a little later.
+    /// To the same node.
     Later,
 }
 
@@ -28,6 +30,7 @@ impl Connection {
     /// slot of the keys is moving, for at most the reply timeout.
     pub(super) fn follow(&mut self, command: &[u8]) -> RedisResult<Value> {
         let started = Instant::now();
+        let mut pause = Duration::ZERO;
         let mut answer = self.send(command);
         loop {
             let Err(error) = &answer else { return answer };
@@ -35,10 +38,10 @@ impl Connection {
             if started.elapsed() >= self.server.reply_timeout() {
                 return answer;
             }
+            thread::sleep(pause);
+            pause = PAUSE;
             answer = match elsewhere {
                 Elsewhere::Moved(node) => {
-                    // For a moment after a move, nodes disagree and can redirect to each other.
-                    thread::sleep(PAUSE);
                     *self = self.other(node)?;
                     self.send(command)
                 }
@@ -47,17 +50,20 @@ impl Connection {
                     redis::cmd("ASKING").query::<()>(&mut other)?;
                     other.send(command)
                 }
-                Elsewhere::Later => {
-                    thread::sleep(PAUSE);
-                    self.send(command)
-                }
+                Elsewhere::Later => self.send(command),
             };
         }
     }
 
-    /// Sends a command to the current node.
+    /// Sends a command to the current node. If the node redirects it and must not be followed, the error says so.
     fn send(&mut self, command: &[u8]) -> RedisResult<Value> {
-        self.exchange(command, 1)?.pop().unwrap_or(Value::Nil).extract_error()
+        let error = match self.exchange(command, 1)?.pop().unwrap_or(Value::Nil).extract_error() {
+            Err(error) if !self.server.cluster && error.redirect_node().is_some() => error,
+            answer => return answer,
+        };
+        let (kind, detail) = (error.kind(), error.detail().unwrap_or_default());
+        let detail = format!("{detail}: {} is a node of a cluster; use --cluster", self.node.addr());
+        Err((kind, "redirected", detail).into())
     }
 
     /// Where to send the command after this error; `None` if the error is final.
@@ -72,15 +78,18 @@ impl Connection {
         }
     }
 
-    /// The node that the error redirects to. If the error names no host, because the server doesn't know its own
-    /// address, the host is that of the current node.
+    /// The node that the error redirects to.
     fn redirect(&self, error: &RedisError) -> Option<ConnectionInfo> {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-        self.server.other_node(&self.node, host, port.parse().ok()?)
+        Some(other_node(&self.node, host, port.parse().ok()?))
     }
 
-    /// A connection to another node. Its errors are connection errors, because the command wasn't sent.
+    /// A connection to another node, with the same deadline and limits. Its errors are connection errors, because the
+    /// command wasn't sent.
     fn other(&self, node: ConnectionInfo) -> RedisResult<Connection> {
-        self.server.open(node).map_err(|why| io::Error::other(error::text(&why)).into())
+        let opened = self.server.open_by(node, self.deadline);
+        let mut opened = opened.map_err(|why| io::Error::other(error::text(&why)))?;
+        opened.limits = self.limits;
+        Ok(opened)
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Connection {
     pub(super) node: ConnectionInfo,
     stream: BufReader<Stream>,
     /// A deadline for all replies. It applies if it is earlier than the timeout.
-    deadline: Option<Instant>,
-    limits: Limits,
+    pub(super) deadline: Option<Instant>,
+    pub(super) limits: Limits,
     is_open: bool,
     has_replied: bool,
 }
@@ -188,14 +188,16 @@ impl ConnectionLike for Connection {
 mod tests {
     use super::*;
     use redis::IntoConnectionInfo;
+    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
-    fn connection(serve: impl FnOnce(TcpStream) + Send + 'static) -> Connection {
+    /// A connection to a server that serves one connection after the other.
+    fn connection(serve: impl FnMut(TcpStream) + Send + 'static) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let node = listener.local_addr().unwrap().to_string();
         let node = format!("redis://{node}").into_connection_info().unwrap();
-        thread::spawn(move || serve(listener.accept().unwrap().0));
+        thread::spawn(move || listener.incoming().map(Result::unwrap).for_each(serve));
         Server::default().open(node).unwrap()
     }
 
@@ -215,6 +217,24 @@ mod tests {
         let mut late = connection(trickle);
         late.set_deadline(Some(Instant::now() + Duration::from_millis(200)));
         assert!(error(&mut late).is_timeout());
+    }
+
+    #[test]
+    fn a_redirect_keeps_the_deadline_and_the_limits() {
+        let mut is_first = true;
+        let connection = connection(move |mut stream| {
+            let _ = stream.read(&mut [0; 100]);
+            let port = stream.local_addr().unwrap().port();
+            let moved = format!("-MOVED 1 ?:{port}\r\n");
+            stream.write_all(if is_first { moved.as_bytes() } else { b"+OK\r\n" }).unwrap();
+            is_first = false;
+        });
+        let mut connection = connection.without_long_names();
+        connection.server.cluster = true;
+        let deadline = Some(Instant::now() + Duration::from_secs(3600));
+        connection.set_deadline(deadline);
+        redis::cmd("PING").query::<()>(&mut connection).unwrap();
+        assert_eq!((connection.deadline, connection.limits.nested), (deadline, MAX_NAME));
     }
 
     #[test]

@@ -123,37 +123,12 @@ impl Server {
         let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query(&mut connection).map_err(|error| {
             about(error, format!("cannot ask {} for the nodes of its cluster", info.addr()))
         })?;
-        let default_host = match info.addr() {
-            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
-            _ => "127.0.0.1".to_owned(),
-        };
-        let primaries = primaries(&slots, &default_host);
+        let primaries = primaries(&slots);
         if primaries.is_empty() {
             let why = "knows no node with slots; name a node of a cluster that works";
             return Err(Failure::Server(format!("{} {why}", info.addr())).into());
         }
-        let at = |(host, port)| info.clone().set_addr(self.at(info, host, port));
-        Ok(primaries.into_iter().map(at).collect())
-    }
-
-    /// Another node of the cluster that `known` belongs to. An empty host means the host of `known`.
-    pub(super) fn other_node(&self, known: &ConnectionInfo, host: &str, port: u16) -> Option<ConnectionInfo> {
-        let host = match (host, known.addr()) {
-            ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),
-            ("", _) => return None,
-            _ => host.to_owned(),
-        };
-        Some(known.clone().set_addr(self.at(known, host, port)))
-    }
-
-    /// The address of another node, with TLS if `info` has TLS.
-    fn at(&self, info: &ConnectionInfo, host: String, port: u16) -> ConnectionAddr {
-        match info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        }
+        Ok(primaries.into_iter().map(|(host, port)| other_node(info, &host, port)).collect())
     }
 
     /// These options for replies that contain a whole filter, with a higher size limit.
@@ -262,6 +237,23 @@ impl Server {
     }
 }
 
+/// Another node of the cluster that `known` belongs to, with TLS if `known` has TLS. A node that doesn't know its own
+/// address sends an empty host, or `?` if it should send a name and has none: the host is that of `known`.
+pub(super) fn other_node(known: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let host = |known: &str| if matches!(host, "" | "?") { known } else { host }.to_owned();
+    let address = match known.addr() {
+        ConnectionAddr::TcpTls { host: at, insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host: host(at),
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        ConnectionAddr::Tcp(at, _) => ConnectionAddr::Tcp(host(at), port),
+        _ => ConnectionAddr::Tcp(host("127.0.0.1"), port),
+    };
+    known.clone().set_addr(address)
+}
+
 /// Reads an environment variable that other Redis clients also use. An empty value counts as missing.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -281,9 +273,8 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     }
 }
 
-/// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address sends an
-/// empty host. `asked`, the host of the node that replied, then takes its place.
-fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
+/// The primaries in a reply to CLUSTER SLOTS, without duplicates. No host is an empty one.
+fn primaries(slots: &Value) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for range in slots.as_sequence().unwrap_or_default() {
         let Some(primary) = range.as_sequence().and_then(|range| range.get(2)?.as_sequence()) else {
@@ -291,7 +282,7 @@ fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
         };
         let host: Option<String> = primary.first().and_then(|host| redis::from_redis_value_ref(host).ok());
         let port: Option<u16> = primary.get(1).and_then(|port| redis::from_redis_value_ref(port).ok());
-        let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.to_owned());
+        let host = host.unwrap_or_default();
         if let Some(port) = port
             && !found.contains(&(host.clone(), port))
         {
@@ -388,7 +379,22 @@ mod tests {
             range(100, 199, vec![node("", 7002)]),
             range(200, 16383, vec![node("10.0.0.1", 7000)]),
         ]);
-        assert_eq!(primaries(&slots, "asked"), [("10.0.0.1".into(), 7000), ("asked".into(), 7002)]);
-        assert!(primaries(&Value::Nil, "asked").is_empty());
+        assert_eq!(primaries(&slots), [("10.0.0.1".into(), 7000), ("".into(), 7002)]);
+        assert!(primaries(&Value::Nil).is_empty());
+    }
+
+    #[test]
+    fn a_node_without_a_host_is_at_the_host_that_was_asked() {
+        for (url, host, expected) in [
+            ("redis://asked:7000", "", "asked:1"),
+            ("rediss://asked:7000", "?", "asked:1"),
+            ("unix:///run/redis.sock", "?", "127.0.0.1:1"),
+            ("redis://asked:7000", "10.0.0.1", "10.0.0.1:1"),
+        ] {
+            let asked = url.into_connection_info().unwrap();
+            let other = other_node(&asked, host, 1);
+            assert_eq!(other.addr().to_string(), expected);
+            assert_eq!(url.starts_with("rediss"), matches!(other.addr(), ConnectionAddr::TcpTls { .. }));
+        }
     }
 }

@@ -207,7 +207,9 @@ def test_databases_of_a_cluster(spec, tmp_path):
 def test_without_cluster_the_other_node_is_named(cluster, of_cluster):
     name = next(name for name in NAMES if cluster.owner(key_slot(name.encode())) is not cluster.nodes[0])
     _, errors = run("test", name, "ada", *of_cluster[1:], status=SERVER)
-    assert "MOVED" in errors
+    owner = cluster.owner(key_slot(name.encode()))
+    here = f"127.0.0.1:{cluster.nodes[0].port}"
+    assert re.search(rf"MOVED \d+ 127.0.0.1:{owner.port}: {here} is a node of a cluster; use --cluster", errors), errors
 
 
 # ---- other ways to a server -----------------------------------------------------------------------------------------

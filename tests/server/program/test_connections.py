@@ -211,6 +211,15 @@ def test_a_node_without_a_cluster_is_named():
         assert f"127.0.0.1:{server.port} knows no node with slots; name a node of a cluster" in errors
 
 
+def test_a_redirect_that_does_not_end_is_followed_with_pauses():
+    """20 ms each, for a second."""
+    with FakeServer({"ASKING": b"+OK\r\n"}) as server:
+        server.replies["BF.STATS"] = b"-ASK 1 127.0.0.1:%d\r\n" % server.port
+        errors = run("test", "k", "ada", "--cluster", "--timeout", "1", port=server.port, status=SERVER)[1]
+        assert f"ASK 1 127.0.0.1:{server.port}" in errors
+        assert sum(words == [b"ASKING"] for words in server.sent) < 60
+
+
 def test_a_part_on_a_node_that_is_down_is_named(tmp_path):
     """The node that is up sends everything to one that is down. The error says which node it is, which part of the
     filter, and how much was added before."""
