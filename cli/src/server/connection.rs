@@ -7,7 +7,8 @@ use super::stream::Stream;
 use anyhow::Context;
 use redis::{ConnectionAddr, ConnectionInfo, ConnectionLike, RedisError, RedisResult, Value};
 use std::fmt::Display;
-use std::io::{self, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Maximum time for connecting, with the handshake of TLS.
@@ -23,7 +24,6 @@ pub(crate) struct Connection {
     pub(super) deadline: Option<Instant>,
     pub(super) limits: Limits,
     is_open: bool,
-    has_replied: bool,
 }
 
 impl Server {
@@ -59,7 +59,6 @@ impl Server {
                 nested: u64::MAX,
             },
             is_open: true,
-            has_replied: false,
         };
         connection.log_in().map_err(|error| about(error, cannot))?;
         Ok(connection)
@@ -115,7 +114,6 @@ impl Connection {
         self.is_open = false;
         let values = self.try_exchange(commands, replies).map_err(|error| self.named(error))?;
         self.is_open = true;
-        self.has_replied = true;
         Ok(values)
     }
 
@@ -129,6 +127,9 @@ impl Connection {
         let mut values = Vec::new();
         for _ in 0..replies {
             self.start_clock();
+            if !self.stream.fill_buf()?.is_empty() {
+                self.server.has_replied.store(true, Relaxed);
+            }
             values.push(read_reply(&mut self.stream, self.limits)?);
         }
         Ok(values)
@@ -140,17 +141,21 @@ impl Connection {
         self.stream.get_mut().timed().until = deadline.map_or(until, |deadline| deadline.min(until));
     }
 
-    /// The connection error, with the name of the server. If the server ends a connection without TLS before it has
-    /// replied to anything, it may be waiting for TLS.
+    /// The connection error, with the name of the server. If the server ends a connection without TLS, and nothing has
+    /// ever arrived, it may be waiting for TLS.
     fn named(&self, error: RedisError) -> RedisError {
         if !error.is_io_error() {
             return error;
         }
         let kind = if error.is_timeout() { ErrorKind::TimedOut } else { ErrorKind::Other };
+        let may_need_tls =
+            matches!(self.node.addr(), ConnectionAddr::Tcp(..)) && !self.server.has_replied.load(Relaxed);
         let what = match error.is_connection_dropped() {
             false => error.to_string(),
-            true if self.has_replied => "the server has closed the connection".to_owned(),
-            true => "the server has closed the connection without a reply; does it need --tls?".to_owned(),
+            true if may_need_tls => {
+                "the server has closed the connection without a reply; does it need --tls?".to_owned()
+            }
+            true => "the server has closed the connection".to_owned(),
         };
         io::Error::new(kind, format!("{}: {what}", name(&self.node))).into()
     }
@@ -217,6 +222,22 @@ mod tests {
         let mut late = connection(trickle);
         late.set_deadline(Some(Instant::now() + Duration::from_millis(200)));
         assert!(error(&mut late).is_timeout());
+    }
+
+    #[test]
+    fn only_a_server_that_never_replied_may_need_tls() {
+        let mut replies = ["", "*2\r\n:1\r\n", ""].into_iter();
+        let mut first = connection(move |mut stream| {
+            let _ = stream.read(&mut [0; 100]);
+            stream.write_all(replies.next().unwrap().as_bytes()).unwrap();
+        });
+        let mut second = first.server.open(first.node.clone()).unwrap();
+        let mut third = first.server.open(first.node.clone()).unwrap();
+        for (connection, may_need_tls) in [(&mut first, true), (&mut second, false), (&mut third, false)] {
+            let error = redis::cmd("PING").query::<Value>(connection).unwrap_err().to_string();
+            assert!(error.contains("the server has closed the connection"), "{error}");
+            assert_eq!(error.contains("--tls"), may_need_tls, "{error}");
+        }
     }
 
     #[test]

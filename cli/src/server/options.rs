@@ -10,6 +10,8 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Options that specify a server and a user.
@@ -72,6 +74,10 @@ pub(crate) struct Server {
     /// Whether these options are for [another server](Server::of_another), whose address is the source of a migration.
     #[arg(skip)]
     is_source: bool,
+
+    /// Whether a server has replied to any connection with these options.
+    #[arg(skip)]
+    pub(super) has_replied: Arc<AtomicBool>,
 
     /// Whether to accept replies that contain a whole filter.
     #[arg(skip)]
