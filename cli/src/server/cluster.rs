@@ -11,8 +11,8 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause before a command is sent for the third time, and before each further time. For a moment after a slot has moved,
-/// nodes disagree and can redirect to each other.
+/// Pause before a command is sent for the third time, and before each further time. For a moment after a slot has
+/// moved, nodes disagree and can redirect to each other.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where to send a command instead.

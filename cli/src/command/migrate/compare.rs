@@ -61,8 +61,8 @@ fn share(left: u64, filters: usize) -> u64 {
     (left / filters as u64).max(LEAST_ASKED).min(left)
 }
 
-/// Tests items in one filter, and compares its numbers. If the source gave the filter's bits to compare, at most `share`
-/// of the items are random. Returns how many random items were tested.
+/// Tests items in one filter, and compares its numbers. If the bits were compared, at most `share` of the items are
+/// random. Returns how many random items were tested.
 fn compare_one(
     migration: &mut Migration,
     key: &Key,
@@ -97,8 +97,8 @@ fn compare_one(
 
 /// Calls `ask` with batches of the items to test, until it returns false.
 ///
-/// The random items are almost certainly absent. So if all answers of many times 1 / error rate agree, both sides almost
-/// certainly have the same bits.
+/// The random items are almost certainly absent. So if there are many times 1 / error rate of them, and all answers
+/// agree, both sides almost certainly have the same bits.
 fn batches(options: &Options, random: u64, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
     let seed = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
     let first = u128::from(seed);
