@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_int};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A hash of the name of the last key that a filter has left, or 0.
+/// A hash of the name of the key that lost its filter most recently; 0 if there is none.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Called when a filter leaves a key.

@@ -95,7 +95,7 @@ impl Timed {
     }
 }
 
-/// The error of a system call that timed out, in words.
+/// Makes the error of a system call that timed out say so.
 fn in_words(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "the server took too long to reply"),

@@ -23,11 +23,11 @@ use std::sync::Arc;
 /// The index of the first source among the arguments.
 const FIRST_SOURCE: usize = 2;
 
-/// How to merge more sources.
-pub(super) const OTHERS: &str = "Merge the others with further commands";
+/// How to merge more sources than one command may have.
+pub(super) const MERGE_MORE: &str = "Merge the others with further commands";
 
-/// How to intersect more sources: the destination is replaced.
-const OTHERS_TOO: &str =
+/// How to intersect more of them: each command replaces the destination.
+const INTERSECT_MORE: &str =
     "Intersect the others with further commands, which have the destination as a source as well";
 
 /// The sources of a command, with each key listed once.
@@ -41,13 +41,8 @@ struct Sources<K> {
 }
 
 impl<K: Key<Filter>> Sources<K> {
-    /// Opens the keys of the sources, all of which must exist. If there are too many, the error says `how` to combine
-    /// the others.
-    fn open<'a, C: Call<'a, Key<Filter> = K>>(
-        call: &C,
-        how: &'static str,
-    ) -> Result<Sources<K>, CommandError> {
-        limit_sources(call, call.argc().saturating_sub(FIRST_SOURCE), how)?;
+    /// Opens the keys of the sources, all of which must exist.
+    fn open<'a, C: Call<'a, Key<Filter> = K>>(call: &C) -> Result<Sources<K>, CommandError> {
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
         let mut names = HashSet::new();
         for index in FIRST_SOURCE..call.argc() {
@@ -110,7 +105,8 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if has_blobs(call.argc(), call.arg(FIRST_SOURCE)) {
         return merge_blobs(call, key);
     }
-    let sources = Sources::open(call, OTHERS)?;
+    limit_sources(call, call.argc().saturating_sub(FIRST_SOURCE), MERGE_MORE)?;
+    let sources = Sources::open(call)?;
     let filters = sources.filters()?;
     let existing = key.bloom()?;
     if existing.is_none() && sources.has_destination {
@@ -164,7 +160,7 @@ impl TwoStep for Merging {
     ) -> Result<Reply, CommandError> {
         let key = call.open::<Filter>(1, Access::Write);
         refuse_rebuild(&key)?;
-        let sources = Sources::open(call, OTHERS)?;
+        let sources = Sources::open(call)?;
         let (existing, filters) = (key.bloom()?, sources.filters()?);
         // If other filters are in the keys and can't be merged, sending the command again would be no use.
         Union::plan(existing, &filters, self.now_ms).map_err(|why| sources.refusal(call, why.into()))?;
@@ -192,7 +188,8 @@ command!(
 
 /// `BF.INTERSECT destination source source…`: replaces the destination with the intersection, as SINTERSTORE does.
 fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (key, sources) = (open_destination(call)?, Sources::open(call, OTHERS_TOO)?);
+    limit_sources(call, call.argc().saturating_sub(FIRST_SOURCE), INTERSECT_MORE)?;
+    let (key, sources) = (open_destination(call)?, Sources::open(call)?);
     let filters = to_intersect(call, &key, &sources)?;
     let Some(((first_index, first), others)) = filters.split_first() else {
         return Err(CommandError::NotFound);
@@ -236,7 +233,7 @@ impl TwoStep for Intersecting {
         call: &C,
         result: impl FnOnce() -> Self::Prepared,
     ) -> Result<Reply, CommandError> {
-        let (key, sources) = (open_destination(call)?, Sources::open(call, OTHERS_TOO)?);
+        let (key, sources) = (open_destination(call)?, Sources::open(call)?);
         let filters = to_intersect(call, &key, &sources)?;
         let now: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
         still_in_keys(&self.inputs, &now)?;

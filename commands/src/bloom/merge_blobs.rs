@@ -1,6 +1,6 @@
 //! BF.MERGE of filters that are given as files or DUMP payloads, perhaps from another server, instead of in keys.
 
-use super::algebra::OTHERS;
+use super::algebra::MERGE_MORE;
 use super::generations::catch_up;
 use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, unite, work};
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, TwoStep, still_in_keys};
@@ -29,7 +29,7 @@ const LEAST_READ: u64 = 2048;
 pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) -> Result<Reply, CommandError> {
     let (existing, now_ms) = (key.bloom()?, clock(call));
     let arguments = FIRST..call.argc();
-    limit_sources(call, arguments.len(), OTHERS)?;
+    limit_sources(call, arguments.len(), MERGE_MORE)?;
     let blobs: Vec<&[u8]> = arguments.clone().map(|index| call.arg(index)).collect();
     let (mut cells, mut largest) = (0u64, existing.map_or(0, LiveRef::bytes));
     let held = existing.map_or(0, work);

@@ -52,7 +52,7 @@ mod field {
     pub(super) const STRING: u64 = 5;
 }
 
-/// Maximum length in bytes of a name that is read. A longer one may have 88 times less bytes in the file, compressed.
+/// Maximum length in bytes of a name that is read. Compressed, a longer one may have 88 times fewer bytes in the file.
 const LONGEST_NAME: u64 = 1 << 20;
 
 /// A filter found in the file.

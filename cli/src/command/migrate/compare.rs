@@ -56,7 +56,7 @@ pub(super) fn compare(migration: &mut Migration, keys: &[Key], options: &Options
     Ok(report)
 }
 
-/// How many random items to test in the next of `filters` filters, if `left` may be tested in all of them.
+/// Number of random items to test in the next filter, if `left` may be tested in the remaining `filters` together.
 fn share(left: u64, filters: usize) -> u64 {
     (left / filters as u64).max(LEAST_ASKED).min(left)
 }
