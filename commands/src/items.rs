@@ -24,7 +24,7 @@ pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(),
 
 /// Maximum number of sources in a command that combines filters. Opening and checking one takes 1.8 µs, however small
 /// it is, and this can't be done in the background.
-pub(super) const MOST_SOURCES: usize = 2048;
+const MOST_SOURCES: usize = 2048;
 
 /// Refuses a command that combines too many filters.
 pub(super) fn limit_sources<'a, C: Call<'a>>(
