@@ -26,3 +26,18 @@ pub(super) fn name_of(command: &str) -> &'static CStr {
     let found = names.iter().find(|(name, _)| *name == command);
     found.map_or(c"", |(_, name)| name.as_c_str())
 }
+
+/// The text of an error, in which commands have the names under which they are registered.
+pub(super) fn rename(text: String) -> String {
+    if name_of("bf.add") == c"bf.add" {
+        return text;
+    }
+    let rename = |word: &str| {
+        let command = word.trim_end_matches(|end: char| !end.is_ascii_uppercase());
+        match name_of(&command.to_ascii_lowercase()).to_string_lossy() {
+            name if name.is_empty() => word.to_owned(),
+            name => word.replace(command, &name.to_ascii_uppercase()),
+        }
+    };
+    text.split_inclusive(' ').map(rename).collect()
+}

@@ -1,6 +1,7 @@
 //! Replies in RESP2 and RESP3.
 
 use super::api::Context;
+use super::names;
 use bloomery_commands::{Answer, Answers, CommandError, Reply, double_text};
 use redis_module::raw::REDISMODULE_CTX_FLAGS_RESP3;
 
@@ -12,7 +13,7 @@ pub(super) fn send(ctx: Context<'_>, outcome: Result<Reply, CommandError>) {
         Ok(Reply::Answers(answers)) => send_answers(ctx, &answers),
         Ok(reply) => send_reply(ctx, &reply),
         Err(CommandError::Arity) => ctx.reply_wrong_arity(),
-        Err(error) => ctx.reply_error(&error.to_string()),
+        Err(error) => ctx.reply_error(&names::rename(error.to_string())),
     }
 }
 
@@ -46,7 +47,7 @@ fn send_answers(ctx: Context<'_>, answers: &Answers) {
 
 #[inline]
 fn send_each_answer(ctx: Context<'_>, Answers { answers, error }: &Answers) {
-    let text = error.as_ref().map(ToString::to_string);
+    let text = error.as_ref().map(|error| names::rename(error.to_string()));
     for answer in answers {
         match answer {
             Answer::No => ctx.reply_bool(false),

@@ -111,6 +111,17 @@ def test_another_prefix(new_server):
         assert {name.count(b".") for name in client.command_list(module="sieve")} == {1}
         assert client.config_get("sieve*initial-size")
         assert b"sieve" in [module[b"name"] for module in client.module_list()]
+        client.config_set(option(server.spec, "auto-create").replace("bf", "sieve"), "no")
+        for command, text in [
+            ("SIEVE.DEL key item", "not a counting filter; SIEVE.RESERVE key error_rate capacity COUNTING creates one"),
+            ("SIEVE.EXPORT key", "the filter is Bloomery's own, and has no other system's format. Use SIEVE.SCANDUMP or DUMP."),
+            ("SIEVECF.ADD new item", "no filter is in the key, and auto-create is no. Create the filter first, with SIEVECF.RESERVE key capacity"),
+            ("SIEVE.REBUILD bf.add TURN", "SIEVE.REBUILD expects BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS after the key"),
+            ("SIEVE.RESERVE new 0.01 9 BF.ADD", "unknown option 'BF.ADD'"),
+        ]:
+            with pytest.raises(redis.ResponseError) as refusal:
+                client.execute_command(*command.split())
+            assert str(refusal.value) == text
     assert "loaded, commands SIEVE.* and SIEVECF.*\n" in server.log()
     assert "loaded, commands BF.* and CF.*\n" in new_server().log()
 
