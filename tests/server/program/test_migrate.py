@@ -263,6 +263,10 @@ def test_a_dry_run_writes_nothing(source, target):
     assert "bf:large: Bloom, " in said and "is there, and equal" in said
     assert said.count("would be copied") == len(RECORDED) - 2
     assert "would be overwritten; it differs: its bits" in run(source, target, "--dry-run", "--replace").stdout
+    preview = json.loads(run(source, target, "--dry-run", "--json").stdout)
+    assert len(preview["filters"]) == len(RECORDED) and preview["skipped"] == []
+    [large] = [row for row in preview["filters"] if row["key"] == "bf:large"]
+    assert (large["kind"], large["verdict"]) == ("Bloom", "is there, and equal") and large["bytes"] > 0
 
 
 # ---- the other ways of docs/MOVING.md -------------------------------------------------------------------------------

@@ -131,6 +131,21 @@ struct Trouble {
     why: String,
 }
 
+/// What a dry run says.
+#[derive(Default, Serialize)]
+struct Preview {
+    filters: Vec<Previewed>,
+    skipped: Vec<Skipped>,
+}
+
+#[derive(Serialize)]
+struct Previewed {
+    key: Name,
+    kind: &'static str,
+    bytes: u64,
+    verdict: String,
+}
+
 /// Copies the filters, and compares them.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
@@ -196,6 +211,7 @@ fn skipped(source: &mut Side, options: &Options) -> anyhow::Result<Vec<Skipped>>
 
 fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outcome> {
     let mut out = io::stdout().lock();
+    let mut preview = Preview::default();
     for filter in migration.source.filters(&options.r#match, options.family)? {
         let difference = match migration.target.has(&filter.name)? {
             false => Ok(Some(None)),
@@ -211,12 +227,20 @@ fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outco
             Err(Failed::Run(error)) => return Err(error),
             Err(Failed::Filter(why) | Failed::ThisTime(why)) => why,
         };
-        let verdict = said(&verdict);
-        let family = filter.family.title;
-        writeln!(out, "{}: {family}, {}, {verdict}", key(&filter.name), bytes(filter.bytes))?;
+        let (verdict, kind, size) = (said(&verdict), filter.family.title, filter.bytes);
+        if options.json {
+            let key = Name::new(&filter.name);
+            preview.filters.push(Previewed { key, kind, bytes: size, verdict });
+        } else {
+            writeln!(out, "{}: {kind}, {}, {verdict}", key(&filter.name), bytes(size))?;
+        }
     }
-    let skipped = skipped(&mut migration.source, options)?;
-    skipped.iter().try_for_each(|skipped| writeln!(out, "{skipped}"))?;
+    preview.skipped = skipped(&mut migration.source, options)?;
+    if options.json {
+        output::json(&preview)?;
+    } else {
+        preview.skipped.iter().try_for_each(|skipped| writeln!(out, "{skipped}"))?;
+    }
     Ok(Outcome::Done)
 }
 
