@@ -102,7 +102,7 @@ def test_an_rdb_file_with_long_names_is_shown_in_short_rows(server, tmp_path):
     assert file.stat().st_size < 400_000, "the server packs the names"
     out, _ = run("inspect", file)
     assert_bounded(out, line=450, lines=220)
-    for shown in [*NAMES.values(), *map(cut, UNREAD), "(2,000,000 bytes)"]:
+    for shown in [*NAMES.values(), *map(cut, [*UNREAD, b"f" * 2_000_000])]:
         assert re.search(f"^{re.escape(shown)}  ", out, re.MULTILINE), shown
     keys = {row["key"] for row in as_json("inspect", file)["filters"]}
     assert max(map(len, keys)) == LONG and cut(UNREAD[0], 1000) in keys

@@ -52,8 +52,9 @@ mod field {
     pub(super) const STRING: u64 = 5;
 }
 
-/// Maximum length in bytes of a name that is read. Compressed, a longer one may have 88 times fewer bytes in the file.
-const LONGEST_NAME: u64 = 1 << 20;
+/// Maximum length in bytes of a name that is read: other commands read no longer ones from a server. Compressed, a name
+/// may have 88 times fewer bytes in the file.
+const LONGEST_NAME: u64 = 64 << 20;
 
 /// A filter found in the file.
 pub(super) struct FoundFilter {
