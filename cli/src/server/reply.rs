@@ -8,9 +8,10 @@ use bloomery::filter::record::{Record, Value as Field};
 use redis::{RedisError, RedisResult, Value};
 use std::io;
 
-/// Reads the reply of BF.STATS or CF.STATS.
+/// Reads the reply of BF.STATS or CF.STATS. One without any known field is refused.
 pub(super) fn summary(reply: &Value) -> RedisResult<Summary> {
-    Summary::read(field(reply)).ok_or_else(|| unexpected("BF.STATS or CF.STATS", reply))
+    let summary = Summary::read(field(reply)).filter(|summary| *summary != Summary::default());
+    summary.ok_or_else(|| unexpected("BF.STATS or CF.STATS", reply))
 }
 
 /// A value in a reply. Maps become lists of names and values by turns. Texts are made safe to print.
@@ -112,8 +113,7 @@ mod tests {
     fn what_is_missing_is_none() {
         let info = summary(&Value::Array(vec![bulk("Kind"), bulk("fixed"), bulk("stray")])).unwrap();
         assert_eq!(Summary { kind: "fixed".into(), ..Summary::default() }, info);
-        assert_eq!(summary(&Value::Array(vec![])).unwrap(), Summary::default());
-        for reply in [Value::Nil, Value::Okay, Value::Int(1), bulk("x")] {
+        for reply in [Value::Nil, Value::Okay, Value::Int(1), bulk("x"), Value::Array(vec![])] {
             assert!(summary(&reply).is_err(), "{reply:?}");
         }
     }
