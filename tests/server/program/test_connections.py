@@ -126,6 +126,20 @@ def test_a_user_without_a_password_is_not_the_default_user(server):
     server.command("ACL", "DELUSER", "guest")
 
 
+@pytest.mark.parametrize(
+    "options, sent",
+    [
+        (["--password", ""], [[b"AUTH", b""]]),
+        (["--user", "ada"], [[b"AUTH", b"ada", b""]]),
+        ([], []),
+    ],
+)
+def test_an_empty_password_is_sent_as_by_redis_cli(options, sent):
+    with FakeServer({"BF.STATS": INFO, "AUTH": b"+OK\r\n"}) as server:
+        run("stats", "k", *options, port=server.port, env={"REDISCLI_AUTH": ""})
+        assert [words for words in server.sent if words[0] == b"AUTH"] == sent
+
+
 # ---- servers that can't be talked to --------------------------------------------------------------------------------
 
 
