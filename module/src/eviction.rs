@@ -1,8 +1,9 @@
 //! Counts the filters that the server evicts, and tells the uploads that memory is short.
 //!
 //! The server reports an eviction when the value is already gone. So the module remembers the last key that a filter
-//! has left, until the next tick. A key is counted by mistake only if, in the same tick, its filter is deleted, and
-//! another value is then evicted from it.
+//! has left, and the server's time, which changes with each command and each eviction. Redis 7.0 doesn't tell the time:
+//! there, a key is counted by mistake if its filter is deleted, and another value is then evicted from it before the
+//! next tick.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +16,7 @@ use std::ffi::{c_char, c_int};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A hash of the name of the key that lost its filter most recently; 0 if there is none.
+/// A [hash](hash_now) of the key that lost its filter most recently; 0 if there is none.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Called when a filter leaves a key.
@@ -24,7 +25,7 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 /// The server passed the name of the key to the running callback.
 pub(super) unsafe fn left(key: *mut raw::RedisModuleString) {
     // SAFETY: the caller's contract.
-    LEFT.store(unsafe { hash_of(key) }, Relaxed);
+    LEFT.store(unsafe { hash_now(key) }, Relaxed);
 }
 
 /// Forgets the last key. Called several times a second.
@@ -32,12 +33,17 @@ pub(super) fn tick() {
     LEFT.store(0, Relaxed);
 }
 
+/// A hash of the key's name and the server's time.
+///
 /// # Safety
 /// As for [`left`].
-unsafe fn hash_of(mut key: *mut raw::RedisModuleString) -> u64 {
+unsafe fn hash_now(mut key: *mut raw::RedisModuleString) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // SAFETY: the caller's contract.
-    unsafe { Text::arguments(&mut key, 1) }.iter().for_each(|name| hasher.write(name.bytes()));
+    // SAFETY: the caller's contract, and a plain call.
+    unsafe {
+        Text::arguments(&mut key, 1).iter().for_each(|name| hasher.write(name.bytes()));
+        hasher.write_i64(raw::RedisModule_CachedMicroseconds.map_or(0, |now| now()));
+    }
     hasher.finish() | 1
 }
 
@@ -61,7 +67,7 @@ unsafe extern "C" fn evicted(
 ) -> c_int {
     let work = || {
         // SAFETY: the server passes the context and the name of the key, valid during the call.
-        let (ctx, hash) = unsafe { (Context::new(ctx), hash_of(key)) };
+        let (ctx, hash) = unsafe { (Context::new(ctx), hash_now(key)) };
         if LEFT.swap(0, Relaxed) == hash {
             FILTERS_EVICTED.add(1);
         }

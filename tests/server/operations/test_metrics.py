@@ -109,7 +109,7 @@ def test_cells_follow_growth_rotation_and_clearing(client):
 
 
 @EVERY_SERVER
-def test_evicted_filters_are_counted(new_server):
+def test_evicted_filters_are_counted(new_server, spec):
     """Neither other keys that are evicted nor filters that are deleted, overwritten, moved or expire are counted."""
     server = new_server(config={"maxmemory-policy": "allkeys-random"})
     with server.client() as client:
@@ -125,6 +125,11 @@ def test_evicted_filters_are_counted(new_server):
         used = client.info("memory")["used_memory"]
         with server.configured({"maxmemory": used // 2}):
             wait_for(lambda: not client.keys("text:*"), "all keys to be evicted")
+        if spec.name != "redis-7.0":  # it does not tell the module the time
+            for _ in range(20):
+                pipeline = client.pipeline(transaction=False)
+                pipeline.execute_command("BF.ADD", "deleted", "x").delete("deleted").set("deleted", "x")
+                pipeline.config_set("maxmemory", 1).config_set("maxmemory", 0).execute(raise_on_error=False)
         assert figures(client)["evicted_filters"] == 0
         for command in ("BF.ADD", "CF.ADD"):
             for number in range(50):
