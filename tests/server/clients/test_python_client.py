@@ -271,7 +271,7 @@ def test_the_permissions_that_the_page_names(server):
     for family, kind in (("BF", bloomery_redis.Bloom), ("CF", bloomery_redis.Cuckoo)):
         methods = [name for name in dir(kind) if name[0] != "_" and f"`{name}`" not in page]
         commands |= {f"{family}.{name}" for name in [*methods, *re.findall(r"\b(?<!F\.)[A-Z]{5,}", page)]}
-    commands.update(re.findall(r"[BC]F\.[A-Z]+", page))
+    commands.update(re.findall(r"[BC]F\.[A-Z]+|(?<=`\+)\w+", page))
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "-@all", *(f"+{name}" for name in commands))
     api = Api(server, redis, 3, True, None, username="app", password="secret")
@@ -294,7 +294,11 @@ def test_the_permissions_that_the_page_names(server):
     assert window.age("ada") is None
     with server.client() as client:
         api.Bloom("seen2").merge_blob(client.dump("seen2"))
-        client.execute_command("ACL", "DELUSER", "app")
+    whole = api.SpreadBloom("whole", 2).reserve(1e-6, 100).reserve(1e-6, 100, exist_ok=True)
+    assert whole.add("ada") and whole.add_many(["bob"]) == 1 and whole.contains_many(["bob", "eve"]) == [True, False]
+    assert "ada" in whole and whole.missing() == [] and whole.stats()["parts"] == 2
+    whole.delete()
+    server.command("ACL", "DELUSER", "app")
     api.close()
 
 

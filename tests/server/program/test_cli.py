@@ -686,6 +686,17 @@ def test_the_variables_of_redis_cli_name_the_server(server, port):
 # ---- top, and who may do what ---------------------------------------------------------------------------------------
 
 
+def test_the_permissions_that_the_page_names_are_enough_for_parts(server, port):
+    page = (ROOT / "docs" / "CLI.md").read_text().partition("**Spread over a cluster.**")[2].partition("\n\n")[0]
+    commands = re.findall(r"BF\.[A-Z]+", page)
+    server.command("ACL", "SETUSER", "loader", "on", "nopass", "~*", "-@all", *(f"+{name}" for name in commands))
+    spread = ["whole", "--spread", "3", "--user", "loader"]
+    run("load", *spread, "-n", "100", "-e", "1%", port=port, input="ada\n")
+    assert run("test", *spread, "ada", port=port)[0] == "yes ada\n"
+    assert as_json("stats", *spread, port=port)["items"] == 1
+    server.command("ACL", "DELUSER", "loader")
+
+
 def test_top_with_a_user_who_may_only_read(server, port):
     server.command("BF.RESERVE", "over", "0.01", "10", "ONFULL", "SATURATE")
     server.command("BF.MADD", "over", *range(40))
