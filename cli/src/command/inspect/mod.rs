@@ -1,7 +1,7 @@
 //! `bloomery inspect`: shows what is in a file, and whether it is intact.
 
 mod print;
-mod rdb;
+pub(super) mod rdb;
 mod report;
 
 use crate::error::{Failure, Outcome};

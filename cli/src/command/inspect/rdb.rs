@@ -57,7 +57,7 @@ mod field {
 const LONGEST_NAME: u64 = 64 << 20;
 
 /// A filter found in the file.
-pub(super) struct FoundFilter {
+pub(in crate::command) struct FoundFilter {
     /// Offset of the filter's value.
     pub(super) at: u64,
     pub(super) database: u64,
@@ -65,7 +65,7 @@ pub(super) struct FoundFilter {
     /// Unix time in milliseconds.
     pub(super) expires_ms: Option<u64>,
     pub(super) key_type: &'static str,
-    pub(super) value: Result<Filter, DecodeError>,
+    pub(in crate::command) value: Result<Filter, DecodeError>,
 }
 
 /// What a walk finds out about the file itself.
@@ -145,7 +145,7 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> any
 
 /// Reads the filter in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact, or
 /// doesn't contain a filter.
-pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, FoundFilter)>> {
+pub(in crate::command) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, FoundFilter)>> {
     let Some((value, footer)) = bytes.split_last_chunk::<10>() else { return Ok(None) };
     let (version, checksum) = (u16::from_le_bytes([footer[0], footer[1]]), &footer[2..]);
     if CRC.checksum(&bytes[..bytes.len() - 8]).to_le_bytes() != checksum || value.first() != Some(&MODULE) {

@@ -177,13 +177,18 @@ impl Migration {
         if let Some(field) = self.different_field(key)? {
             return Ok(Some(field));
         }
-        if self.has_digest(key) && self.source.digest(key)? != self.target.digest(key)? {
-            return Ok(Some("its bits".into()));
-        }
-        Ok(None)
+        let differs = if self.has_digest(key) {
+            self.source.digest(key)? != self.target.digest(key)?
+        } else if key.bytes < self.rules.pieces_from {
+            let (here, there) = (self.source.value(key)?, self.target.value(key)?);
+            here.zip(there).is_some_and(|(here, there)| here != there)
+        } else {
+            false
+        };
+        Ok(differs.then(|| "its bits".into()))
     }
 
-    /// Whether the filter's bits can be compared: the source can dump it in pieces.
+    /// Whether the bits of a filter of any size can be compared: the source can dump it in pieces.
     pub(super) fn has_digest(&self, key: &Key) -> bool {
         self.in_pieces.contains(&key.family)
     }

@@ -1,12 +1,14 @@
 //! The source or the target, and what it says about its filters.
 
 use super::failed::Failed;
+use crate::command::inspect::rdb;
 use crate::output::{Name, key};
 use crate::server::connection::{Connection, Server};
 use crate::server::family::Family;
 use crate::server::key::{FilterKey, temporary_key};
 use crate::server::scan::Scan;
 use anyhow::Context;
+use bloomery::wire::Encoder;
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,6 +153,14 @@ impl Side {
             iterator = piece.iterator;
         }
         Ok(digest.digest128())
+    }
+
+    /// The filter that DUMP returns, as a file would contain it; `None` if this program can't read it. The payloads of
+    /// equal filters may differ, because servers compress them or not.
+    pub(super) fn value(&mut self, key: &Key) -> RedisResult<Option<Vec<u8>>> {
+        let payload: Option<Vec<u8>> = self.of_key("DUMP", &key.name)?;
+        let found = rdb::payload(&payload.unwrap_or_default()).ok().flatten();
+        Ok(found.and_then(|(_, found)| found.value.ok()).map(|filter| Encoder::native(&filter).to_vec()))
     }
 
     /// For each of the items, whether the filter has it.
