@@ -133,7 +133,8 @@ unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
             }
         });
     };
-    guard::call("save-loads", work, give_up_saving);
+    // SAFETY: as above.
+    guard::call("save-loads", work, || unsafe { give_up_saving(io) });
 }
 
 /// Reads what [`save`] wrote.

@@ -138,11 +138,19 @@ class Panics:
         raise AssertionError("what a panic left of a payload was loaded")
 
     def files(self) -> None:
-        """Checks that a child that panics writes no file: the previous file stays, and the server reports the failure.
-        """
+        """Checks that a save that panics writes no file, in the server and in a child: the previous file stays, and the
+        server reports the failure."""
         client, directory = self.client, self.server.directory
         client.save()
         good = (directory / "dump.rdb").read_bytes()
+        client.execute_command("BF.LOADCHUNK", "new", 1, client.execute_command("BF.SCANDUMP", "plain", 0)[1])
+        saves_loads = self.server.spec.name != "redis-7.0"
+        for place in ["save", "save-loads"][: 1 + saves_loads]:
+            with self.panic(place):
+                try:
+                    raise AssertionError(f"SAVE with a panic in {place} replied {client.save()}")
+                except redis.ResponseError:
+                    assert (directory / "dump.rdb").read_bytes() == good
         with self.panic("save", caught=0):
             client.bgsave()
             wait_for(lambda: not client.info("persistence")["rdb_bgsave_in_progress"], "the child to end")

@@ -210,17 +210,18 @@ unsafe fn read<'a, D: DataType>(value: *const c_void) -> &'a D::Value {
     unsafe { &*value.cast::<D::Value>() }
 }
 
-/// Ends this process if it is a forked child. Called when saving has panicked, because a value that was written only in
-/// part can't be read. As when a child finds the disk full, the server reports the failure and keeps the last good
+/// Makes the running save fail, in the server or in a child. Called when saving has panicked, because a value that was
+/// written only in part can't be read. As when the disk is full, the server reports the failure and keeps the last good
 /// file.
-pub(super) fn give_up_saving() {
-    // SAFETY: plain calls. Without a context the server returns the flags of the process. A child must end with
-    // `_exit`.
+///
+/// # Safety
+/// `io` is the stream of the running callback.
+pub(super) unsafe fn give_up_saving(io: *mut raw::RedisModuleIO) {
+    // SAFETY: the caller's contract. Reading fails, because the stream is being written, and the server takes that for
+    // an error of the stream. But if nothing was written beside the keys, it doesn't look: hence the write.
     unsafe {
-        let flags = server!(RedisModule_GetContextFlags(ptr::null_mut())).unsigned_abs();
-        if flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0 {
-            libc::_exit(1);
-        }
+        server!(RedisModule_SaveUnsigned(io, 0));
+        server!(RedisModule_LoadUnsigned(io));
     }
 }
 
@@ -233,7 +234,8 @@ unsafe extern "C" fn save<D: DataType>(io: *mut raw::RedisModuleIO, value: *mut 
             let (mut stream, value) = unsafe { (Stream::new(io), read::<D>(value)) };
             D::save(value, &mut stream);
         },
-        give_up_saving,
+        // SAFETY: as above.
+        || unsafe { give_up_saving(io) },
     );
 }
 
@@ -264,7 +266,8 @@ unsafe extern "C" fn aof_rewrite<D: DataType>(
                 }
             });
         },
-        give_up_saving,
+        // SAFETY: as above.
+        || unsafe { give_up_saving(io) },
     );
 }
 
