@@ -1,10 +1,9 @@
 //! The endpoint: /metrics, /-/healthy and /-/ready, and a start page.
 
-use super::classic;
 use super::scrape::Scraper;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -34,10 +33,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The OpenMetrics format, which Prometheus has accepted since version 2.5.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The older format, which every program that collects metrics can read.
-const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PAGE: &str = concat!(
     "<!doctype html>
@@ -148,10 +144,7 @@ async fn answer(
                 TEXT,
                 "too many requests wait for the metrics\n".into(),
             ),
-            Some(Ok(text)) if takes_openmetrics(&request) => {
-                response(StatusCode::OK, OPENMETRICS, text.as_ref().clone())
-            }
-            Some(Ok(text)) => response(StatusCode::OK, CLASSIC, classic::page(&text)),
+            Some(Ok(text)) => response(StatusCode::OK, METRICS, text.as_ref().clone()),
             Some(Err(_)) => {
                 response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the scrape failed; see the log\n".into())
             }
@@ -159,16 +152,6 @@ async fn answer(
         "/-/healthy" | "/-/ready" => response(StatusCode::OK, TEXT, "bloomery exporter is healthy\n".into()),
         "/" => response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
         _ => response(StatusCode::NOT_FOUND, TEXT, "not found; the metrics are at /metrics\n".into()),
-    })
-}
-
-/// Whether the client asks for OpenMetrics by name. A client that accepts anything (curl) gets the older format.
-fn takes_openmetrics(request: &Request<Incoming>) -> bool {
-    let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|kind| {
-        let mut words = kind.split(';').map(str::trim);
-        let refused = |word: &str| word.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
-        words.next() == Some("application/openmetrics-text") && !words.any(refused)
     })
 }
 

@@ -1,4 +1,5 @@
-//! Formats the servers' replies as metrics, in the text format of OpenMetrics.
+//! Formats the servers' replies as metrics, in Prometheus's text format (version 0.0.4): every program that collects
+//! metrics can read it.
 //!
 //! The rows of [`Summary`] define the metrics of a filter, and the fields of INFO those of a server. The documents list
 //! the same names; a test compares them.
@@ -10,45 +11,29 @@ use crate::server::key::FilterKey;
 use bloomery::Summary;
 use bloomery::filter::record::Record;
 use bloomery_commands::info::SECTIONS;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{Display, Write};
 use std::time::UNIX_EPOCH;
-
-use MetricType::{Counter, Gauge, Info};
 
 /// A label in addition to those of the filter or server.
 type Extra = Option<(&'static str, &'static str)>;
 
 /// The page at /metrics.
-pub(super) fn text(snapshot: Snapshot) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(snapshot));
-    let mut page = String::new();
-    // Writing to a String does not fail, and neither does the collector.
-    let _ = text::encode(&mut page, &registry);
-    page
-}
-
-impl Collector for Snapshot {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(&mut encoder);
-        self.encode_servers(&mut page)?;
-        self.encode_filters(&mut page)?;
-        self.encode_survey(&mut page)?;
-        self.encode_exporter(&mut page)
-    }
+pub(super) fn text(snapshot: &Snapshot) -> String {
+    let mut page = Page::default();
+    snapshot.write_servers(&mut page);
+    snapshot.write_filters(&mut page);
+    snapshot.write_survey(&mut page);
+    snapshot.write_exporter(&mut page);
+    page.0
 }
 
 impl Snapshot {
-    fn encode_servers(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    fn write_servers(&self, page: &mut Page) {
         let label = |node: &NodeReading| vec![("node", node.address.clone())];
         let up = |node: &NodeReading| (label(node), f64::from(u8::from(node.totals.is_some())));
         let help = "1 if the server replies and has the module, else 0.";
-        page.family("bloomery_up", Gauge, help, self.nodes.iter().map(up))?;
+        page.family("bloomery_up", help, self.nodes.iter().map(up));
         let value = |node: &NodeReading, name: &str| Some(*node.totals.as_ref()?.get(name)? as f64);
         let help = "Filters on the server, by kind; foreign are those created by other systems.";
         let fields =
@@ -58,18 +43,17 @@ impl Snapshot {
                 Some((with(label(node), Some(("kind", name.strip_suffix("_filters")?))), value(node, name)?))
             })
         });
-        page.family("bloomery_server_filters", Gauge, help, by_kind)?;
+        page.family("bloomery_server_filters", help, by_kind);
         for field in SECTIONS.iter().flat_map(|(_, fields)| *fields) {
             let (Some((is_counter, help)), Ok(name)) = (field.metric(), field.name().to_str()) else {
                 continue;
             };
             let samples = self.nodes.iter().filter_map(|node| Some((label(node), value(node, name)?)));
-            page.family(&format!("bloomery_server_{name}"), of_type(is_counter), help, samples)?;
+            page.family(&full(&format!("bloomery_server_{name}"), is_counter), help, samples);
         }
-        Ok(())
     }
 
-    fn encode_filters(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    fn write_filters(&self, page: &mut Page) {
         let filters: BTreeMap<&[u8], (&NodeReading, &FilterKey, &Summary)> = self
             .nodes
             .iter()
@@ -83,7 +67,7 @@ impl Snapshot {
                 let samples = row.samples(metric, info).into_iter();
                 samples.filter_map(move |(extra, value)| Some((with(labels.clone(), extra), value?)))
             });
-            page.family(metric.name, of_type(metric.is_counter), metric.help, samples)?;
+            page.family(&full(metric.name, metric.is_counter), metric.help, samples);
         }
         let about = filters.values().zip(&labels).map(|((node, _, info), labels)| {
             let about = [
@@ -96,7 +80,7 @@ impl Snapshot {
             let known = about.into_iter().filter_map(|(name, value)| Some((name, value?.to_owned())));
             (labels.iter().cloned().chain(known).collect(), 1.0)
         });
-        page.family("bloomery_filter", Info, "Properties of a filter, as labels: always 1.", about)
+        page.family("bloomery_filter_info", "Properties of a filter, as labels: always 1.", about);
     }
 
     /// The labels that all metrics of a filter have. The node isn't among them, so they stay the same when a filter
@@ -109,46 +93,40 @@ impl Snapshot {
         labels
     }
 
-    fn encode_survey(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    fn write_survey(&self, page: &mut Page) {
         let help = "1 if the last search of the keyspace was complete, 0 if it failed.";
         let success = self.survey.success.map(|success| (vec![], f64::from(u8::from(success))));
-        page.family("bloomery_exporter_survey_success", Gauge, help, success)?;
-        let Some((finished, took)) = self.survey.finished else { return Ok(()) };
+        page.family("bloomery_exporter_survey_success", help, success);
+        let Some((finished, took)) = self.survey.finished else { return };
         let by_kind = |value: fn(&(u64, u64)) -> u64| {
             let totals = &self.survey.totals;
             totals.iter().map(move |(kind, total)| (vec![("kind", kind.clone())], value(total) as f64))
         };
         let help = "Filters that match --keys, including those beyond --max-filters.";
-        page.family("bloomery_filters", Gauge, help, by_kind(|total| total.0))?;
+        page.family("bloomery_filters", help, by_kind(|total| total.0));
         let help = "Memory of all filters that match --keys.";
-        page.family("bloomery_filters_memory_bytes", Gauge, help, by_kind(|total| total.1))?;
+        page.family("bloomery_filters_memory_bytes", help, by_kind(|total| total.1));
         let help = "Filters without metrics of their own: beyond --max-filters, or with too long a name.";
-        page.single("bloomery_filters_without_label", help, self.survey.without_label as f64)?;
+        page.single("bloomery_filters_without_label", help, self.survey.without_label as f64);
         let help = "Filters that the user of the exporter has no permission to read.";
-        page.single("bloomery_filters_without_permission", help, self.survey.without_permission as f64)?;
+        page.single("bloomery_filters_without_permission", help, self.survey.without_permission as f64);
         let help = "When the last complete search of the keyspace ended, in Unix time.";
         let when = finished.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        page.single("bloomery_exporter_survey_timestamp_seconds", help, when)?;
+        page.single("bloomery_exporter_survey_timestamp_seconds", help, when);
         let help = "How long the last complete search took.";
-        page.single("bloomery_exporter_survey_seconds", help, took.as_secs_f64())
+        page.single("bloomery_exporter_survey_seconds", help, took.as_secs_f64());
     }
 
-    fn encode_exporter(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    fn write_exporter(&self, page: &mut Page) {
         let help = "How long the servers took to reply for this page.";
-        page.single("bloomery_exporter_scrape_seconds", help, self.seconds)?;
+        page.single("bloomery_exporter_scrape_seconds", help, self.seconds);
         let help = "Number of scrapes.";
-        page.family("bloomery_exporter_scrapes", Counter, help, [(vec![], self.scrapes as f64)])?;
+        page.single("bloomery_exporter_scrapes_total", help, self.scrapes as f64);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        page.family(
-            "bloomery_exporter_build",
-            Info,
-            "Version of this exporter: always 1.",
-            [(version, 1.0)],
-        )?;
-        for (name, metric_type, help, value) in process::figures() {
-            page.family(name, metric_type, help, [(vec![], value)])?;
+        page.family("bloomery_exporter_build_info", "Version of this exporter: always 1.", [(version, 1.0)]);
+        for (name, help, value) in process::figures() {
+            page.single(name, help, value);
         }
-        Ok(())
     }
 }
 
@@ -159,47 +137,43 @@ fn with(mut labels: Labels, extra: Extra) -> Labels {
     labels
 }
 
-fn of_type(is_counter: bool) -> MetricType {
-    if is_counter { Counter } else { Gauge }
-}
-
-fn sample(metric: &mut MetricEncoder<'_>, metric_type: MetricType, value: f64) -> fmt::Result {
-    match metric_type {
-        Counter => metric.encode_counter::<Labels, f64, f64>(&value, None),
-        _ => metric.encode_gauge(&value),
-    }
+/// The name of a metric in the format: a counter's ends in `_total`.
+fn full(name: &str, is_counter: bool) -> String {
+    format!("{name}{}", if is_counter { "_total" } else { "" })
 }
 
 /// Writes metric families.
-struct Page<'p, 'e>(&'p mut DescriptorEncoder<'e>);
+#[derive(Default)]
+struct Page(String);
 
-impl Page<'_, '_> {
-    /// Writes a metric family, unless it has no samples.
-    fn family(
-        &mut self,
-        name: &str,
-        metric_type: MetricType,
-        help: &str,
-        samples: impl IntoIterator<Item = (Labels, f64)>,
-    ) -> fmt::Result {
+impl Page {
+    /// Writes a metric family, unless it has no samples. It is a counter if its name ends in `_total`, else a gauge.
+    fn family(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
-            return Ok(());
+            return;
         }
-        let mut family = self.0.encode_descriptor(name, help, None, metric_type)?;
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
         for (labels, value) in samples {
-            match metric_type {
-                Info => family.encode_info(&labels)?,
-                _ if labels.is_empty() => sample(&mut family, metric_type, value)?,
-                _ => sample(&mut family.encode_family(&labels)?, metric_type, value)?,
+            let escaped = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+            let labels: Vec<_> =
+                labels.iter().map(|(name, text)| format!("{name}=\"{}\"", escaped(text))).collect();
+            match labels.as_slice() {
+                [] => self.line(format_args!("{name} {value}")),
+                labels => self.line(format_args!("{name}{{{}}} {value}", labels.join(","))),
             }
         }
-        Ok(())
     }
 
-    /// Writes a gauge with one sample, without labels.
-    fn single(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.family(name, Gauge, help, [(vec![], value)])
+    /// Writes a metric with one sample, without labels.
+    fn single(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, [(vec![], value)]);
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.0, "{line}");
     }
 }
 
@@ -231,7 +205,7 @@ mod tests {
             ..Survey::default()
         });
         let snapshot = Snapshot { nodes, survey, db, scrapes: 5, seconds: 0.25 };
-        text(snapshot).lines().map(str::to_owned).collect()
+        text(&snapshot).lines().map(str::to_owned).collect()
     }
 
     #[track_caller]
@@ -260,36 +234,35 @@ mod tests {
         };
         let page = page(0, vec![reading("a:1", vec![(b"w", info)])]);
         for (name, value) in [
-            ("cell_bytes", "500.0"),
-            ("rotations_total", "7.0"),
+            ("cell_bytes", "500"),
+            ("rotations_total", "7"),
             ("next_rotation_seconds", "1.5"),
-            ("memory_bytes", "900.0"),
-            ("feedback_checked_total", "40.0"),
-            ("feedback_false_total", "4.0"),
-            ("rebuild_running", "1.0"),
-            ("rebuild_items", "11.0"),
-            ("advice_lines", "1.0"),
+            ("memory_bytes", "900"),
+            ("feedback_checked_total", "40"),
+            ("feedback_false_total", "4"),
+            ("rebuild_running", "1"),
+            ("rebuild_items", "11"),
+            ("advice_lines", "1"),
         ] {
             has(&page, &format!("bloomery_{name}{{key=\"w\",kind=\"window\"}} {value}"));
         }
         for line in [
             "bloomery_observed_error_ratio{key=\"w\",kind=\"window\",window=\"life\"} 0.02",
-            "bloomery_tests_total{key=\"w\",kind=\"window\",result=\"yes\"} 3.0",
+            "bloomery_tests_total{key=\"w\",kind=\"window\",result=\"yes\"} 3",
             "bloomery_filter_info{key=\"w\",kind=\"window\",node=\"a:1\"} 1",
-            "bloomery_up{node=\"a:1\"} 1.0",
-            "bloomery_server_panics_total{node=\"a:1\"} 2.0",
-            "bloomery_server_filters{node=\"a:1\",kind=\"window\"} 1.0",
-            "bloomery_filters{kind=\"fixed\"} 3.0",
-            "bloomery_filters_memory_bytes{kind=\"fixed\"} 600.0",
-            "bloomery_filters_without_label 2.0",
-            "bloomery_filters_without_permission 0.0",
-            "bloomery_exporter_survey_timestamp_seconds 0.0",
+            "bloomery_up{node=\"a:1\"} 1",
+            "bloomery_server_panics_total{node=\"a:1\"} 2",
+            "bloomery_server_filters{node=\"a:1\",kind=\"window\"} 1",
+            "bloomery_filters{kind=\"fixed\"} 3",
+            "bloomery_filters_memory_bytes{kind=\"fixed\"} 600",
+            "bloomery_filters_without_label 2",
+            "bloomery_filters_without_permission 0",
+            "bloomery_exporter_survey_timestamp_seconds 0",
             "bloomery_exporter_survey_seconds 1.5",
-            "bloomery_exporter_survey_success 0.0",
+            "bloomery_exporter_survey_success 0",
             "bloomery_exporter_scrape_seconds 0.25",
-            "bloomery_exporter_scrapes_total 5.0",
-            "# TYPE bloomery_tests counter",
-            "# EOF",
+            "bloomery_exporter_scrapes_total 5",
+            "# TYPE bloomery_tests_total counter",
         ] {
             has(&page, line);
         }
@@ -300,8 +273,8 @@ mod tests {
         let down = NodeReading { address: "b:2".into(), totals: None, filters: vec![] };
         let cuckoo = Summary { kind: "cuckoo".into(), capacity: 8, buckets: Some(2), ..Summary::default() };
         let page = page(3, vec![reading("a:1", vec![(b"c", cuckoo)]), down]);
-        has(&page, "bloomery_up{node=\"b:2\"} 0.0");
-        has(&page, "bloomery_cell_bytes{key=\"c\",kind=\"cuckoo\",db=\"3\"} 8.0");
+        has(&page, "bloomery_up{node=\"b:2\"} 0");
+        has(&page, "bloomery_cell_bytes{key=\"c\",kind=\"cuckoo\",db=\"3\"} 8");
         for name in [
             "observed_error",
             "tests",
@@ -325,7 +298,7 @@ mod tests {
         let page = page(0, vec![reading("a:1", here), reading("b:2", vec![(b"both", info("fixed"))])]);
         let keys: Vec<&str> = page
             .iter()
-            .filter_map(|line| line.strip_prefix("bloomery_items{key=")?.strip_suffix(",kind=\"fixed\"} 0.0"))
+            .filter_map(|line| line.strip_prefix("bloomery_items{key=")?.strip_suffix(",kind=\"fixed\"} 0"))
             .collect();
         assert_eq!(keys, [r#""\"\\x0a""#, r#""\\\\xff""#, r#""both""#, r#""\\xff""#]);
     }

@@ -5,7 +5,6 @@
 //! filters, and [`metrics`] formats their replies. So the cost of a scrape is proportional to the number of these
 //! filters, not to the size of the keyspace. [`http`] serves the metrics.
 
-mod classic;
 mod http;
 mod metrics;
 mod process;

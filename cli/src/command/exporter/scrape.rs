@@ -58,7 +58,7 @@ impl Scraper {
         {
             return text.clone();
         }
-        let text = Arc::new(metrics::text(self.scrape(state)));
+        let text = Arc::new(metrics::text(&self.scrape(state)));
         state.last = Some((Instant::now(), text.clone()));
         text
     }
