@@ -662,6 +662,7 @@ def test_stats_has_everything_and_the_advice_first(server, port):
     server.command("CF.ADD", "stock", "bolt")
     cuckoo = as_json("stats", "stock", port=port)
     assert (cuckoo["kind"], cuckoo["origin"], cuckoo["items"], cuckoo["capacity"]) == ("cuckoo", "bloomery", 1, 1024)
+    assert (cuckoo["cells"], cuckoo["cells_set"]) == (1024, 1)
     assert run("stats", "nothing", port=port, status=USAGE) == ("", "bloomery: there is no filter nothing\n")
     server.command("SET", "text", "x")
     run("stats", "text", port=port, status=SERVER)

@@ -41,13 +41,27 @@ INFO = b"*4\r\n" + text("Kind") + text("fixed") + text("Identity") + text("0" * 
 
 
 @pytest.mark.parametrize(
-    "reply", [b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"$3\r\n1.5\r\n", b"*0\r\n", b":-1\r\n", b"+QUEUED\r\n"], ids=bytes.decode
+    "reply",
+    [
+        *(b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"$3\r\n1.5\r\n", b"*0\r\n", b":-1\r\n", b"+QUEUED\r\n"),
+        *(b"*1\r\n:1\r\n", b"*2\r\n:1\r\n:0\r\n", b"*2\r\n:1\r\n$-1\r\n"),
+    ],
+    ids=bytes.decode,
 )
-def test_an_unexpected_reply_is_no_success(reply):
+@pytest.mark.parametrize("name, words", [("BF.BULKADD", []), ("BF.REBUILD", ["--rebuild"]), ("CF.INSERT", [])])
+def test_an_unexpected_reply_is_no_success(name, words, reply):
     """If a proxy answers +OK, or a transaction was left open, nothing was added, so the program must fail."""
-    with FakeServer({"BF.STATS": INFO, "BF.BULKADD": reply}) as server:
-        _, errors = run("load", "k", port=server.port, input="ada\ngrace\n", status=SERVER)
-        assert "unexpected reply to BF.BULKADD" in errors
+    if (name, reply) == ("BF.REBUILD", b"+OK\r\n"):
+        reply = b":2\r\n"
+    with FakeServer({f"{name[:2]}.STATS": INFO, name: reply}) as server:
+        _, errors = run("load", "k", *words, port=server.port, input="ada\ngrace\n", status=SERVER)
+        assert f"unexpected reply to {name}" in errors
+
+
+def test_items_without_room_are_counted():
+    with FakeServer({"CF.STATS": INFO, "CF.INSERT": b"*3\r\n:1\r\n:-1\r\n:1\r\n"}) as server:
+        _, errors = run("load", "k", port=server.port, input="ada\ngrace\nedsger\n", status=SERVER)
+        assert "the filter is full: no room for 1 items" in errors
 
 
 @pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":1\r\n", b"$2\r\n\xff\xff\r\n", b"$0\r\n\r\n", b"*0\r\n"], ids=repr)

@@ -15,12 +15,12 @@ mod spread;
 use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::input::Items;
 use crate::interrupt::{self, Interrupted};
-use crate::output::progress::{Pace, Progress};
-use crate::output::{self, count};
+use crate::output::progress::Pace;
+use crate::output::{self, Name, count};
 use crate::server::connection::{Connection, Server};
 use crate::server::family::{Adding, Family, REBUILD};
 use crate::server::info;
-use acks::{Acks, Position};
+use acks::Position;
 use anyhow::Context;
 use bloomery::Summary;
 use bookmark::{Bookmark, Saved};
@@ -28,8 +28,8 @@ use options::BATCH;
 pub(crate) use options::Options;
 use pipeline::Pipeline;
 use report::Report;
-use send::Sender;
-use std::time::{Duration, Instant};
+use send::senders;
+use std::time::Instant;
 
 /// Loads the items, and reports their number. After an error or an interruption, says how to continue.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
@@ -50,46 +50,68 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     };
     // Skipping may take so long that the server closes the connection, so it isn't used any more.
     drop(connection);
-    let sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.adding);
+    let connect = || options.server.connect();
+    let senders = senders(&options.server, options.key.as_bytes(), target.adding, options.connections)?;
     let bookmark = match bookmark {
-        Some(bookmark) => Some((bookmark, target.identity.clone(), sender.connect()?)),
+        Some(bookmark) => Some((bookmark, target.identity.clone(), connect()?)),
         None => None,
     };
-    let mut load = Pipeline {
-        acks: Acks::new(from.clone()),
-        progress: Progress::new(&options.pace, items.length(), from.offset),
-        connections: options.connections,
-        batch: options.batch.unwrap_or(BATCH),
-        bookmark,
-    };
-    let stopped = load.run(&sender, items, &interrupted);
-    load.progress.finish();
-    let position = load.acks.position();
+    let mut load = Pipeline::new(&options.pace, &mut items, from, bookmark);
+    let stopped = load.run(senders, options.limits(target.adding.most_items), items, &interrupted);
     let stopped = stopped.and_then(|()| {
         if interrupted.is_set() {
             return Ok(());
         }
-        if let Err(lost) = target.check(options, &mut sender.connect()?, position.known()) {
-            // The filter that took its place may look like it by now, so the next load must begin again.
-            if let Some((bookmark, _, connection)) = &mut load.bookmark {
-                bookmark.remove(connection)?;
-            }
-            return Err(lost);
+        let kept = target.check(options, &mut connect()?, load.acks.position().known());
+        // Also if items were lost: the filter that took its place may look like it by now, so the next load must begin
+        // again.
+        if let Some((bookmark, _, connection)) = &mut load.bookmark {
+            bookmark.remove(connection)?;
         }
-        match &mut load.bookmark {
-            Some((bookmark, _, connection)) => bookmark.remove(connection),
-            None => Ok(()),
-        }
+        kept
     });
+    let then = match options.resume {
+        true => "run the same command to continue",
+        false if target.counts => target.adding.start_again,
+        false => "with --resume, a load can continue where it stopped",
+    };
+    end(options, &load, stopped, &interrupted, started, then)
+}
+
+/// Reports what was loaded. After an error or an interruption, says how far the load got, and what to do then.
+fn end(
+    options: &Options,
+    load: &Pipeline,
+    stopped: anyhow::Result<()>,
+    interrupted: &Interrupted,
+    started: Instant,
+    then: &str,
+) -> anyhow::Result<Outcome> {
+    let Position { offset, items, new, blank, .. } = *load.acks.position();
+    let so_far = format!(
+        "{} items are in: all before byte {offset} of {}, and perhaps some after it; {then}",
+        count(items),
+        options.input.name()
+    );
     match stopped {
-        Err(error) if matches!(error.downcast_ref(), Some(Failure::Lost(_))) => Err(error),
-        Err(error) => Err(error.context(Aftermath(how_to_go_on(options, &target, position)))),
+        Err(error) if matches!(error.downcast_ref(), Some(Failure::Lost(_))) => return Err(error),
+        Err(error) => return Err(error.context(Aftermath(so_far))),
         Ok(()) if interrupted.is_set() => {
-            error::note(&format!("interrupted: {}", how_to_go_on(options, &target, position)));
-            Ok(Outcome::Interrupted)
+            error::note(&format!("interrupted: {so_far}"));
+            return Ok(Outcome::Interrupted);
         }
-        Ok(()) => report(options, position, from.offset, started.elapsed()),
+        Ok(()) => {}
     }
+    let report = Report {
+        key: Name::new(options.key.as_bytes()),
+        items_read: items,
+        items_new: (!options.rebuild).then_some(new),
+        blank_lines: blank,
+        input_bytes: offset,
+        resumed_from: load.from,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    report.print(options.json).map(|()| Outcome::Done)
 }
 
 /// Skips what an earlier run has loaded. Returns the position that it has reached.
@@ -204,34 +226,6 @@ fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> 
     Ok(target)
 }
 
-/// Says how far the load got, and how to continue it.
-fn how_to_go_on(options: &Options, target: &LoadTarget, Position { offset, items, .. }: &Position) -> String {
-    let name = options.input.name();
-    let items = count(*items);
-    let so_far =
-        format!("{items} items are in: all before byte {offset} of {name}, and perhaps some after it");
-    if options.resume {
-        format!("{so_far}; run the same command to continue")
-    } else if target.counts {
-        format!("{so_far}; {}", target.adding.start_again)
-    } else {
-        format!("{so_far}; with --resume, a load can continue where it stopped")
-    }
-}
-
-fn report(options: &Options, position: &Position, from: u64, took: Duration) -> anyhow::Result<Outcome> {
-    let report = Report {
-        items_read: position.items,
-        items_new: (!options.rebuild).then_some(position.new),
-        blank_lines: position.blank,
-        input_bytes: position.offset,
-        resumed_from: from,
-        seconds: took.as_secs_f64(),
-        ..Report::new(options)
-    };
-    report.print(options.json).map(|()| Outcome::Done)
-}
-
 /// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns the number of items, and
 /// the number of empty lines.
 pub(super) fn backfill(
@@ -241,16 +235,9 @@ pub(super) fn backfill(
     pace: &Pace,
     interrupted: &Interrupted,
 ) -> anyhow::Result<(u64, u64)> {
-    let sender = Sender::new(server.clone(), key, &REBUILD);
-    let mut load = Pipeline {
-        acks: Acks::new(Position::default()),
-        progress: Progress::new(pace, items.length(), 0),
-        connections: 1,
-        batch: BATCH,
-        bookmark: None,
-    };
-    let stopped = load.run(&sender, items, interrupted);
-    load.progress.finish();
-    let Position { items, blank, .. } = load.acks.position();
-    stopped.map(|()| (*items, *blank))
+    let senders = senders(server, key, &REBUILD, 1)?;
+    let mut load = Pipeline::new(pace, &mut items, Position::default(), None);
+    load.run(senders, BATCH, items, interrupted)?;
+    let Position { items, blank, .. } = *load.acks.position();
+    Ok((items, blank))
 }

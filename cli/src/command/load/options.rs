@@ -1,6 +1,6 @@
 //! The options of `bloomery load`.
 
-use crate::input::Input;
+use crate::input::{BatchLimits, Input};
 use crate::output::progress::Pace;
 use crate::server::connection::Server;
 use bloomery_plan::Reserve;
@@ -63,5 +63,12 @@ pub(crate) struct Options {
     pub(super) server: Server,
 }
 
-/// Default number of items per command.
-pub(super) const BATCH: u64 = 32_768;
+impl Options {
+    /// Size of a batch, which is one command. `most_items` is the maximum number of its items.
+    pub(super) fn limits(&self, most_items: u64) -> BatchLimits {
+        BatchLimits { items: self.batch.unwrap_or(BATCH.items).min(most_items), ..BATCH }
+    }
+}
+
+/// Default size of a command. A server handles this many bytes in a few milliseconds.
+pub(super) const BATCH: BatchLimits = BatchLimits { items: 32_768, bytes: 1 << 20 };

@@ -1,20 +1,16 @@
 //! The threads of a load: one reads batches, one for each connection sends them, and the caller's puts the acks in
 //! order.
 
-use super::acks::{Ack, Acks};
+use super::acks::{Ack, Acks, Position};
 use super::bookmark::Bookmark;
-use super::send::Sender;
 use crate::input::{Batch, BatchLimits, Items};
 use crate::interrupt::Interrupted;
-use crate::output::progress::Progress;
+use crate::output::progress::{Pace, Progress};
 use crate::server::connection::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Maximum bytes per command: a server handles this many in a few milliseconds.
-const BATCH_BYTES: usize = 1 << 20;
 
 /// How often a connection that waits for items checks for an interruption.
 const LISTEN_EVERY: Duration = Duration::from_millis(100);
@@ -22,25 +18,34 @@ const LISTEN_EVERY: Duration = Duration::from_millis(100);
 /// A load in progress.
 pub(super) struct Pipeline {
     pub(super) acks: Acks,
-    pub(super) progress: Progress,
-    /// Number of connections.
-    pub(super) connections: u8,
-    /// Maximum number of items per command.
-    pub(super) batch: u64,
+    /// Where in the input the load began.
+    pub(super) from: u64,
+    progress: Progress,
     /// If the load can be resumed: its bookmark, the filter's identity, and a connection to move the bookmark.
     pub(super) bookmark: Option<(Bookmark, String, Connection)>,
 }
 
 impl Pipeline {
-    /// Sends batches until the end, an error, or an interruption.
+    /// A load of these items from a position on.
+    pub(super) fn new(
+        pace: &Pace,
+        items: &mut Items,
+        from: Position,
+        bookmark: Option<(Bookmark, String, Connection)>,
+    ) -> Pipeline {
+        let progress = Progress::new(pace, items.length(), from.offset);
+        Pipeline { from: from.offset, acks: Acks::new(from), progress, bookmark }
+    }
+
+    /// Sends batches until the end, an error, or an interruption. Each of the `senders` gets a thread.
     pub(super) fn run(
         &mut self,
-        sender: &Sender,
+        senders: Vec<impl FnMut(&Batch) -> anyhow::Result<u64> + Send>,
+        limits: BatchLimits,
         items: Items,
         interrupted: &Interrupted,
     ) -> anyhow::Result<()> {
-        let limits = BatchLimits { items: sender.most_items(self.batch), bytes: BATCH_BYTES };
-        let workers = usize::from(self.connections);
+        let workers = senders.len();
         // One batch may wait per connection, so that reading and sending overlap and memory stays bounded.
         let (to_send, batches) = mpsc::sync_channel(workers);
         // So the bookmark is at most a few batches behind.
@@ -49,8 +54,8 @@ impl Pipeline {
         let stop = interrupted.clone();
         // This thread isn't joined, because it may be blocked on a pipe that never delivers.
         std::thread::spawn(move || read(items, limits, &to_send, &stop));
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
+        let result = std::thread::scope(|scope| {
+            for sender in senders {
                 let (batches, to_caller) = (Arc::clone(&batches), to_caller.clone());
                 scope.spawn(move || {
                     if let Err(error) = work(sender, &batches, &to_caller, interrupted) {
@@ -69,7 +74,9 @@ impl Pipeline {
                 result = result.and(taken);
             }
             result
-        })
+        });
+        self.progress.finish();
+        result
     }
 
     /// Records an ack, and moves the bookmark.
@@ -106,14 +113,13 @@ fn read(
     }
 }
 
-/// Sends batches over one connection until there are no more, the server refuses one, or the user interrupts.
+/// Sends batches until there are no more, the server refuses one, or the user interrupts.
 fn work(
-    sender: &Sender,
+    mut send: impl FnMut(&Batch) -> anyhow::Result<u64>,
     batches: &Mutex<Receiver<anyhow::Result<Batch>>>,
     to_caller: &SyncSender<anyhow::Result<Ack>>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<()> {
-    let mut connection = sender.connect()?;
     while !interrupted.is_set() {
         let next = batches.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LISTEN_EVERY);
         let batch = match next {
@@ -121,7 +127,8 @@ fn work(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        if to_caller.send(Ok(sender.send(&mut connection, &batch)?)).is_err() {
+        let ack = Ack { span: batch.span, blank: batch.blank, items: batch.items, new: send(&batch)? };
+        if to_caller.send(Ok(ack)).is_err() {
             break;
         }
     }

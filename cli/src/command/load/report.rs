@@ -1,6 +1,5 @@
 //! What a load has done.
 
-use super::options::Options;
 use crate::output::{self, Name, count};
 use serde::Serialize;
 
@@ -17,19 +16,6 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The report of a load that has read nothing yet.
-    pub(super) fn new(options: &Options) -> Report {
-        Report {
-            key: Name::new(options.key.as_bytes()),
-            items_read: 0,
-            items_new: (!options.rebuild).then_some(0),
-            blank_lines: 0,
-            input_bytes: 0,
-            resumed_from: 0,
-            seconds: 0.0,
-        }
-    }
-
     pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
         let mut text = format!("{}: {} items in", self.key, count(self.items_read));
         if let Some(new) = self.items_new {

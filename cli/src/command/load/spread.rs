@@ -1,20 +1,19 @@
 //! A load into one filter that is spread over the nodes of a cluster. It keeps no account, because adding an item again
 //! to a Bloom filter without counters changes nothing. So a load that was interrupted is run again from its beginning.
 
-use super::options::{BATCH, Options};
-use super::report::Report;
+use super::acks::Position;
+use super::options::Options;
+use super::pipeline::Pipeline;
+use super::{end, send::add};
 use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::filter::parts::part_wanted;
-use crate::input::BatchLimits;
+use crate::input::{Batch, BatchLimits};
 use crate::interrupt;
-use crate::output::progress::Progress;
-use crate::output::{count, key};
-use crate::server::family::Family;
+use crate::output::key;
+use crate::server::family::{FAMILIES, Family};
 use crate::server::info;
-use crate::server::reply::unexpected;
-use crate::server::spread::Spread;
+use crate::server::spread::{Share, Spread};
 use anyhow::Context;
-use redis::Value;
 use std::time::Instant;
 
 /// Number of bytes that each part adds to the size of a batch.
@@ -35,57 +34,21 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
         _ => why,
     })?;
     let limits = BatchLimits {
-        items: options.batch.unwrap_or(BATCH).saturating_mul(spread.len() as u64),
+        items: options.limits(u64::MAX).items.saturating_mul(spread.len() as u64),
         bytes: PART_BYTES * spread.len().min(MOST_FULL),
     };
-    let mut progress = Progress::new(&options.pace, items.length(), 0);
-    let mut report = Report::new(options);
-    let mut load = || -> anyhow::Result<()> {
-        while let Some(batch) = items.next_batch(limits)? {
-            if interrupted.is_set() {
-                break;
-            }
-            let shares = spread.shares(&batch.blob);
-            let new = spread.each(|part, key, connection| {
-                let share = &shares[part];
-                if share.places.is_empty() {
-                    return Ok(0);
-                }
-                let mut command = redis::cmd("BF.BULKADD");
-                command.arg(key).arg("NOCREATE").arg("PREFIXED").arg(&share.blob);
-                match command.query::<Value>(connection)? {
-                    Value::Int(new) => Ok(u64::try_from(new).unwrap_or(0)),
-                    reply => Err(unexpected("BF.BULKADD", &reply).into()),
-                }
-            })?;
-            report.items_read += batch.items;
-            report.items_new = report.items_new.map(|so_far| so_far + new.iter().sum::<u64>());
-            report.blank_lines += batch.blank;
-            report.input_bytes = batch.span.end;
-            progress.at(batch.span.end, report.items_read);
-        }
-        Ok(())
+    let send = |batch: &Batch| {
+        let shares = spread.shares(&batch.blob);
+        let new = spread.each(|part, key, connection| {
+            let Share { places, blob } = &shares[part];
+            add(FAMILIES[0].add, connection, key.as_bytes(), blob, places.len() as u64)
+        })?;
+        Ok(new.iter().sum())
     };
-    let result = load();
-    progress.finish();
-    let so_far = format!(
-        "{} items are in: all before byte {} of {}, and perhaps some after it; run the same command again: adding an item \
-         twice changes nothing",
-        count(report.items_read),
-        report.input_bytes,
-        options.input.name()
-    );
-    match result {
-        Err(why) => Err(why.context(Aftermath(so_far))),
-        Ok(()) if interrupted.is_set() => {
-            error::note(&format!("interrupted: {so_far}"));
-            Ok(Outcome::Interrupted)
-        }
-        Ok(()) => {
-            report.seconds = started.elapsed().as_secs_f64();
-            report.print(options.json).map(|()| Outcome::Done)
-        }
-    }
+    let mut load = Pipeline::new(&options.pace, &mut items, Position::default(), None);
+    let stopped = load.run(vec![send], limits, items, &interrupted);
+    let then = "run the same command again: adding an item twice changes nothing";
+    end(options, &load, stopped, &interrupted, started, then)
 }
 
 /// Creates the missing parts. Fails if the options to create them weren't given, or if a part has counters or is a

@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     test,
     add: &Adding {
         command: "BF.BULKADD",
-        words: |batch| vec![b"NOCREATE", b"PREFIXED", &batch.blob],
+        words: |blob| vec![b"NOCREATE", b"PREFIXED", blob],
         added: |reply, items| match reply {
             Value::Int(new) => Some((items, u64::try_from(*new).ok()?)),
             _ => None,
@@ -36,7 +36,7 @@ pub(super) static FAMILY: Family = Family {
 /// Adds to the new filter of a rebuild.
 pub(crate) static REBUILD: Adding = Adding {
     command: "BF.REBUILD",
-    words: |batch| vec![b"ADDBULK", b"PREFIXED", &batch.blob],
+    words: |blob| vec![b"ADDBULK", b"PREFIXED", blob],
     added: |reply, items| (*reply == Value::Okay).then_some((items, 0)),
     most_items: u64::MAX,
     start_again: "start again in another rebuild (BF.REBUILD ABORT, BEGIN)",

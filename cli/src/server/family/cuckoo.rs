@@ -22,9 +22,9 @@ pub(super) static FAMILY: Family = Family {
     test,
     add: &Adding {
         command: "CF.INSERT",
-        words: |batch| {
+        words: |blob| {
             let words: [&[u8]; 2] = [b"NOCREATE", b"ITEMS"];
-            words.into_iter().chain(items_of(&batch.blob)).collect()
+            words.into_iter().chain(items_of(blob)).collect()
         },
         added,
         most_items: 4096,
@@ -56,30 +56,17 @@ fn test(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Result<
     Ok(answers)
 }
 
-/// An item that was added is new, as far as the server says. 1 or true means that it was added; -1, false or an error
-/// means that there was no room.
+/// An item that was added is new, as far as the server says. 1 means that it was added; -1 or an error means that there
+/// was no room.
 fn added(reply: &Value, items: u64) -> Option<(u64, u64)> {
     let Value::Array(answers) = reply else { return None };
     let mut added = 0;
     for answer in answers {
         match answer {
-            Value::Int(1) | Value::Boolean(true) => added += 1,
-            Value::Int(-1) | Value::Boolean(false) | Value::ServerError(_) => {}
+            Value::Int(1) => added += 1,
+            Value::Int(-1) | Value::ServerError(_) => {}
             _ => return None,
         }
     }
     (answers.len() as u64 == items).then_some((added, added))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FAMILY;
-    use bloomery::Summary;
-
-    #[test]
-    fn what_cf_stats_leaves_out_follows_from_the_rest() {
-        let mut summary = Summary { items: 3584, capacity: 7168, ..Summary::default() };
-        (FAMILY.complete)(&mut summary);
-        assert_eq!((&*summary.kind, summary.cells, summary.cells_set), ("cuckoo", 7168, 3584));
-    }
 }

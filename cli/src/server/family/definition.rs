@@ -1,6 +1,5 @@
 //! What a family of filters is.
 
-use crate::input::Batch;
 use crate::server::connection::Connection;
 use bloomery::Summary;
 use bloomery::wire::DecodeError;
@@ -41,13 +40,13 @@ pub(crate) struct Family {
     pub(crate) moves: bool,
 }
 
-/// A command that adds a batch of items. None of these commands creates a filter: if the key is deleted during a load,
+/// A command that adds items. None of these commands creates a filter: if the key is deleted during a load,
 /// the load must not continue with a new filter.
 pub(crate) struct Adding {
     /// The name of the command.
     pub(crate) command: &'static str,
-    /// The arguments after the key.
-    pub(crate) words: for<'b> fn(&'b Batch) -> Vec<&'b [u8]>,
+    /// The arguments after the key, for the items of a blob.
+    pub(crate) words: for<'b> fn(&'b [u8]) -> Vec<&'b [u8]>,
     /// Reads from the reply for a number of items how many of them are in the filter now, and how many of these were
     /// absent before. `None` if the command never gives such a reply.
     pub(crate) added: fn(&Value, u64) -> Option<(u64, u64)>,
