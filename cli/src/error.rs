@@ -129,30 +129,3 @@ const LONGEST: usize = 10_000;
 pub(crate) fn note(text: &str) {
     eprintln!("bloomery: {}", shorten(&printable(text), LONGEST));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anyhow::Context;
-
-    #[test]
-    fn the_cause_comes_first() {
-        let error = anyhow::Error::new(Failure::Server("ERR it is full.".into())).context("loading");
-        assert_eq!(text(&error), "loading: ERR it is full.");
-        let error = error.context(Aftermath("5 items are in".into()));
-        assert_eq!(text(&error), "loading: ERR it is full. 5 items are in");
-        assert_eq!(code(&error), 3);
-    }
-
-    #[test]
-    fn the_innermost_known_cause_decides() {
-        let wrapped = |failure| anyhow::Error::new(failure).context("loading names.txt");
-        assert_eq!(code(&wrapped(Failure::Data("damaged".into()))), 2);
-        assert_eq!(code(&wrapped(Failure::Usage("no such option".into()))), 2);
-        assert_eq!(code(&wrapped(Failure::Server("refused".into()))), 3);
-        let missing = std::fs::read("/nonexistent").context("reading").unwrap_err();
-        assert_eq!(code(&missing), 2);
-        let refused = redis::RedisError::from((redis::ErrorKind::Io, "connection refused"));
-        assert_eq!(code(&anyhow::Error::new(refused).context("connecting")), 3);
-    }
-}

@@ -96,13 +96,3 @@ fn main() -> ExitCode {
         Err(error) => error::report(&error),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
-    }
-}

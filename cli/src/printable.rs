@@ -31,21 +31,3 @@ pub(crate) fn escape(character: char, text: &mut String) {
     let mut bytes = [0; 4];
     text.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("\\x{byte:02x}")));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_controls_the_terminal() {
-        for (text, escaped) in [
-            ("größe 鍵", "größe 鍵"),
-            ("a\x1b[31mb", "a\\x1b[31mb"),
-            ("\u{202e}txt\n", "\\xe2\\x80\\xaetxt\\x0a"),
-            ("\u{9b}2J\u{2066}", "\\xc2\\x9b2J\\xe2\\x81\\xa6"),
-        ] {
-            assert_eq!(printable(text), escaped);
-            assert_eq!(printable(&printable(text)), escaped);
-        }
-    }
-}

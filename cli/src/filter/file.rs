@@ -142,21 +142,6 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_those_of_the_encoder() {
-        let filter = Bloom::new(Spec::fixed(1_000_000, 0.001)).unwrap();
-        let encoder = Encoder::new(&filter);
-        let mut wanted = vec![(1, encoder.head().to_vec())];
-        encoder.chunks(|end, chunk| wanted.push((end + 1, chunk.to_vec())));
-        let bytes = file();
-        let mut pieces = FilePieces::new(bytes.as_slice());
-        let found: Vec<_> = std::iter::from_fn(|| pieces.next().unwrap())
-            .map(|piece| (piece.iterator(), piece.bytes))
-            .collect();
-        assert_eq!(found, wanted);
-        assert!(found.len() > 2);
-    }
-
-    #[test]
     fn damage_is_found_and_its_place_named() {
         let bytes = file();
         assert!(read_filter(bytes.as_slice()).is_ok());

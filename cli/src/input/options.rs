@@ -177,64 +177,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn another_input_is_refused() {
-        let long = "x".repeat(2 * BUFFER);
-        let before = format!("{long}\nada\n{long}\ngrace\nedsger\n");
-        for (now, why) in [
-            (before[1..].to_owned(), "bytes, but"),
-            (before.replace("ada", "eve"), "are not those"),
-            (before.replace("edsger", "barbara"), "are not those"),
-            (format!("\n{before}"), "are not those"),
-            (before.replace('\n', "\r"), "are not those"),
-            (String::new(), "has 0 bytes, but"),
-        ] {
-            for options in [&[][..], &["--column", "1"]] {
-                let (_file, earlier) = input(before.as_bytes(), options);
-                let last = rest(&mut earlier.open().unwrap()).pop().unwrap().span;
-                let (_file, later) = input(now.as_bytes(), options);
-                let error = later.open().unwrap().skip_to(last.end, last.digest).unwrap_err();
-                assert_eq!(crate::error::code(&error), 2);
-                assert!(error.to_string().contains(why), "{error}");
-            }
-        }
-    }
-
-    /// Positions are those in the text. So a load can continue in another form of the same text.
-    #[test]
-    fn reading_continues_in_compressed_text() {
-        let text = "ada\r\ngrace\n\nedsger\nbarbara\n".repeat(50);
-        let gzip = |text: &[u8]| {
-            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-            packed.write_all(text).unwrap();
-            packed.finish().unwrap()
-        };
-        let zstd = |text: &[u8]| {
-            ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
-        };
-        let marked = [b"\xef\xbb\xbf", text.as_bytes()].concat();
-        let (first, second) = text.as_bytes().split_at(333);
-        for options in [&[][..], &["--column", "1"]] {
-            let (_file, plain) = input(text.as_bytes(), options);
-            let batches = rest(&mut plain.open().unwrap());
-            for stored in [
-                marked.clone(),
-                gzip(&marked),
-                zstd(&marked),
-                [gzip(first), gzip(second)].concat(),
-                [zstd(first), zstd(second)].concat(),
-            ] {
-                let (_file, stored) = input(&stored, options);
-                assert_eq!(rest(&mut stored.open().unwrap()), batches);
-                for (index, batch) in batches.iter().enumerate() {
-                    let mut items = stored.open().unwrap();
-                    items.skip_to(batch.span.end, batch.span.digest).unwrap();
-                    assert_eq!(rest(&mut items), batches[index + 1..], "after {:?}", batch.span);
-                }
-            }
-        }
-    }
-
     /// Wherever compressed data ends too early, reading fails.
     #[test]
     fn compressed_data_that_ends_early_is_damaged() {
@@ -251,37 +193,6 @@ mod tests {
                 });
                 let error = crate::error::text(&read.unwrap_err());
                 assert!(error.contains("is damaged, or ends early"), "{end}: {error}");
-            }
-        }
-    }
-
-    /// Wherever the input ended the first time, reading can continue after the last batch that isn't open.
-    #[test]
-    fn an_open_item_may_grow() {
-        let of = |batch: &Batch| items_of(&batch.blob).map(<[u8]>::to_vec).collect::<Vec<_>>();
-        for (content, options) in [
-            (&b"ada\r\ngrace\n\nedsger\nbarbara\n"[..], &[][..]),
-            (b"ada\0grace\0\0edsger\0", &["--null", "--keep-blank"]),
-            (b"ada,1\r\n\"gr,\r\nace\",2\n,3\n\redsger,4\r\n", &["--column", "1"]),
-            (b"1,ada\r\n2,\"gr\n\"\"ace\"\n3,\n4,edsger\r\n", &["--column", "2", "--keep-blank"]),
-        ] {
-            let (_file, whole) = input(content, options);
-            let expected: Vec<_> = rest(&mut whole.open().unwrap()).iter().flat_map(of).collect();
-            for end in 1..content.len() {
-                let (_file, part) = input(&content[..end], options);
-                let mut items = part.open().unwrap();
-                let read: Result<Vec<_>, _> =
-                    std::iter::from_fn(|| items.next_batch(SMALL).transpose()).collect();
-                // The last record may end before the column.
-                let Ok(read) = read else { continue };
-                let closed: Vec<_> = read.iter().take_while(|batch| !batch.span.is_open).collect();
-                let mut found: Vec<_> = closed.iter().flat_map(|batch| of(batch)).collect();
-                let mut items = whole.open().unwrap();
-                if let Some(last) = closed.last() {
-                    items.skip_to(last.span.end, last.span.digest).unwrap();
-                }
-                found.extend(rest(&mut items).iter().flat_map(of));
-                assert_eq!(found, expected, "{end}");
             }
         }
     }

@@ -116,24 +116,4 @@ mod tests {
         }
         assert_eq!(shorten(&"e\u{301}".repeat(5000), 10).chars().filter(|char| *char == 'e').count(), 9);
     }
-
-    #[test]
-    fn keys_that_are_not_text_are_escaped() {
-        assert_eq!(key("größe".as_bytes()), "größe");
-        assert_eq!(key(b"a\x00\xffb\n"), "a\\x00\\xffb\\x0a");
-        assert_eq!(key(br"\xff"), r"\\xff");
-    }
-
-    #[test]
-    fn long_names_are_cut_between_characters_and_stay_apart() {
-        assert_eq!(key(&[b'a'; 100]), "a".repeat(100));
-        assert_eq!(key(&[b'a'; 101]), format!("{}…9d0793397991b57a", "a".repeat(100)));
-        assert_ne!(key(&[b'a'; 101]), key(&[b'a'; 102]));
-        // An escaped byte has four characters and isn't divided: after 98 characters there is no room for it.
-        let name = [&[b'a'; 98], b"\xff".as_slice()].concat();
-        assert!(key(&name).starts_with(&format!("{}…", "a".repeat(98))));
-        assert_eq!(key("鍵".repeat(1_000_000).as_bytes()).chars().count(), 100 + 1 + 16);
-        let name = Name::new(&[b'a'; 1001]);
-        assert_eq!((name.to_string(), name.long.chars().count()), (key(&[b'a'; 1001]), 1000 + 1 + 16));
-    }
 }

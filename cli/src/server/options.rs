@@ -324,13 +324,6 @@ mod tests {
         assert_eq!(url.redis_settings().username(), Some("ada"));
         let socket = info(&["--url", "unix:///run/redis.sock"]).unwrap();
         assert!(matches!(socket.addr(), ConnectionAddr::Unix(_)));
-    }
-
-    #[test]
-    fn a_bad_url_is_an_error_of_use_and_its_password_is_not_repeated() {
-        let error = info(&["--url", "http://ada:secret@example.org"]).unwrap_err();
-        assert_eq!(crate::error::code(&error), 2);
-        assert!(!format!("{error:#}").contains("secret"));
         let moved = info(&["--url", "redis://example.org:7000", "--host", "y"]).unwrap();
         assert_eq!(moved.addr().to_string(), "y:7000");
         assert!(info(&["--url", "unix:///run/redis.sock", "-p", "7000"]).is_err());
@@ -349,44 +342,6 @@ mod tests {
         assert!(
             source("x").unwrap_err().to_string().starts_with("the source is not the address of a server")
         );
-    }
-
-    /// With an empty bundle, no server would be trusted. The user would learn this only at the first connection, from
-    /// an error that blames the server.
-    #[test]
-    fn a_file_without_certificates_is_an_error_of_use() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n";
-        for content in ["", "no PEM", key] {
-            file.as_file_mut().set_len(0).unwrap();
-            std::io::Write::write_all(&mut file, content.as_bytes()).unwrap();
-            let path = file.path().to_str().unwrap();
-            let line = Line::try_parse_from(["x", "--cacert", path]).unwrap();
-            let error = line.server.address().unwrap_err();
-            assert_eq!(crate::error::code(&error), 2, "{content:?}");
-            assert!(error.to_string().contains("no certificate"), "{error}");
-        }
-    }
-
-    #[test]
-    fn every_primary_is_named_once() {
-        let node = |host: &str, port| {
-            Value::Array(vec![
-                Value::BulkString(host.into()),
-                Value::Int(port),
-                Value::BulkString("id".into()),
-            ])
-        };
-        let range = |low, high, nodes: Vec<Value>| {
-            Value::Array([vec![Value::Int(low), Value::Int(high)], nodes].concat())
-        };
-        let slots = Value::Array(vec![
-            range(0, 99, vec![node("10.0.0.1", 7000), node("10.0.0.2", 7001)]),
-            range(100, 199, vec![node("", 7002)]),
-            range(200, 16383, vec![node("10.0.0.1", 7000)]),
-        ]);
-        assert_eq!(primaries(&slots), [("10.0.0.1".into(), 7000), ("".into(), 7002)]);
-        assert!(primaries(&Value::Nil).is_empty());
     }
 
     #[test]

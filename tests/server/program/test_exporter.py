@@ -114,6 +114,10 @@ def test_every_filter_has_the_figures_of_its_info(server):
         cells = client.info("bf")["bf_cell_bytes"]
         assert one(samples, "bloomery_server_cell_bytes", node=address(server)) == cells
         assert one(samples, "bloomery_server_filters", kind="foreign") == 1
+        assert abs(one(samples, "bloomery_exporter_survey_timestamp_seconds") - time.time()) < 60
+        assert 0 < one(samples, "bloomery_exporter_survey_seconds") < 10
+        assert 0 < one(samples, "bloomery_exporter_scrape_seconds") < 1
+        assert one(samples, "bloomery_exporter_scrapes_total") > 0
 
 
 def test_feedback_is_there_once_it_is_given(server):

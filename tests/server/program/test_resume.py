@@ -438,6 +438,7 @@ def test_another_input_is_refused(new_server, path, change):
     path.write_text(CHANGES[change](text, end))
     _, errors = run(*words, port=server.port, status=USAGE)
     [bookmark] = server.command("KEYS", "*bloomery-load*")
+    assert ("bytes, but" in errors) == (len(path.read_text()) < end), errors
     assert f"it is not the same input. To load everything again, delete the key {bookmark.decode()}" in errors
     assert server.command("BF.CARD", "k") == before
     path.write_text(text)

@@ -167,18 +167,3 @@ fn totals(info: &str, module: &str) -> BTreeMap<String, u64> {
         .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
         .collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_numbers_of_info_are_read_and_nothing_else() {
-        let info = "# bf_filters\r\nbf_fixed_filters:3\r\nbf_text:x\r\nother:9\r\n\r\n# bf_memory\r\nbf_cell_bytes:40\r\n";
-        assert_eq!(
-            totals(info, "bf"),
-            [("cell_bytes", 40), ("fixed_filters", 3)].map(|(n, v)| (n.to_owned(), v)).into()
-        );
-        assert!(totals("", "bf").is_empty());
-    }
-}

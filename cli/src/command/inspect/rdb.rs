@@ -559,15 +559,6 @@ mod tests {
     }
 
     #[test]
-    fn names_that_claim_to_be_long_are_skipped() {
-        // Three packed bytes that stand for 4 GiB: the name and the value of an AUX field, and the name of a key.
-        let bomb = b"\xc3\x03\x81\0\0\0\x01\0\0\0\0abc".as_slice();
-        let body = [b"\xfa", bomb, bomb, b"\xfa\x09redis-ver", bomb, b"\0", bomb, b"\x01v"];
-        let found = walk(file(b"REDIS0010", &body).as_slice(), |_| {}).unwrap();
-        assert_eq!((found.server.as_str(), found.keys), ("Redis (4,294,967,296 bytes)", 1));
-    }
-
-    #[test]
     fn what_is_not_known_ends_the_walk() {
         for body in [b"\x16\x01k\x01".as_slice(), b"\x63\x01k\x01", b"\xf3\x00", b"\xf6\x00"] {
             let error = keys(&file(b"REDIS0012", &[body])).unwrap_err();
