@@ -14,6 +14,7 @@ use bloomery_commands::{Command, CommandError, Entry, ForEach, Reply, Timing, fo
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::iter;
+use std::mem;
 use std::ops::Range;
 use std::ptr;
 
@@ -349,16 +350,9 @@ impl Arena {
 }
 
 const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
-    name: ptr::null(),
-    type_: 0,
     key_spec_index: -1,
-    token: ptr::null(),
-    summary: ptr::null(),
-    since: ptr::null(),
-    flags: 0,
-    deprecated_since: ptr::null(),
-    subargs: ptr::null_mut(),
-    display_text: ptr::null(),
+    // SAFETY: the other fields are numbers and pointers, which may be 0 and null.
+    ..unsafe { mem::zeroed() }
 };
 
 /// Tells the server a command's arity, keys and documentation. Returns whether the server accepted them. Without this,
@@ -467,19 +461,5 @@ fn spec_of_one_key() -> raw::RedisModuleCommandKeySpec {
     }
 }
 
-const NO_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleCommandKeySpec {
-    notes: ptr::null(),
-    flags: 0,
-    begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID,
-    bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-        index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 0 },
-    },
-    find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_OMITTED,
-    fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-            lastkey: 0,
-            keystep: 0,
-            limit: 0,
-        },
-    },
-};
+// SAFETY: the fields are numbers, unions of numbers, and a pointer that may be null.
+const NO_SPEC: raw::RedisModuleCommandKeySpec = unsafe { mem::zeroed() };

@@ -182,9 +182,6 @@ pub(crate) struct Request {
 impl Request {
     /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait: in that
     /// case, Valkey ≥ 8.1 returns no handle, and sends no reply itself.
-    ///
-    /// # Errors
-    /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`].
     pub(super) fn new(
         ctx: Context<'_>,
         arguments: &[Text<'_>],

@@ -69,9 +69,6 @@ pub(super) fn set_freed() {
 }
 
 /// Blocks the client of the running command, and keeps these arguments. `None` if it can't wait.
-///
-/// # Errors
-/// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`].
 pub(crate) fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Result<Option<Request>, CommandError> {
     give_up_kept();
     Request::new(ctx, arguments, CALLBACKS)
