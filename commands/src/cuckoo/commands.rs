@@ -111,18 +111,7 @@ command!(
 command!(
     Addnx,
     |call| add(call, Mode::AddIfAbsent),
-    Entry {
-        name: "cf.addnx",
-        arity: 3,
-        key: KeyUse::Insert,
-        flags: "deny-oom",
-        summary: "Adds an item to a cuckoo filter only if it is absent",
-        complexity: O_N,
-        since: "1.0.0",
-        arguments: table::ITEM,
-        timing: Timing::IfLong,
-        ..Entry::PLAIN
-    }
+    Entry { name: "cf.addnx", summary: "Adds an item to a cuckoo filter only if it is absent", ..Add::ENTRY }
 );
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.
@@ -166,16 +155,8 @@ command!(
     |call| insert(call, Mode::AddIfAbsent),
     Entry {
         name: "cf.insertnx",
-        arity: -4,
-        key: KeyUse::Insert,
-        flags: "deny-oom",
         summary: "Adds items to a cuckoo filter only if they are absent, creating it if needed",
-        complexity: O_N_M,
-        since: "1.0.0",
-        arguments: INSERT,
-        timing: Timing::IfLong,
-        in_pieces: true,
-        ..Entry::PLAIN
+        ..Insert::ENTRY
     }
 );
 
@@ -376,14 +357,8 @@ command!(
     |call| count(call),
     Entry {
         name: "cf.count",
-        arity: 3,
         summary: "Estimates how often an item was added to a cuckoo filter",
-        complexity: O_N,
-        tips: "",
-        since: "1.0.0",
-        arguments: table::ITEM,
-        timing: Timing::Never,
-        ..Entry::PLAIN
+        ..Exists::ENTRY
     }
 );
 
