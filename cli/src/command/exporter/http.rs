@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -68,7 +67,7 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
             continue; // every connection is waiting for its page, so the new one is closed
         }
         let (scraper, places) = (scraper.clone(), places.clone());
-        let requests = Arc::new(AtomicUsize::new(0));
+        let requests = Arc::new(());
         let counted = requests.clone();
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -76,9 +75,9 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
             .serve_connection(
                 TokioIo::new(stream),
                 service_fn(move |request| {
-                    let (scraper, places, busy) = (scraper.clone(), places.clone(), Busy::new(&counted));
+                    let (scraper, places, counted) = (scraper.clone(), places.clone(), counted.clone());
                     async move {
-                        let _busy = busy;
+                        let _counted = counted;
                         answer(request, scraper, &places).await
                     }
                 }),
@@ -92,26 +91,10 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
     let _ = tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await;
 }
 
-/// A connection, and the number of requests on it that have no answer yet.
 struct HttpConnection {
     task: AbortHandle,
-    requests: Arc<AtomicUsize>,
-}
-
-/// Counts a request as unanswered until this value is dropped.
-struct Busy(Arc<AtomicUsize>);
-
-impl Busy {
-    fn new(requests: &Arc<AtomicUsize>) -> Busy {
-        requests.fetch_add(1, Relaxed);
-        Busy(requests.clone())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
+    /// The task has a clone, and so has each request without an answer.
+    requests: Arc<()>,
 }
 
 /// Makes room for a new connection: at the maximum, closes the oldest idle one. Returns false if none is idle.
@@ -120,7 +103,7 @@ fn make_room(connections: &mut VecDeque<HttpConnection>) -> bool {
     if connections.len() < CONNECTIONS {
         return true;
     }
-    let idle = connections.iter().position(|connection| connection.requests.load(Relaxed) == 0);
+    let idle = connections.iter().position(|connection| Arc::strong_count(&connection.requests) <= 2);
     let Some(idle) = idle.and_then(|index| connections.remove(index)) else { return false };
     idle.task.abort();
     true
