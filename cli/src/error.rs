@@ -56,6 +56,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Returns this kind of failure, with a formatted text.
+macro_rules! fail {
+    ($kind:ident, $($text:tt)*) => {
+        return Err($crate::error::Failure::$kind(format!($($text)*)).into())
+    };
+}
+pub(crate) use fail;
+
 /// The exit code for an error.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     error

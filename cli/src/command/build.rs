@@ -1,6 +1,6 @@
 //! `bloomery build`: makes a filter file from items, without a server.
 
-use crate::error::{self, Failure, Outcome};
+use crate::error::{self, Failure, Outcome, fail};
 use crate::filter::file;
 use crate::filter::parts::{part_file, part_of, part_wanted};
 use crate::input::{BatchLimits, Input, items_of};
@@ -159,12 +159,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             match parts[part_of(item, count_of_parts)].builder.add(item) {
                 Ok(new) => added += u64::from(new),
                 Err(error) => {
-                    let text = format!(
+                    fail!(
+                        Data,
                         "{error}, at item {} of {}; no file was written. Use a larger --capacity or a scaling filter",
                         count(read + 1),
                         options.input.name()
                     );
-                    return Err(Failure::Data(text).into());
                 }
             }
             read += 1;

@@ -1,6 +1,6 @@
 //! `bloomery pull`: downloads a filter from a server to a file.
 
-use crate::error::{self, Failure, Outcome};
+use crate::error::{self, Failure, Outcome, fail};
 use crate::filter::file;
 use crate::interrupt::{self, Interrupted};
 use crate::output::file::{keep, temporary};
@@ -95,18 +95,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let file = temporary(&options.file, options.replace)?;
     let mut connection = options.server.connect()?;
     let name = options.key.as_bytes();
-    let filter = info::describe(&mut connection, name)?
-        .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
+    let filter = info::existing(&mut connection, name)?;
     if options.format == PulledFormat::Original && matches!(&*filter.origin, "bloomery" | "redisbloom") {
-        let text = format!("{} has no format but Bloomery's: its origin is {}", key(name), filter.origin);
-        return Err(Failure::Data(text).into());
+        fail!(Data, "{} has no format but Bloomery's: its origin is {}", key(name), filter.origin);
     }
     let interrupted = interrupt::listen()?;
     let pulled = if options.snapshot {
         let copy = temporary_key(name, "pull")?;
         let copied: bool = redis::cmd("COPY").arg(name).arg(&copy).query(&mut connection)?;
         if !copied {
-            return Err(Failure::Data(format!("there is no filter {}", key(name))).into());
+            fail!(Data, "there is no filter {}", key(name));
         }
         let pulled = pull(options, &mut connection, &copy, &filter, &file, &interrupted);
         let removed = redis::cmd("UNLINK").arg(&copy).query::<()>(&mut connection);
@@ -163,12 +161,12 @@ fn pull(
         }
     }
     progress.finish();
-    let text = format!(
+    fail!(
+        Data,
         "{} changed its shape during each of {} attempts; use --snapshot",
         key(options.key.as_bytes()),
         options.tries
-    );
-    Err(Failure::Data(text).into())
+    )
 }
 
 enum Pulled {

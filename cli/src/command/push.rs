@@ -1,7 +1,7 @@
 //! `bloomery push`: uploads a filter file to a server.
 
 use crate::arguments::parse_whole_seconds;
-use crate::error::{self, Aftermath, Failure, Outcome};
+use crate::error::{self, Aftermath, Outcome, fail};
 use crate::filter::file::{FilePieces, read_file};
 use crate::filter::parts::{part_file, part_keys};
 use crate::input::open_file;
@@ -130,7 +130,7 @@ impl Upload {
     fn new(options: &Options, path: PathBuf, key: String) -> anyhow::Result<Upload> {
         let family = Family::of_filter(&read_file(&path)?);
         if options.merge && !family.can_merge {
-            return Err(Failure::Usage(format!("{} filters cannot be merged", family.title)).into());
+            fail!(Usage, "{} filters cannot be merged", family.title);
         }
         Ok(Upload { path, key, load: family.command("LOADCHUNK") })
     }
@@ -267,28 +267,21 @@ fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
 /// end.
 fn refuse_early(connection: &mut Connection, name: &[u8], may_exist: bool) -> anyhow::Result<()> {
     let held: String = redis::cmd("TYPE").arg(name).query(connection)?;
-    let text = if held == "none" || may_exist && is_filter(&held) {
+    if held == "none" || may_exist && key_types().contains(&&*held) {
         return Ok(());
-    } else if may_exist {
-        format!("{} holds a {held}, not a filter; delete it first", key(name))
-    } else {
-        format!("{} exists; use --replace to replace it", key(name))
-    };
-    Err(Failure::Usage(text).into())
-}
-
-fn is_filter(held: &str) -> bool {
-    key_types().contains(&held)
+    }
+    if may_exist {
+        fail!(Usage, "{} holds a {held}, not a filter; delete it first", key(name));
+    }
+    fail!(Usage, "{} exists; use --replace to replace it", key(name))
 }
 
 /// Says whether the last command, which failed, has changed the key. If there was no reply, the server may have
 /// executed the command.
 fn state_after(error: &RedisError, name: &str) -> String {
-    let is_known = !error.is_io_error();
-    if is_known {
-        format!("{name} is unchanged")
-    } else {
-        format!("it isn't known whether {name} has changed")
+    match error.is_io_error() {
+        false => format!("{name} is unchanged"),
+        true => format!("it isn't known whether {name} has changed"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `bloomery rebuild`: builds a new filter from files while the old one serves, and then replaces the old one.
 
 use super::load::backfill;
-use crate::error::{self, Failure, Outcome};
+use crate::error::{self, Outcome, fail};
 use crate::input::{Input, InputFormat, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
@@ -114,11 +114,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
     }
     let (items_read, blank_lines) = filled?.unwrap_or_default();
-    let filter = server
-        .connect()
-        .and_then(|mut connection| Ok(info::describe(&mut connection, name)?))
-        .with_context(|| format!("{} was rebuilt", key(name)))?
-        .unwrap_or_default();
+    let filter = rebuild.filter().with_context(|| format!("{} was rebuilt", key(name)))?.unwrap_or_default();
     let report = Report {
         key: Name::new(name),
         items_read,
@@ -141,23 +137,20 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 /// Fails if the filter cannot be rebuilt.
 fn check(options: &Options, filter: Option<&Summary>) -> anyhow::Result<()> {
     let name = key(options.key.as_bytes());
-    let text = match filter {
-        None if options.of_static.layout.is_none() => {
-            format!(
-                "there is no filter {name}; create it with bloomery load, or make a static filter with --static"
-            )
-        }
+    match filter {
+        None if options.of_static.layout.is_none() => fail!(
+            Usage,
+            "there is no filter {name}; create it with bloomery load, or make a static filter with --static"
+        ),
         Some(filter) if Family::of(filter).rebuild.is_none() => {
-            format!("{name} is a {} filter, which cannot be rebuilt", Family::of(filter).title)
+            fail!(Usage, "{name} is a {} filter, which cannot be rebuilt", Family::of(filter).title)
         }
-        Some(filter) if filter.rebuild.is_some() => {
-            format!(
-                "{name} is being rebuilt; BF.REBUILD {name} ABORT ends that, if no program goes on with it"
-            )
-        }
-        _ => return Ok(()),
-    };
-    Err(Failure::Usage(text).into())
+        Some(filter) if filter.rebuild.is_some() => fail!(
+            Usage,
+            "{name} is being rebuilt; BF.REBUILD {name} ABORT ends that, if no program goes on with it"
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Adds the items of all inputs to the rebuild. Returns the number of items and the number of empty lines, or `None`
@@ -178,8 +171,7 @@ fn fill(
     }
     let at_least = options.at_least.unwrap_or(1);
     if read < at_least {
-        let text = format!("{} items were read, and --at-least is {}", count(read), count(at_least));
-        return Err(Failure::Data(text).into());
+        fail!(Data, "{} items were read, and --at-least is {}", count(read), count(at_least));
     }
     Ok(Some((read, blank)))
 }
@@ -219,22 +211,24 @@ impl<'a> Rebuild<'a> {
 
     /// Identity of the rebuild that is running; `None` if there is none.
     fn running(&self) -> anyhow::Result<Option<Word>> {
-        let filter = info::describe(&mut self.server.connect()?, self.key)?;
-        Ok(filter.and_then(|filter| Some(filter.rebuild?.identity)))
+        Ok(self.filter()?.and_then(|filter| Some(filter.rebuild?.identity)))
+    }
+
+    fn filter(&self) -> anyhow::Result<Option<Summary>> {
+        Ok(info::describe(&mut self.server.connect()?, self.key)?)
     }
 
     /// Fails if the new filter has less than a tenth of the old one's items: its input was probably not the whole list.
     fn check_size(&self, old: u64) -> anyhow::Result<()> {
-        let filter = info::describe(&mut self.server.connect()?, self.key)?;
-        let new = filter.and_then(|filter| Some(filter.rebuild?.items));
+        let new = self.filter()?.and_then(|filter| Some(filter.rebuild?.items));
         match new {
             Some(new) if new < old.div_ceil(10) => {
-                let text = format!(
+                fail!(
+                    Data,
                     "the new filter has {} items, less than a tenth of the old one's {}. If that is right, use --at-least 1",
                     count(new),
                     count(old)
-                );
-                Err(Failure::Data(text).into())
+                )
             }
             _ => Ok(()),
         }
@@ -242,8 +236,7 @@ impl<'a> Rebuild<'a> {
 
     /// Whether the new filter has replaced the old one.
     fn is_in_place(&self) -> anyhow::Result<bool> {
-        let filter = info::describe(&mut self.server.connect()?, self.key)?;
-        Ok(self.identity.is_some() && filter.and_then(|filter| filter.identity) == self.identity)
+        Ok(self.identity.is_some() && self.filter()?.and_then(|filter| filter.identity) == self.identity)
     }
 
     /// Sends COMMIT or ABORT, unless another rebuild of the key is running. If none is running, the server's error says
@@ -251,7 +244,7 @@ impl<'a> Rebuild<'a> {
     fn end(&self, word: &str) -> anyhow::Result<()> {
         let running = self.running()?;
         if running.is_some() && running != self.identity {
-            return Err(Failure::Lost("another rebuild has begun".into()).into());
+            fail!(Lost, "another rebuild has begun");
         }
         redis::cmd("BF.REBUILD").arg(self.key).arg(word).query::<()>(&mut self.server.connect()?)?;
         Ok(())

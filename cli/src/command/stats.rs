@@ -1,6 +1,6 @@
 //! `bloomery stats`: everything that a server knows about a filter.
 
-use crate::error::{Failure, Outcome};
+use crate::error::{Outcome, fail};
 use crate::filter::lines::lines;
 use crate::output::{self, Name, bytes, count, key, percent};
 use crate::server::connection::Server;
@@ -41,8 +41,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         return of_parts(options, parts);
     }
     let name = options.key.as_bytes();
-    let filter = info::describe(&mut options.server.connect()?, name)?
-        .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
+    let filter = info::existing(&mut options.server.connect()?, name)?;
     if options.json {
         output::json(&filter)?;
     } else {
@@ -73,8 +72,7 @@ fn of_parts(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
         .each(|_, part, connection| Ok((part.to_owned(), info::describe(connection, part.as_bytes())?)))?;
     let known: Vec<&Summary> = found.iter().filter_map(|(_, filter)| filter.as_ref()).collect();
     if known.is_empty() {
-        let text = format!("there is no filter {} in {parts} parts", key(options.key.as_bytes()));
-        return Err(Failure::Data(text).into());
+        fail!(Data, "there is no filter {} in {parts} parts", key(options.key.as_bytes()));
     }
     let sum = |field: fn(&Summary) -> u64| known.iter().map(|filter| field(filter)).sum::<u64>();
     let mean = |field: fn(&Summary) -> f64| {

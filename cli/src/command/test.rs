@@ -1,10 +1,10 @@
 //! `bloomery test`: tests whether items are in a filter, on a server or in a file.
 
 use crate::arguments::parse_delimiter;
-use crate::error::{Failure, Outcome};
+use crate::error::{Failure, Outcome, fail};
 use crate::filter::file;
 use crate::input::{BatchLimits, Input, InputFormat, Items, blob, items_of};
-use crate::output::{count, key};
+use crate::output::count;
 use crate::server::connection::{Connection, Server};
 use crate::server::family::{FAMILIES, Family};
 use crate::server::info;
@@ -146,10 +146,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut source = match &options.input.from {
         Some(file) => TestedItems::Input(Box::new(options.input.input(file).open()?)),
         None if given.is_empty() => {
-            return Err(Failure::Usage(
-                "no items: give some as arguments, or use --from FILE (- is stdin)".into(),
-            )
-            .into());
+            fail!(Usage, "no items: give some as arguments, or use --from FILE (- is stdin)");
         }
         None => TestedItems::Given(given),
     };
@@ -221,9 +218,7 @@ fn open(options: &Options) -> anyhow::Result<(TestedFilter, Vec<String>)> {
     }
     let name = name.into_bytes();
     let mut connection = Box::new(options.server.connect()?);
-    let filter = info::describe(&mut *connection, &name)?
-        .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(&name))))?;
-    let family = Family::of(&filter);
+    let family = Family::of(&info::existing(&mut *connection, &name)?);
     Ok((TestedFilter::Server { connection, key: name, family }, options.items.clone()))
 }
 

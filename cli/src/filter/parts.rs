@@ -2,7 +2,7 @@
 //! filter under its own key, and every item belongs to one part. docs/CLUSTER.md has the rules, with test vectors; the
 //! Python package's `SpreadBloom` follows the same rules.
 
-use crate::error::Failure;
+use crate::error::{Failure, fail};
 use bloomery::Spec;
 use bloomery_plan::Wanted;
 use crc::{CRC_16_XMODEM, Crc};
@@ -53,9 +53,11 @@ fn part_capacity(capacity: u64, parts: usize) -> u64 {
 /// The keys of all parts.
 pub(crate) fn part_keys(name: &str, parts: u16) -> anyhow::Result<Vec<String>> {
     if name.is_empty() || name.contains(['{', '}']) {
-        let text = "with --spread, the key is a name that stands between braces in the keys of the parts: it cannot be empty or \
-                    have braces";
-        return Err(Failure::Usage(text.into()).into());
+        fail!(
+            Usage,
+            "with --spread, the key is a name that stands between braces in the keys of the parts: it cannot be empty \
+             or have braces"
+        );
     }
     let parts = usize::from(parts);
     Ok((0..parts).map(|part| part_key(name, part, parts)).collect())

@@ -3,7 +3,7 @@
 use super::batch::Item;
 use super::source::{BUFFER, HashedInput, name};
 use super::text::Form;
-use crate::error::Failure;
+use crate::error::{Failure, fail};
 use std::path::Path;
 
 /// The form of a CSV file, and the column to read.
@@ -40,7 +40,7 @@ impl Column {
         let name = name(path);
         let number = form.column.parse::<usize>().ok();
         if number == Some(0) {
-            return Err(Failure::Usage("--column: columns are numbered from 1".into()).into());
+            fail!(Usage, "--column: columns are numbered from 1");
         }
         let mut csv = form.reader(HashedInput::open(path, of_text)?);
         let mut record = csv::ByteRecord::new();
@@ -51,8 +51,7 @@ impl Column {
         }
         let Some(index) = index else {
             let names: Vec<_> = record.iter().map(String::from_utf8_lossy).collect();
-            let text = format!("{name} has no column {:?}; it has: {}", form.column, names.join(", "));
-            return Err(Failure::Usage(text).into());
+            fail!(Usage, "{name} has no column {:?}; it has: {}", form.column, names.join(", "));
         };
         Ok(Column { csv, record, index })
     }
@@ -73,12 +72,12 @@ impl Column {
         match self.record.get(self.index) {
             Some(bytes) => Ok(Some(Item { bytes, end, is_open })),
             None => {
-                let text = format!(
+                fail!(
+                    Data,
                     "{name}: the record that ends at byte {end} has {} columns, so there is no column {}",
                     self.record.len(),
                     self.index + 1
-                );
-                Err(Failure::Data(text).into())
+                )
             }
         }
     }

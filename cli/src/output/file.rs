@@ -1,6 +1,6 @@
 //! Files that get their name only once they are complete and on the disk.
 
-use crate::error::Failure;
+use crate::error::fail;
 use anyhow::Context;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,9 +11,7 @@ use tempfile::NamedTempFile;
 /// before that, the file is removed.
 pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempFile> {
     if !replace && path.exists() {
-        return Err(
-            Failure::Usage(format!("{} exists; use --replace to overwrite it", path.display())).into()
-        );
+        fail!(Usage, "{} exists; use --replace to overwrite it", path.display());
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new()

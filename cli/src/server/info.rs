@@ -3,6 +3,8 @@
 use super::family::{FAMILIES, Family};
 use super::key::FilterKey;
 use super::reply::summary;
+use crate::error::Failure;
+use crate::output;
 use bloomery::Summary;
 use redis::{ConnectionLike, Pipeline, RedisResult, Value};
 
@@ -43,6 +45,12 @@ pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisRes
         Some(error) if !error.to_string().contains("not found") => Err(error),
         _ => Ok(None),
     }
+}
+
+/// Fetches information about the filter of one key. Fails if the key doesn't exist.
+pub(crate) fn existing(server: &mut impl ConnectionLike, key: &[u8]) -> anyhow::Result<Summary> {
+    let missing = || Failure::Data(format!("there is no filter {}", output::key(key)));
+    Ok(describe(server, key)?.ok_or_else(missing)?)
 }
 
 fn read(family: &Family, reply: &Value) -> RedisResult<Summary> {

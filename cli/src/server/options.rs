@@ -4,7 +4,7 @@ use super::connection::{Connection, about};
 use super::prefix;
 use super::tls::Certificates;
 use crate::arguments::parse_whole_seconds;
-use crate::error::Failure;
+use crate::error::{Failure, fail};
 use anyhow::Context;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, Value};
 use rustls::pki_types::pem::PemObject;
@@ -132,7 +132,7 @@ impl Server {
         let primaries = primaries(&slots);
         if primaries.is_empty() {
             let why = "knows no node with slots; name a node of a cluster that works";
-            return Err(Failure::Server(format!("{} {why}", info.addr())).into());
+            fail!(Server, "{} {why}", info.addr());
         }
         Ok(primaries.into_iter().map(|(host, port)| other_node(info, &host, port)).collect())
     }
@@ -199,10 +199,7 @@ impl Server {
                 tls_params,
             },
             _ if self.host.is_some() || self.port.is_some() => {
-                return Err(Failure::Usage(
-                    "--host and --port cannot be combined with a unix:// address".into(),
-                )
-                .into());
+                fail!(Usage, "--host and --port cannot be combined with a unix:// address");
             }
             address => address,
         };

@@ -4,7 +4,7 @@ mod print;
 pub(super) mod rdb;
 mod report;
 
-use crate::error::{Failure, Outcome};
+use crate::error::{Failure, Outcome, fail};
 use crate::filter::describe::describe;
 use crate::filter::file;
 use crate::input::open_file;
@@ -53,16 +53,7 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
     let cannot = || format!("cannot read {}", path.display());
     Read::by_ref(&mut file).take(6).read_to_end(&mut magic).with_context(cannot)?;
     file.seek(SeekFrom::Start(0)).with_context(cannot)?;
-    let mut report = Report {
-        file: path.to_owned(),
-        format: "filter",
-        version: None,
-        server: None,
-        keys: None,
-        checksum: true,
-        error: None,
-        filters: Vec::new(),
-    };
+    let mut report = Report { file: path.to_owned(), format: "filter", checksum: true, ..Report::default() };
     let source = BufReader::with_capacity(1 << 18, file);
     if magic.starts_with(&bloomery::wire::MAGIC) {
         report.version = Some(bloomery::wire::VERSION.into());
@@ -70,9 +61,7 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
             Ok(value) => (Some(describe(&value)), None),
             Err(error) => (None, Some(damage(error)?)),
         };
-        let entry =
-            Entry { database: None, key: None, key_type: None, expires_ms: None, at_byte: 0, error, filter };
-        report.filters.push(entry);
+        report.filters.push(Entry { error, filter, ..Entry::default() });
     } else if magic.starts_with(b"REDIS") || magic.starts_with(b"VALKEY") {
         report.format = "rdb";
         let filters = &mut report.filters;
@@ -92,11 +81,11 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
         let mut all = Vec::new();
         BufReader::new(source).read_to_end(&mut all).with_context(cannot)?;
         let Some((version, found)) = rdb::payload(&all)? else {
-            let text = format!(
+            fail!(
+                Data,
                 "{} is not a filter file, an RDB file, or an intact DUMP payload of a filter",
                 path.display()
             );
-            return Err(Failure::Data(text).into());
         };
         report.version = Some(version.into());
         report.filters.push(Entry { database: None, key: None, ..entry(found) });

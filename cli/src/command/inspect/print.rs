@@ -17,11 +17,8 @@ pub(super) fn print(report: &Report) -> anyhow::Result<()> {
             write!(out, "{path}: RDB file{version}{server}")?;
             if let Some(keys) = report.keys {
                 write!(out, "; {} keys, {} of them filters", count(keys), count(filters as u64))?;
-                write!(
-                    out,
-                    "; {}",
-                    if report.checksum { "its checksum is correct" } else { "it has no checksum" }
-                )?;
+                let checksum = if report.checksum { "its checksum is correct" } else { "it has no checksum" };
+                write!(out, "; {checksum}")?;
             }
             writeln!(out)?;
         }

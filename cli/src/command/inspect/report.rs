@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 /// What a file contains.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Report {
     pub(super) file: PathBuf,
     /// `filter`, `dump` or `rdb`.
@@ -25,7 +25,7 @@ pub(super) struct Report {
 }
 
 /// One filter.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Entry {
     pub(super) database: Option<u64>,
     pub(super) key: Option<Name>,

@@ -8,7 +8,7 @@
 
 use super::acks::Position;
 use super::options::Options;
-use crate::error::{Aftermath, Failure};
+use crate::error::{Aftermath, Failure, fail};
 use crate::output;
 use crate::server::connection::Connection;
 use crate::server::key::neighbour;
@@ -86,9 +86,11 @@ impl Bookmark {
         let mut command = redis::cmd("EVAL");
         command.arg(MOVE).arg(1).arg(&self.key).arg(&self.value).arg(&value);
         if command.query::<u8>(connection)? != 1 {
-            let text = "the server has lost its latest writes, or another program continues this load; \
-                        run the same command to continue";
-            return Err(Failure::Lost(text.into()).into());
+            fail!(
+                Lost,
+                "the server has lost its latest writes, or another program continues this load; \
+                 run the same command to continue"
+            );
         }
         self.value = value;
         Ok(())

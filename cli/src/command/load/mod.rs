@@ -12,7 +12,7 @@ mod report;
 mod send;
 mod spread;
 
-use crate::error::{self, Aftermath, Failure, Outcome};
+use crate::error::{self, Aftermath, Failure, Outcome, fail};
 use crate::input::Items;
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
@@ -23,6 +23,7 @@ use crate::server::info;
 use acks::Position;
 use anyhow::Context;
 use bloomery::Summary;
+use bloomery_plan::Wanted;
 use bookmark::{Bookmark, Saved};
 use options::BATCH;
 pub(crate) use options::Options;
@@ -178,8 +179,7 @@ impl LoadTarget {
         if now.is_some_and(|now| now.has_kept(&self.identity, known)) {
             return Ok(());
         }
-        let text = format!("{} was replaced, emptied or deleted during the load", output::key(key));
-        Err(Failure::Lost(text).into())
+        fail!(Lost, "{} was replaced, emptied or deleted during the load", output::key(key))
     }
 }
 
@@ -197,33 +197,38 @@ fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> 
         if filter.is_some() {
             error::note(&format!("{} exists already; its options stay as they are", output::key(key)));
         } else {
-            let words = options.reserve.command(&wanted, &options.key);
-            let mut command = redis::cmd(&words[0]);
-            command.arg(&words[1..]);
-            command.query::<()>(connection).context("cannot create the filter")?;
+            create(options, &wanted, &options.key, connection).context("cannot create the filter")?;
             filter = info::describe(connection, key)?;
         }
     }
     let Some(filter) = filter else {
-        let text =
-            format!("there is no filter {}; use --capacity and --error-rate to create it", output::key(key));
-        return Err(Failure::Usage(text).into());
+        fail!(Usage, "there is no filter {}; use --capacity and --error-rate to create it", output::key(key));
     };
     let target = LoadTarget::new(options, &filter);
     let family = Family::of(&filter);
     if options.rebuild && family.rebuild.is_none() {
-        let text = format!("--rebuild is for Bloom filters, but this is a {} filter", family.title);
-        return Err(Failure::Usage(text).into());
+        fail!(Usage, "--rebuild is for Bloom filters, but this is a {} filter", family.title);
     }
     if options.resume && target.counts {
-        let text = format!(
+        fail!(
+            Usage,
             "{} counts its items, so --resume could count some of them twice. Load without --resume; if the load stops, {}",
             output::key(key),
             target.adding.start_again
         );
-        return Err(Failure::Usage(text).into());
     }
     Ok(target)
+}
+
+/// Creates a filter with the given options.
+fn create(
+    options: &Options,
+    wanted: &Wanted,
+    key: &str,
+    connection: &mut Connection,
+) -> redis::RedisResult<()> {
+    let words = options.reserve.command(wanted, key);
+    redis::cmd(&words[0]).arg(&words[1..]).query(connection)
 }
 
 /// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns the number of items, and

@@ -1,6 +1,6 @@
 //! Sends items to the server, and reads its replies.
 
-use crate::error::Failure;
+use crate::error::fail;
 use crate::input::Batch;
 use crate::server::connection::{Connection, Server};
 use crate::server::family::Adding;
@@ -36,8 +36,7 @@ pub(super) fn add(
     let reply = redis::cmd(adding.command).arg(key).arg((adding.words)(blob)).query::<Value>(connection)?;
     let (added, new) = (adding.added)(&reply, items).ok_or_else(|| unexpected(adding.command, &reply))?;
     if added < items {
-        let text = format!("the filter is full: no room for {} items", items - added);
-        return Err(Failure::Server(text).into());
+        fail!(Server, "the filter is full: no room for {} items", items - added);
     }
     Ok(new)
 }

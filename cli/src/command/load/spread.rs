@@ -4,8 +4,8 @@
 use super::acks::Position;
 use super::options::Options;
 use super::pipeline::Pipeline;
-use super::{end, send::add};
-use crate::error::{self, Aftermath, Failure, Outcome};
+use super::{create, end, send::add};
+use crate::error::{self, Aftermath, Outcome, fail};
 use crate::filter::parts::part_wanted;
 use crate::input::{Batch, BatchLimits};
 use crate::interrupt;
@@ -54,54 +54,37 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
 /// Creates the missing parts. Fails if the options to create them weren't given, or if a part has counters or is a
 /// cuckoo filter.
 fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
-    let usage = |text: String| anyhow::Error::new(Failure::Usage(text));
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
     let wanted = wanted.map(|whole| part_wanted(whole, spread.len())).transpose()?;
     let found = spread.each(|_, part, connection| {
-        let found = info::describe(connection, part.as_bytes())?;
-        let Some(filter) = found else { return Ok(false) };
+        let Some(filter) = info::describe(connection, part.as_bytes())? else { return Ok(false) };
         if Family::of(&filter).counts(&filter.kind) {
-            return Err(usage(format!(
-                "a {} filter; --spread is for Bloom filters without counters",
-                filter.kind
-            )));
+            fail!(Usage, "a {} filter; --spread is for Bloom filters without counters", filter.kind);
         }
         Ok(true)
     })?;
-    let missing = found.iter().filter(|found| !**found).count();
-    match &wanted {
-        None if missing > 0 => Err(usage(format!(
-            "{missing} of the {} parts of {} are missing; use --capacity and --error-rate to create them",
-            spread.len(),
-            key(options.key.as_bytes())
-        ))),
-        None => Ok(()),
-        Some(_) if missing == 0 => {
-            error::note(&format!(
-                "{} exists already; its options stay as they are",
-                key(options.key.as_bytes())
-            ));
-            Ok(())
+    let (missing, all) = (found.iter().filter(|found| !**found).count(), spread.len());
+    let name = key(options.key.as_bytes());
+    let Some(wanted) = wanted else {
+        if missing > 0 {
+            fail!(
+                Usage,
+                "{missing} of the {all} parts of {name} are missing; use --capacity and --error-rate to create them"
+            );
         }
-        Some(wanted) => {
-            if missing < spread.len() {
-                error::note(&format!(
-                    "{missing} of the {} parts of {} are missing, with the items that they had. They are created \
-                     empty, so load all items again",
-                    spread.len(),
-                    key(options.key.as_bytes())
-                ));
-            }
-            spread.each(|index, part, connection| {
-                if found[index] {
-                    return Ok(());
-                }
-                let words = options.reserve.command(wanted, part);
-                let mut command = redis::cmd(&words[0]);
-                command.arg(&words[1..]);
-                command.query::<()>(connection).context("cannot create it")
-            })?;
-            Ok(())
-        }
+        return Ok(());
+    };
+    if missing == 0 {
+        error::note(&format!("{name} exists already; its options stay as they are"));
+    } else if missing < all {
+        error::note(&format!(
+            "{missing} of the {all} parts of {name} are missing, with the items that they had. They are created \
+             empty, so load all items again"
+        ));
     }
+    spread.each(|index, part, connection| match found[index] {
+        true => Ok(()),
+        false => create(options, &wanted, part, connection).context("cannot create it"),
+    })?;
+    Ok(())
 }

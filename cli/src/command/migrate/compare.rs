@@ -4,7 +4,7 @@ use super::carry::Migration;
 use super::failed::Failed;
 use super::side::Key;
 use super::{Options, Report, Trouble, said};
-use crate::error::Failure;
+use crate::error::fail;
 use crate::input::{BatchLimits, Input, InputFormat, Items, items_of};
 use crate::output::Name;
 use crate::output::progress::Progress;
@@ -124,14 +124,14 @@ fn batches(options: &Options, random: u64, mut ask: impl FnMut(Vec<Vec<u8>>) -> 
 /// Opens the file with the items to test. It is read once for each filter.
 pub(super) fn items(file: &Path, binary: bool) -> anyhow::Result<Items> {
     if file.as_os_str() == "-" {
-        return Err(Failure::Usage("--check needs a file, which can be read more than once".into()).into());
+        fail!(Usage, "--check needs a file, which can be read more than once");
     }
     if file.metadata().is_ok_and(|data| !data.is_file()) {
-        let text = format!(
+        fail!(
+            Usage,
             "--check {}: this is not a regular file, so it cannot be read more than once",
             file.display()
         );
-        return Err(Failure::Usage(text).into());
     }
     Input { file: file.to_owned(), format: InputFormat { binary, ..InputFormat::default() } }.open()
 }

@@ -165,15 +165,14 @@ impl View {
             Showing::Help => {
                 let lines =
                     KEYS.map(|(key, does)| Line::from(vec![format!("{key:<12}").bold(), does.into()]));
-                let block = Block::bordered().title(" Keys ".bold()).border_style(Style::new().dark_gray());
-                frame.render_widget(Paragraph::new(lines.to_vec()).block(block), middle);
+                frame.render_widget(Paragraph::new(lines.to_vec()).block(block(" Keys ".into())), middle);
             }
             Showing::Table => {
                 self.draw_table(frame, middle);
                 let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", row.key));
-                let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
                 let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
-                frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
+                let text = Paragraph::new(lines).wrap(Wrap { trim: true });
+                frame.render_widget(text.block(block(title)), foot);
             }
         }
         let line = match self.showing {
@@ -277,11 +276,15 @@ impl View {
         let lines = detail(row);
         let most = (lines.len() as u16).saturating_sub(area.height.saturating_sub(2));
         let scroll = self.scroll.min(most);
-        let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
         let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
-        frame.render_widget(Paragraph::new(lines).scroll((scroll, 0)).block(block), area);
+        frame.render_widget(Paragraph::new(lines).scroll((scroll, 0)).block(block(title)), area);
         self.scroll = scroll;
     }
+}
+
+/// A frame with a title around a text.
+fn block(title: String) -> Block<'static> {
+    Block::bordered().title(title.bold()).border_style(Style::new().dark_gray())
 }
 
 /// What the keys do.

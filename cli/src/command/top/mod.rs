@@ -9,7 +9,7 @@ mod snapshot;
 mod text;
 
 use crate::arguments::parse_seconds;
-use crate::error::{self, Failure, Outcome};
+use crate::error::{self, Outcome, fail};
 use crate::output;
 use crate::printable::printable;
 use crate::server::connection::Server;
@@ -83,9 +83,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         return once(options, &mut collector, interval);
     }
     if !std::io::stdout().is_terminal() {
-        return Err(
-            Failure::Usage("stdout is not a terminal; use --once to print one snapshot".into()).into()
-        );
+        fail!(Usage, "stdout is not a terminal; use --once to print one snapshot");
     }
     // The servers are queried before the terminal changes, so that a wrong address or password is reported normally.
     let first = collector.look()?;

@@ -30,15 +30,8 @@ impl Sort {
         all[(index + 1) % all.len()]
     }
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Sort::Memory => "memory",
-            Sort::Full => "full",
-            Sort::Error => "error",
-            Sort::Tests => "tests",
-            Sort::Adds => "adds",
-            Sort::Key => "key",
-        }
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
