@@ -296,30 +296,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn refusals_are_redisblooms() {
-        let refusal = |name: &str, text: &str| {
-            let option = OPTIONS.iter().find(|option| option.name == name).unwrap();
-            (option.set)(&mut Settings::DEFAULT.clone(), text).unwrap_err().text(name)
-        };
-        for (name, text, expected) in [
-            ("error-rate", "x", "Invalid value for `error-rate`"),
-            ("error-rate", "1", "Value for `error-rate` must be in the range (0.000000, 1.000000)"),
-            ("error-rate", "1e-13", "Value for `error-rate` must be in the range [1e-12, 1.000000)"),
-            ("initial-size", "0", "Value for `initial-size` must be in the range [1, 1073741824]"),
-            ("cf-bucket-size", "256", "Value for `cf-bucket-size` must be in the range [1, 255]"),
-            ("cf-initial-size", "1", "Value for `cf-initial-size` must be in the range [2, 1073741824]"),
-            ("cf-max-expansions", "65537", "Value for `cf-max-expansions` must be in the range [1, 65536]"),
-            (
-                "max-items-per-command",
-                "999",
-                "Invalid value for `max-items-per-command`: expected 0 for no limit, or a number of 1000 or more",
-            ),
-        ] {
-            assert_eq!(refusal(name, text), expected);
-        }
-    }
-
     /// A server can read what CONFIG REWRITE writes, whatever the order of the lines. CONFIG SET can set several
     /// options in any order and, if one is refused, restore them in any order.
     #[test]
