@@ -17,7 +17,7 @@ pub enum Error {
     Expansion(u64),
     /// The tightening ratio is not in `(0, 1)`.
     Tightening(f64),
-    /// The number of generations is not in `2..=64` (for fingerprints, `2..=1000`).
+    /// The number of generations is not in `2..=64` (with [`Layout::Quotient`](crate::Layout::Quotient), `2..=1000`).
     Generations(u64),
     /// The rotation period in milliseconds does not fit in 63 bits.
     Period(u64),
@@ -67,7 +67,7 @@ impl fmt::Display for Error {
             Error::Expansion(n) => write!(f, "expansion {n} is not in [1, 32768]"),
             Error::Tightening(r) => write!(f, "tightening ratio {r} is not in (0, 1)"),
             Error::Generations(n) => {
-                write!(f, "generations {n} is not in [2, 64], with LAYOUT FINGERPRINT [2, 1000]")
+                write!(f, "generations {n} is not in [2, 64], with LAYOUT QUOTIENT [2, 1000]")
             }
             Error::Period(ms) => write!(f, "a rotation period of {ms} ms cannot be scheduled"),
             Error::Cuckoo(why) | Error::Exclusive(why) => f.write_str(why),

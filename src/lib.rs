@@ -7,8 +7,8 @@
 //! ```
 //! use bloomery::Bloom;
 //!
-//! // One million items at a false-positive rate of 1%. A full filter grows. Each filter has a random seed.
-//! let mut seen = Bloom::scaling(1_000_000, 0.01)?;
+//! // A false-positive rate of 1%, however many items come. Each filter has a random seed.
+//! let mut seen = Bloom::growing(0.01)?;
 //! assert!(seen.insert("ada")?, "she is new");
 //! assert!(seen.contains("ada") && !seen.contains("barbara"));
 //! seen.extend(["grace", "edsger"]);
@@ -22,7 +22,8 @@
 //!
 //! | you want | use |
 //! | --- | --- |
-//! | a filter that grows, or one of fixed size | [`Bloom::scaling`], [`Bloom::fixed`] |
+//! | a filter that needs no capacity | [`Bloom::growing`] |
+//! | a cache line per test, for a number of items that is known | [`Bloom::fixed`]; [`Bloom::scaling`] grows by layers |
 //! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
 //! | to forget old items | [`Bloom::windowed`] |
 //! | the least memory for items that are all known in advance | [`StaticBuilder`] |

@@ -58,9 +58,9 @@ pub fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
 /// `small_steps`, and in loom models, whose layers consist of a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
 
-/// Indices per task of [`all_of`] and [`in_turns`]. If each takes 60 ns, as looking up a cell's item in a second
-/// fingerprint table does, a task takes a millisecond.
-const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 14 };
+/// Indices per task of [`all_of`] and [`in_turns`]. If each takes 80 µs, as looking up the cells of a leaf in another
+/// table does, a task takes about a millisecond.
+const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 16 };
 
 /// Calls `visit` with ranges that cover `words` words, each word once.
 pub(crate) fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {

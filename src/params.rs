@@ -32,7 +32,8 @@ pub mod limits {
     pub const MAX_EXPANSION: u32 = 32_768;
     /// Possible numbers of generations of a window. Each generation is a layer that a test visits.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
-    /// Possible numbers of generations of a window of fingerprints. All generations share one table.
+    /// Possible numbers of generations of a window of [`Layout::Quotient`](super::Layout::Quotient). All generations
+    /// share one table.
     pub const GENERATIONS_IN_TABLE: std::ops::RangeInclusive<u32> = 2..=1000;
     /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
     /// overflow.
@@ -64,9 +65,10 @@ pub enum Layout {
     Classic = 1,
     /// Inside one 512-bit block: one cache miss per item.
     Blocked = 2,
-    /// A fingerprint in one cell: two cache misses per item. Of the layouts that accept adds, it needs the least memory
-    /// at low error rates and for counting.
-    Fingerprint = 3,
+    /// A set of hash prefixes: three cache lines per item. It grows and shrinks with its items, and items can be
+    /// deleted or expire. Of the layouts that accept adds, it needs the least memory at low error rates and for
+    /// counting.
+    Quotient = 3,
     /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more
     /// than log2(1/p) bits per item.
     Fuse = 4,
@@ -80,7 +82,7 @@ pub enum Layout {
 }
 
 spelling!(pub Layout {
-    Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT", Fuse = "FUSE", Partitioned = "PARTITIONED",
+    Blocked = "BLOCKED", Classic = "CLASSIC", Fuse = "FUSE", Partitioned = "PARTITIONED", Quotient = "QUOTIENT",
     Ribbon = "RIBBON"; List = "LIST",
 });
 
@@ -92,16 +94,13 @@ impl Layout {
     pub(crate) const CHOICES: &[(&str, &str)] = &[
         (
             "auto",
-            "Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that \
-             supports the options",
+            "Blocked above 512 KiB if that costs at most 15% more memory, else classic; quotient for counting, and if \
+             only that supports the options",
         ),
         ("blocked", "One cache line per item"),
         ("classic", "The least memory"),
-        (
-            "fingerprint",
-            "Two cache lines per item; the least memory for counting, and for error rates below 0.1%",
-        ),
         ("partitioned", "Like classic, but each probe has a slice of its own"),
+        ("quotient", "Grows and shrinks with its items; the least memory for counting and below 0.1%"),
     ];
 
     /// The layouts of static filters, as [`CHOICES`](Layout::CHOICES).
@@ -112,7 +111,7 @@ impl Layout {
     ];
 
     /// The layouts that BF.RESERVE and BF.REBUILD BEGIN accept, as an error text says them.
-    pub(crate) const EXPECTED: &str = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
+    pub(crate) const EXPECTED: &str = "AUTO, BLOCKED, CLASSIC, FUSE, PARTITIONED, QUOTIENT or RIBBON";
 
     /// Number of the layout in saved filters. 0 stands for AUTO.
     #[inline(always)]
@@ -126,7 +125,7 @@ impl Layout {
         Some(match number {
             1 => Layout::Classic,
             2 => Layout::Blocked,
-            3 => Layout::Fingerprint,
+            3 => Layout::Quotient,
             4 => Layout::Fuse,
             5 => Layout::List,
             6 => Layout::Ribbon,
@@ -202,7 +201,7 @@ impl Cell {
         !matches!(self, Cell::Bit)
     }
 
-    /// Number of bits of the count next to a fingerprint; 0 if there is no count.
+    /// Number of bits of the count in a table's cell; 0 if there is no count.
     pub(crate) const fn payload(self) -> u32 {
         if self.counts() { self.bits() } else { 0 }
     }
@@ -217,7 +216,7 @@ pub enum Overflow {
     Error = 0,
     /// Accept it, so the real error rate rises above the promise.
     Saturate = 1,
-    /// Drop the oldest generation early. Only for windows of fingerprints.
+    /// Drop the oldest generation early. Only for windows of [`Layout::Quotient`].
     Rotate = 2,
 }
 
@@ -310,7 +309,7 @@ impl Tightening {
 pub enum Family {
     /// One layer of bits or counters.
     Fixed(Overflow),
-    /// A chain of layers that grows when the newest layer is full.
+    /// A chain of layers that grows when the newest layer is full; or a table, which grows by itself.
     Scaling {
         /// Ratio of a layer's capacity to the previous layer's, `1..=32768`.
         expansion: u32,
@@ -319,11 +318,11 @@ pub enum Family {
     },
     /// Generations. A rotation drops the oldest.
     Window {
-        /// Number of generations that are alive at once: `2..=64`, or `2..=1000` with fingerprints. The filter's
-        /// capacity is the capacity of each.
+        /// Number of generations that are alive at once: `2..=64`, or `2..=1000` in a table. The filter's capacity is
+        /// the capacity of each.
         generations: u16,
-        /// What an add to a full generation does. With fingerprints, what an add does when all generations together are
-        /// full.
+        /// What an add to a full generation does. In a table, what an add does when all generations together are full;
+        /// with [`Overflow::Saturate`], the table grows.
         overflow: Overflow,
         /// Milliseconds between rotations by the clock; 0 if the window is only rotated manually.
         every_ms: u64,
@@ -345,7 +344,8 @@ pub struct Spec {
     /// Hash function.
     pub hash: HashKind,
     /// The layout. `None` is AUTO: BLOCKED for a layer of more than 512 KiB, if it needs at most 15% more memory than
-    /// CLASSIC (10% in a chain); otherwise CLASSIC. Commands choose FINGERPRINT for options that only it supports.
+    /// CLASSIC (10% in a chain); otherwise CLASSIC. Commands choose QUOTIENT for counting, and for options that only it
+    /// supports.
     pub layout: Option<Layout>,
     /// Bits or counters.
     pub cell: Cell,
@@ -354,7 +354,11 @@ pub struct Spec {
 }
 
 const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation early, so it is only for WINDOW generations LAYOUT \
-     FINGERPRINT; use ONFULL ERROR or SATURATE";
+     QUOTIENT; use ONFULL ERROR or SATURATE";
+
+/// Why a table doesn't saturate.
+pub(crate) const TABLE_SATURATES: &str =
+    "LAYOUT QUOTIENT grows or refuses items, so ONFULL SATURATE cannot be combined with it; use ONFULL SCALE";
 
 impl Spec {
     /// A filter of bits that has room for `capacity` items and refuses more.
@@ -382,6 +386,11 @@ impl Spec {
         Spec { family, ..Spec::fixed(capacity, error_rate) }
     }
 
+    /// A filter that needs no capacity: a table that grows with its items.
+    pub fn growing(error_rate: f64) -> Spec {
+        Spec { layout: Some(Layout::Quotient), ..Spec::scaling(1, error_rate) }
+    }
+
     /// This spec with a seed that nobody can guess, so that nobody can prepare items that collide.
     ///
     /// # Errors
@@ -401,9 +410,23 @@ impl Spec {
         self.layout.is_some_and(Layout::is_built)
     }
 
-    /// Whether the cells of each layer are a table of fingerprints, which all generations of a window share.
+    /// Whether the filter is a table, which grows by itself, and which all generations of a window share.
     pub fn is_table(&self) -> bool {
-        self.layout == Some(Layout::Fingerprint)
+        self.layout == Some(Layout::Quotient)
+    }
+
+    /// Number of generations that share a table; 0 without them.
+    pub(crate) fn table_generations(&self) -> u16 {
+        match self.family {
+            Family::Window { generations, .. } if self.is_table() => generations,
+            _ => 0,
+        }
+    }
+
+    /// Whether a table grows beyond the capacity.
+    #[doc(hidden)]
+    pub fn grows(&self) -> bool {
+        matches!(self.family, Family::Scaling { .. } | Family::Window { overflow: Overflow::Saturate, .. })
     }
 
     /// Factor by which the capacity grows from layer to layer; `None` if the capacity is fixed.
@@ -417,6 +440,7 @@ impl Spec {
     /// What happens to a new item when the filter is full, as BF.RESERVE's ONFULL spells it.
     pub fn on_full(&self) -> &'static str {
         match self.family {
+            _ if self.grows() && self.is_table() => "SCALE",
             Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow.as_str(),
             Family::Scaling { .. } => "SCALE",
         }
@@ -478,7 +502,7 @@ impl Spec {
             ));
         }
         if self.is_table() {
-            self.validate_fingerprints()?;
+            self.validate_table()?;
         }
         if self.is_static() {
             self.validate_static()?;
@@ -493,7 +517,7 @@ impl Spec {
                 if self.cell.counts() && !self.is_table() {
                     return Err(Error::Exclusive(
                         "a filter of counters cannot scale: a delete could not tell which layer holds the item; use \
-                         LAYOUT FINGERPRINT",
+                         LAYOUT QUOTIENT",
                     ));
                 }
             }
@@ -519,15 +543,11 @@ impl Spec {
         Ok(())
     }
 
-    fn validate_fingerprints(&self) -> Result<(), Error> {
+    fn validate_table(&self) -> Result<(), Error> {
         let excluded = if self.shards > 1 {
-            "LAYOUT FINGERPRINT has one writer and so no SHARDS; use LAYOUT BLOCKED or CLASSIC"
-        } else if matches!(
-            self.family,
-            Family::Fixed(Overflow::Saturate) | Family::Window { overflow: Overflow::Saturate, .. }
-        ) {
-            "LAYOUT FINGERPRINT has no cells beyond its capacity, so ONFULL SATURATE cannot be combined with it; use \
-             LAYOUT BLOCKED or CLASSIC"
+            "LAYOUT QUOTIENT has one writer and so no SHARDS; use LAYOUT BLOCKED or CLASSIC"
+        } else if self.family == Family::Fixed(Overflow::Saturate) {
+            TABLE_SATURATES
         } else {
             return Ok(());
         };

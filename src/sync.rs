@@ -3,20 +3,16 @@
 // Unit tests only: loom is a development dependency, and an ordinary build never contains it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
-    hint::spin_loop,
     sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering, fence},
+        Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
     },
     thread,
 };
 #[cfg(not(all(loom, test)))]
-pub(crate) use std::{
-    hint::spin_loop,
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering, fence},
-    },
+pub(crate) use std::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    atomic::{AtomicU64, Ordering},
 };
 
 /// Tries every interleaving of a model's threads with up to `LOOM_MAX_PREEMPTIONS` (default 2) preemptions:

@@ -114,7 +114,7 @@ fn room(key: &[u8], summary: &Summary) -> String {
 fn fullness(key: &[u8], summary: &Summary, room: &str) -> Option<String> {
     let (items, capacity, needed) = (summary.items, summary.capacity, most_items(summary));
     // In a window, it is the newest generation that gets full, unless all generations share a table.
-    let is_table = summary.layout.as_deref() == Some(Layout::Fingerprint.as_str());
+    let is_table = summary.layout.as_deref() == Some(Layout::Quotient.as_str());
     let window = summary.generations.filter(|_| !is_table);
     match (window, summary.layers.first(), summary.on_full.as_deref()) {
         (Some(_), None, _) | (None, _, Some("ROTATE")) => None,

@@ -187,13 +187,12 @@ refusals! {
     SeveralLayers { source: String } =>
         "ERR the filter in {source} is a window or has grown, so its layers do not correspond to those of \
         another filter, and an intersection would lose items";
-    Fingerprints { source: String } =>
-        "ERR {source} or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. BF.INTERSECT accepts \
-        none of these, and BF.MERGE only filters of LAYOUT FINGERPRINT and fixed size that are LIKE each other. \
-        Use LAYOUT BLOCKED or CLASSIC";
+    OtherLayouts { source: String } =>
+        "ERR {source} or the destination is static, or only one of them has LAYOUT QUOTIENT, so they cannot be \
+        combined. BF.REBUILD moves a filter into another layout";
     UnionFull { capacity: u64 } =>
-        "ERR the union does not fit into a filter for {capacity} items. Nothing was changed. Create larger \
-        filters, or use LAYOUT BLOCKED or CLASSIC";
+        "ERR the union does not fit into a filter for {capacity} items. Nothing was changed. Create a larger filter, \
+        or one that may grow";
     TooManyPairs =>
         "ERR the filters have too many layers to merge all of them at once. Merge fewer at a time, or rebuild \
         those with many layers first: BF.REBUILD key BEGIN";

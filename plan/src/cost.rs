@@ -36,8 +36,8 @@ pub struct Cost {
     pub(crate) when_full: &'static str,
 }
 
-/// The plan also names LAYOUT FINGERPRINT if it needs at most this fraction of the memory of AUTO's choice. A smaller
-/// gain isn't worth naming, because FINGERPRINT supports fewer operations, and its tests read one more cache line than
+/// The plan also names LAYOUT QUOTIENT if it needs at most this fraction of the memory of AUTO's choice. A smaller
+/// gain isn't worth naming, because QUOTIENT supports fewer operations, and its tests read one more cache line than
 /// those of BLOCKED.
 const SMALLER: f64 = 0.9;
 
@@ -58,10 +58,18 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
                 if spec.cell.counts() { format!("counting {}", spec.cell.bits()) } else { "fixed".into() };
             (kind, 1, on_full(overflow))
         }
+        Family::Scaling { .. } if spec.cell.counts() => {
+            (format!("counting {}", spec.cell.bits()), 1, "grows")
+        }
+        Family::Scaling { .. } if spec.is_table() => ("scaling".into(), 1, "grows"),
         Family::Scaling { .. } => ("scaling".into(), 1, "grows by a layer"),
         Family::Window { generations, overflow, .. } => {
-            let layers = if shape.generations > 0 { 1 } else { generations.into() };
-            (format!("window {generations}"), layers, on_full(overflow))
+            let (layers, when_full) = match shape.generations {
+                0 => (generations.into(), on_full(overflow)),
+                _ if overflow == Overflow::Saturate => (1, "grows"),
+                _ => (1, on_full(overflow)),
+            };
+            (format!("window {generations}"), layers, when_full)
         }
     };
     let capacity = shape.capacity.saturating_mul(layers);
@@ -86,23 +94,11 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     })
 }
 
-/// This filter, but in LAYOUT FINGERPRINT. A window that would accept more items than its capacity drops its oldest
-/// generation instead, because a table has no room beyond its capacity.
-fn in_table(spec: &Spec) -> Spec {
-    let mut table = Spec { layout: Some(Layout::Fingerprint), ..*spec };
-    if let Family::Window { overflow, .. } = &mut table.family
-        && *overflow == Overflow::Saturate
-    {
-        *overflow = Overflow::Rotate;
-    }
-    table
-}
-
-/// Computes what the filter costs in LAYOUT FINGERPRINT, if the layout was left to AUTO and FINGERPRINT is smaller by
-/// enough ([`SMALLER`]).
+/// Computes what the filter costs in LAYOUT QUOTIENT, if the layout was left to AUTO and QUOTIENT is smaller by enough
+/// ([`SMALLER`]).
 pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
     let Wanted::Bloom(spec) = wanted else { return None };
-    let table = in_table(spec);
+    let table = Spec { layout: Some(Layout::Quotient), ..*spec };
     if spec.layout.is_some() || table.validate().is_err() {
         return None;
     }
@@ -207,11 +203,18 @@ pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let rate = like.error_rate;
     let mut specs = vec![spec(Spec::fixed(items, rate)), spec(Spec::scaling(items, rate))];
     for cell in [Cell::Counter4, Cell::Counter8, Cell::Counter16] {
-        specs.push(Spec { cell, ..spec(Spec::counting(items, rate)) });
+        // What COUNTING creates.
+        let counting = match (layout, shards) {
+            (None | Some(Layout::Quotient), 1) => {
+                Spec { layout: Some(Layout::Quotient), ..spec(Spec::scaling(items, rate)) }
+            }
+            _ => spec(Spec::counting(items, rate)),
+        };
+        specs.push(Spec { cell, ..counting });
     }
     let generation = items.div_ceil(GENERATIONS.into());
     let window = Spec { capacity: generation, ..spec(Spec::window(items, rate, GENERATIONS)) };
-    specs.push(if layout == Some(Layout::Fingerprint) { in_table(&window) } else { window });
+    specs.push(window);
     for layout in [Some(Layout::Fuse), Some(Layout::Ribbon)] {
         specs.push(Spec { layout, shards: 1, ..spec(Spec::fixed(items, rate)) });
     }
@@ -262,10 +265,10 @@ mod tests {
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(real).bytes());
     }
 
-    /// In LAYOUT FINGERPRINT, a counting filter is smaller, but a fixed filter at 1% isn't smaller by enough. Filters
+    /// In LAYOUT QUOTIENT, a counting filter is smaller, but a fixed filter at 1% isn't smaller by enough. Filters
     /// that can't have this layout, or were requested in another one, aren't considered.
     #[test]
-    fn fingerprints_are_named_where_they_are_smaller() {
+    fn quotients_are_named_where_they_are_smaller() {
         let saturates = Family::Fixed(Overflow::Saturate);
         for (spec, is_smaller) in [
             (Spec::counting(10_000_000, 0.01), true),
@@ -279,19 +282,19 @@ mod tests {
         ] {
             let cost = smaller(&Wanted::Bloom(spec));
             assert_eq!(cost.is_some(), is_smaller, "{spec:?}");
-            assert!(
-                cost.is_none_or(|cost| cost.command.contains("LAYOUT FINGERPRINT") && cost.cache_lines == 2)
-            );
+            let is_named =
+                |cost: &Cost| cost.command.contains("QUOTIENT") || cost.command.contains("COUNTING");
+            assert!(cost.is_none_or(|cost| is_named(&cost) && cost.cache_lines == 3));
         }
     }
 
     #[test]
-    fn a_window_of_fingerprints_drops_the_oldest() {
-        let like = Spec { layout: Some(Layout::Fingerprint), ..Spec::fixed(1000, 0.01) };
+    fn a_window_of_quotients_grows() {
+        let like = Spec { layout: Some(Layout::Quotient), ..Spec::fixed(1000, 0.01) };
         let kinds = kinds(1000, &like);
         let window = kinds.iter().find(|cost| cost.kind == "window 4").unwrap();
-        assert_eq!(window.command, "BF.RESERVE KEY 0.01 250 WINDOW 4 LAYOUT FINGERPRINT");
-        assert_eq!((window.layout, window.when_full), ("FINGERPRINT", "drops the oldest"));
+        assert_eq!(window.command, "BF.RESERVE KEY 0.01 250 WINDOW 4 LAYOUT QUOTIENT");
+        assert_eq!((window.layout, window.when_full), ("QUOTIENT", "grows"));
     }
 
     #[test]

@@ -20,10 +20,11 @@ pub struct Growth {
     pub(crate) redisbloom_bytes: Option<u64>,
 }
 
-/// Computes how a scaling filter grows to `times` its capacity, one step per layer. Empty for other filters.
+/// Computes how a scaling filter grows to `times` its capacity, one step per layer. Empty for other filters,
+/// and for tables, which have no layers.
 pub(crate) fn growth(wanted: &Wanted, times: u64) -> Vec<Growth> {
     let Wanted::Bloom(spec) = wanted else { return Vec::new() };
-    if !matches!(spec.family, Family::Scaling { .. }) {
+    if !matches!(spec.family, Family::Scaling { .. }) || spec.is_table() {
         return Vec::new();
     }
     let (mut capacities, mut steps) = (Vec::new(), Vec::new());

@@ -304,8 +304,8 @@ mod tests {
             ("-n 1000 -e 0.001 --counting", "BF.RESERVE k 0.001 1000 COUNTING 4"),
             ("-n 1000 -e 0.001 --counting=16", "BF.RESERVE k 0.001 1000 COUNTING 16"),
             (
-                "-n 1000 -e 0.001 --counting=8 --expansion 2 --layout fingerprint",
-                "BF.RESERVE k 0.001 1000 EXPANSION 2 COUNTING 8 LAYOUT FINGERPRINT",
+                "-n 1000 -e 0.001 --counting=8 --expansion 2 --layout quotient",
+                "BF.RESERVE k 0.001 1000 EXPANSION 2 COUNTING 8 LAYOUT QUOTIENT",
             ),
             (
                 "-n 1000 -e 0.001 --counting --tightening 0.5",
@@ -350,9 +350,9 @@ mod tests {
             ("-n 1M -e 0.1% --seed 2a", Some(Fuse), "CAPACITY 1000000 ERROR 0.001 LAYOUT FUSE SEED 2a"),
             ("-e 1%", Some(Ribbon), "ERROR 0.01 LAYOUT RIBBON"),
             (
-                "--counting=8 --layout fingerprint --hash siphash",
+                "--counting=8 --layout quotient --hash siphash",
                 None,
-                "COUNTING 8 LAYOUT FINGERPRINT HASH SIPHASH",
+                "COUNTING 8 LAYOUT QUOTIENT HASH SIPHASH",
             ),
             (
                 "--window 4 --every 1m --on-full rotate --shards 2",
@@ -375,10 +375,9 @@ mod tests {
             ("-n 100 -e 0.01 --counting --expansion 2 --layout classic", "expansion"),
             ("-n 100 -e 0.01 --window 7 --counting", "window"),
             ("-n 100 -e 0.01 --ttl 1h --layout blocked", "ttl"),
-            ("-n 100 -e 0.01 --ttl 1h --on-full scale", "window"),
-            ("-n 100 -e 0.01 --ttl 1h --on-full saturate", "layout"),
+            ("-n 100 -e 0.01 --ttl 1h --on-full saturate", "on-full"),
             ("-n 100 -e 0.01 --window 65 --layout blocked", "window"),
-            ("-n 100 -e 0.01 --window 65 --on-full saturate", "layout"),
+            ("-n 100 -e 0.01 --window 65 --on-full saturate", "on-full"),
             ("-n 100 -e 0.01 --nonscaling --expansion 2", "expansion"),
             ("-n 100 --cuckoo --counting", "cuckoo"),
             ("-n 100 -e 0.01 --seed xyz", "seed"),

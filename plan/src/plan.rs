@@ -14,7 +14,7 @@ use serde::Serialize;
 pub struct Plan {
     /// The filter that the options describe.
     pub filter: Cost,
-    /// The same filter in LAYOUT FINGERPRINT, if that needs clearly less memory.
+    /// The same filter in LAYOUT QUOTIENT, if that needs clearly less memory.
     pub smaller: Option<Cost>,
     /// How the filter grows; empty if it doesn't.
     pub growth: Vec<Growth>,

@@ -41,7 +41,8 @@ fn fewest(spec: &Spec) -> Options {
     // The default tightening has no word.
     let tightening = given.tightening.filter(|tightening| tightening.ratio().is_some());
     let mut fewest = Options { since_ms: None, tightening, ..given };
-    let steps: [fn(&mut Options); 3] = [
+    let steps: [fn(&mut Options); 4] = [
+        |options| options.layout = None,
         |options| options.expansion = None,
         |options| options.on_full = None,
         |options| options.nonscaling = options.on_full.take().is_some(),

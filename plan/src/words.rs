@@ -47,7 +47,7 @@ impl Plan {
         if let Some(smaller) = &self.smaller {
             let memory =
                 format!("{}, {:.2} bits per item", bytes(smaller.memory_bytes), smaller.bits_per_item);
-            lines.push(("smaller", format!("{memory}, with LAYOUT FINGERPRINT")));
+            lines.push(("smaller", format!("{memory}, with LAYOUT QUOTIENT")));
         }
         lines.push(("command", filter.command.clone()));
         let all = || self.kinds.iter().chain(&self.redisbloom);
@@ -128,7 +128,8 @@ fn cache_lines(cost: &Cost) -> String {
 
 fn probes(cost: &Cost) -> String {
     let what = match cost.layout {
-        "FINGERPRINT" | "FUSE" | "RIBBON" => "bits a fingerprint",
+        "FUSE" | "RIBBON" => "bits a fingerprint",
+        "QUOTIENT" => "prefix",
         _ if cost.kind.starts_with("cuckoo") => "slots",
         _ => "probes",
     };

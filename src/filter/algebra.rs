@@ -122,12 +122,20 @@ impl<'s> Union<'s> {
     /// The number of bytes of cells by which the destination will grow.
     pub fn bytes(&self) -> u64 {
         let new = self.chain.iter().filter(|joined| joined.held.is_none());
-        new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes()).sum()
+        let new = new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes());
+        new.fold(self.table_bytes(), u64::saturating_add)
+    }
+
+    /// Maximum number of bytes by which a table grows.
+    fn table_bytes(&self) -> u64 {
+        let tables = self.alike.iter().filter_map(|source| source.bloom()).filter(|source| source.is_table());
+        tables.fold(0, |sum, source| sum.saturating_add(source.bytes()))
     }
 
     /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with `base`.
     pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
-        self.others.iter().fold(base.bytes(), |sum, (_, source)| sum.saturating_add(source.bytes()))
+        let most = base.bytes().saturating_add(self.table_bytes());
+        self.others.iter().fold(most, |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
 
     /// The union of the sources, as a new filter. It begins as a copy of `first`, the first source.
@@ -147,7 +155,7 @@ impl<'s> Union<'s> {
     /// Also returns whether the union differs from `base`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Full`] if there is no room for the fingerprints.
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if a table has no room.
     pub fn apart(&self, base: LiveRef<'_>, parallel: &ParallelFor<'_>) -> Result<(Live, bool), Error> {
         let mut made = match base {
             LiveRef::Bloom(filter) if self.alike.is_empty() => {
@@ -162,20 +170,20 @@ impl<'s> Union<'s> {
         Ok((made, changed))
     }
 
-    /// Bytes of cells that [`apply`](Union::apply) needs temporarily. Fingerprints are added to a copy, because there
-    /// may not be room for all of them.
+    /// Bytes of cells that [`apply`](Union::apply) needs temporarily. A table is changed in a copy, because it may not
+    /// have room for all items.
     pub fn spare_bytes(&self, destination: LiveRef<'_>) -> u64 {
-        destination.bloom().filter(|filter| filter.has_fingerprints()).map_or(0, Bloom::bytes)
+        destination.bloom().filter(|filter| filter.has_no_probes()).map_or(0, Bloom::bytes)
     }
 
     /// Applies the union to the filter that it was planned for. Returns whether anything changed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Full`] if there is no room for the fingerprints. In both cases, nothing has
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if a table has no room. In both cases, nothing has
     /// changed.
     pub fn apply(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         match destination {
-            LiveMut::Bloom(filter) if filter.has_fingerprints() => {
+            LiveMut::Bloom(filter) if filter.has_no_probes() => {
                 let (made, changed) = self.apart(LiveRef::Bloom(filter), parallel)?;
                 if changed {
                     LiveMut::Bloom(filter).exchange(made);
@@ -186,8 +194,8 @@ impl<'s> Union<'s> {
         }
     }
 
-    /// Merges the sources into `destination`, which is a filter or a copy of one. Fingerprints are only merged into a
-    /// copy. Returns whether anything changed.
+    /// Merges the sources into `destination`, which is a filter or a copy of one. A table is only changed in a copy.
+    /// Returns whether anything changed.
     fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;

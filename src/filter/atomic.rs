@@ -58,15 +58,15 @@ impl AtomicBloom {
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::OutOfMemory`], and the errors of [`Spec::validate`]. [`Error::Exclusive`] for
-    /// scaling filters and windows, because they change their layers, which requires a single owner; for fingerprints,
-    /// because adds move them; and for static layouts.
+    /// scaling filters and windows, because they change their layers, which requires a single owner; for
+    /// [`Layout::Quotient`](crate::Layout::Quotient), which has one writer; and for static layouts.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
         }
         if spec.is_table() || spec.is_static() {
-            return Err(Error::Exclusive("fingerprints have one writer; use another layout"));
+            return Err(Error::Exclusive("this layout has one writer; use another one"));
         }
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
         let layer =

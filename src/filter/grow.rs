@@ -49,7 +49,7 @@ impl Grow for Bloom {
 
     fn next_bytes(&self) -> Result<Option<u64>, Error> {
         let rotates = self.rotates_when_full().then_some(0);
-        Ok(self.next_shape()?.map(|shape| shape.bytes()).or(rotates))
+        Ok(Bloom::next_bytes(self)?.or(rotates))
     }
 
     fn grow(&mut self) -> Result<bool, Error> {

@@ -12,10 +12,8 @@ pub enum Incompatible {
     /// The filters are to be intersected, and at least one of them has several layers. An item could be in different
     /// layers of the two filters, and would be lost.
     Layers,
-    /// At least one of the filters is static or has [`Layout::Fingerprint`](crate::Layout::Fingerprint), in
-    /// which an item can be in any of four cells. The only possible combination is the union of two fingerprint filters
-    /// of fixed size.
-    Fingerprints,
+    /// At least one of the filters is static, or only one of them has [`Layout::Quotient`](crate::Layout::Quotient).
+    Layouts,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,
     /// Finding the places of the sources' layers would require more than [`MAX_PAIRS`](crate::limits::MAX_PAIRS)

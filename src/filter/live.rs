@@ -31,7 +31,7 @@ impl Contents {
 
 /// A Bloom filter, native or another system's.
 pub enum Live {
-    /// A native Bloom filter (fixed, scaling, static or window) with bits, counters or fingerprints.
+    /// A native Bloom filter (fixed, scaling, static or window) with bits, counters or prefixes.
     Bloom(Bloom),
     /// Another system's filter.
     Foreign(Box<Foreign>),
@@ -151,9 +151,11 @@ impl<'a> LiveRef<'a> {
     #[doc(hidden)]
     pub fn contents(self) -> Contents {
         match self {
-            LiveRef::Bloom(filter) => Contents::sum(
-                filter.layers().iter().map(|layer| (layer.items_for_single_writer(), layer.capacity())),
-            ),
+            LiveRef::Bloom(filter) => {
+                let grows = filter.grows();
+                let layers = filter.layers().iter();
+                Contents::sum(layers.map(|layer| (layer.items_for_single_writer(), layer.room(grows))))
+            }
             LiveRef::Foreign(filter) => {
                 Contents::sum(filter.links().iter().map(|link| (link.items(), link.spec().capacity)))
             }

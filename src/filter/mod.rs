@@ -54,7 +54,7 @@ use crate::parallel::{ParallelFor, alone};
 
 /// A filter of any kind.
 pub enum Filter {
-    /// A native Bloom filter (fixed, scaling, static or window) with bits, counters or fingerprints.
+    /// A native Bloom filter (fixed, scaling, static or window) with bits, counters or prefixes.
     Bloom(Bloom),
     /// Another system's Bloom filter.
     Foreign(Box<Foreign>),
@@ -101,6 +101,48 @@ impl Target<'_> {
             Target::One(LiveMut::Bloom(filter)) => LiveRef::Bloom(filter).lines(),
             Target::One(LiveMut::Foreign(filter)) => LiveRef::Foreign(filter).lines(),
             Target::Both(rebuild) => rebuild.live().lines() + LiveRef::Bloom(rebuild.shadow()).lines(),
+        }
+    }
+}
+
+/// Cells of a filter.
+#[derive(Clone, Copy)]
+#[doc(hidden)]
+pub enum Array<'a> {
+    /// Words of fixed number.
+    Cells(&'a Cells),
+    /// A layer's table, which grows and shrinks.
+    Table(&'a Layer),
+}
+
+impl<'a> Array<'a> {
+    /// The length in a saved filter: the size in bytes or, for a table, the number of its positions.
+    pub(crate) fn len(self) -> u64 {
+        match self {
+            Array::Cells(words) => Words::bytes_of(words),
+            Array::Table(_) => layout::quotient::END,
+        }
+    }
+
+    pub(crate) fn cells(self) -> Option<&'a Cells> {
+        match self {
+            Array::Cells(words) => Some(words),
+            Array::Table(_) => None,
+        }
+    }
+
+    pub(crate) fn table(self) -> Option<&'a Layer> {
+        match self {
+            Array::Cells(_) => None,
+            Array::Table(layer) => Some(layer),
+        }
+    }
+
+    /// Size in bytes.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Array::Cells(words) => Words::bytes_of(words),
+            Array::Table(layer) => layer.bytes(),
         }
     }
 }
@@ -281,7 +323,7 @@ impl<'a> FilterRef<'a> {
     /// The filter's arrays of cells: layers, links or sub-filters. During a rebuild, the live filter's arrays come
     /// first, then the shadow's.
     #[doc(hidden)]
-    pub fn arrays(self) -> impl Iterator<Item = &'a Cells> {
+    pub fn arrays(self) -> impl Iterator<Item = Array<'a>> {
         let (layers, links, tables, shadow) = match self {
             FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
             FilterRef::Foreign(filter) => (&[][..], filter.links(), &[][..], &[][..]),
@@ -291,9 +333,14 @@ impl<'a> FilterRef<'a> {
                 LiveRef::Foreign(filter) => (&[][..], filter.links(), &[][..], rebuild.shadow().layers()),
             },
         };
-        let words = |layers: &'a [Layer]| layers.iter().map(|layer| layer.words());
-        let links = links.iter().map(|link| &link.words()[..]);
-        let tables = tables.iter().map(|table| table.words());
+        let words = |layers: &'a [Layer]| {
+            layers.iter().map(|layer| match layer.has_table() {
+                true => Array::Table(layer),
+                false => Array::Cells(layer.words()),
+            })
+        };
+        let links = links.iter().map(|link| Array::Cells(link.words()));
+        let tables = tables.iter().map(|table| Array::Cells(table.words()));
         words(layers).chain(links).chain(tables).chain(words(shadow))
     }
 
@@ -310,7 +357,7 @@ impl<'a> FilterRef<'a> {
 
     /// Bytes of all cells.
     pub fn bytes(self) -> u64 {
-        self.arrays().map(Words::bytes_of).sum()
+        self.arrays().map(Array::bytes).sum()
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Summary {
     hash: Option<Word> = "Hash" { line: Some("hash") },
     /// Number of independent arrays per layer
     shards: Option<u64> = "Shards" { replies: Replies::Bloom, line: Some("shards") },
-    /// 1, or the width of the counters; with LAYOUT FINGERPRINT, of a cell of the newest layer
+    /// 1, or the width of the counters; with LAYOUT QUOTIENT, of a cell at the capacity
     bits_per_cell: Option<u64> = "Bits per cell" { replies: Replies::Bloom, line: Some("bits per cell") },
     /// `ERROR`, `SATURATE`, `SCALE`, `ROTATE`
     on_full: Option<Word> = "On full" { replies: Replies::Bloom, line: Some("when full") },
@@ -51,8 +51,9 @@ pub struct Summary {
         line: Some("error rate, now"),
         metrics: &[gauge("bloomery_error_ratio", "False-positive rate at the present fill, computed.")],
     },
-    /// Number of items that all layers together are sized for; of a cuckoo filter, number of slots; of a filter from
-    /// [BF.IMPORT](bf.import.md), which has no capacity, the number at which half of the bits are set
+    /// Number of items that all layers together are sized for, with LAYOUT QUOTIENT now; of a cuckoo filter, number of
+    /// slots; of a filter from [BF.IMPORT](bf.import.md), which has no capacity, the number at which half of the bits
+    /// are set
     capacity: u64 = "Capacity" {
         line: Some("capacity"),
         metrics: &[gauge(
@@ -237,7 +238,7 @@ pub struct Summary {
         metrics: &[gauge("bloomery_advice_lines", "Number of entries under Advice in BF.STATS key: 0 if all is well.")],
     },
     /// One map for each of the newest 128 layers, oldest first; for a window, for each of the newest 128 living
-    /// generations, with its Age, newest first. With LAYOUT FINGERPRINT, Probes is the number of bits of a fingerprint
+    /// generations, with its Age, newest first
     layers: Vec<LayerSummary> = "Layers" { replies: Replies::Bloom },
     /// During a rebuild, the reply of [BF.REBUILD](bf.rebuild.md) STATUS; otherwise null
     rebuild: Option<RebuildSummary> = "Rebuild" {
@@ -439,7 +440,7 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
     let spec = filter.spec();
     let window = filter.window();
     let layers = match window {
-        None => filter.layers().iter().map(layer).collect(),
+        None => filter.layers().iter().map(|one| layer(one, filter.grows())).collect(),
         Some(window) => window.alive(window.number_at(now_ms)).map(generation).collect(),
     };
     Summary {
@@ -476,11 +477,11 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
     }
 }
 
-fn layer(layer: &Layer) -> LayerSummary {
+fn layer(layer: &Layer, grows: bool) -> LayerSummary {
     LayerSummary {
         age: None,
         layout: Some(layer.shape().layout.as_str().into()),
-        capacity: layer.capacity(),
+        capacity: layer.room(grows),
         items: layer.items(),
         error_rate: layer.error_rate(),
         error_rate_now: layer.rate_now(),
@@ -498,7 +499,7 @@ fn generation(generation: Generation<'_>) -> LayerSummary {
         error_rate: generation.error_rate(),
         error_rate_now: generation.rate_now(),
         fill: generation.fill(),
-        ..layer(generation.layer)
+        ..layer(generation.layer, false)
     }
 }
 

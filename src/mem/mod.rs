@@ -4,6 +4,6 @@ mod bytes;
 mod shared;
 mod words;
 
-pub(crate) use shared::Shared;
-pub(crate) use words::Words;
+pub(crate) use shared::{Shared, size_class};
 pub use words::{Cells, use_huge_pages};
+pub(crate) use words::{Words, prefetch};

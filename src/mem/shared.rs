@@ -41,7 +41,7 @@ const HAS_EXTRA: u16 = 1 << 15;
 
 /// Bytes that jemalloc, the servers' allocator, uses for an allocation of `bytes` bytes: it has four size classes for
 /// each doubling, at least 8 bytes apart.
-const fn taken(bytes: usize) -> usize {
+pub(crate) const fn size_class(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     // Rounds up to a multiple of `step`, a power of two, without dividing.
     let below = if step < 8 { 7 } else { step - 1 };
@@ -65,7 +65,7 @@ impl<B, H, X> Shared<B, H, X> {
     fn few(len: usize, has_extra: bool) -> u16 {
         let head = Self::in_front(has_extra) + size_of::<Block<B, H>>();
         let fits = cfg!(not(all(loom, test))) && len < ALIGNED_FROM;
-        if fits && taken(head + len * 8) <= taken(head + size_of::<Words>()) + taken(len * 8) {
+        if fits && size_class(head + len * 8) <= size_class(head + size_of::<Words>()) + size_class(len * 8) {
             len as u16
         } else {
             0
@@ -300,12 +300,12 @@ mod tests {
         for len in 1..ALIGNED_FROM as u64 {
             let shared = Head::zeroed(len, [0; 2], [0; 3], None).unwrap();
             let (few, cells) = (usize::from(shared.block().few), len as usize * 8);
-            let cost = if few == 0 { taken(48) + taken(cells) } else { taken(32 + cells) };
-            assert!(cost <= taken(32 + cells) && cost <= taken(48) + taken(cells), "{len}");
+            let cost = if few == 0 { size_class(48) + size_class(cells) } else { size_class(32 + cells) };
+            assert!(cost <= size_class(32 + cells) && cost <= size_class(48) + size_class(cells), "{len}");
             alone += u64::from(few == 0);
         }
         assert!((1..200).contains(&alone), "{alone} of 1023");
         let sizes = [1, 8, 9, 64, 65, 128, 129, 168, 257, 1025];
-        assert_eq!(sizes.map(taken), [8, 8, 16, 64, 80, 128, 160, 192, 320, 1280]);
+        assert_eq!(sizes.map(size_class), [8, 8, 16, 64, 80, 128, 160, 192, 320, 1280]);
     }
 }

@@ -201,21 +201,27 @@ impl Words {
     /// Asks the processor to fetch the cache line of word `index`. A hint that never faults.
     #[inline(always)]
     pub(crate) fn prefetch(words: &Cells, index: usize) {
-        debug_assert!(index < words.len());
-        let address = words.as_ptr().wrapping_add(index);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address is allowed, and SSE is part of x86-64.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast())
-        };
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: PRFM of any address is a hint that neither faults nor writes.
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
-        };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = address;
+        prefetch(words, index);
     }
+}
+
+/// Asks the processor to fetch the cache line of `items[index]`. A hint that never faults.
+#[inline(always)]
+pub(crate) fn prefetch<T>(items: &[T], index: usize) {
+    debug_assert!(index < items.len());
+    let address = items.as_ptr().wrapping_add(index);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed, and SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast())
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: PRFM of any address is a hint that neither faults nor writes.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
 }
 
 impl std::fmt::Debug for Words {

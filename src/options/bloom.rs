@@ -51,8 +51,8 @@ pub const BLOOM: &[OptionRow] = &[
         value: Value::Choice(&[
             ("error", "Refuse new items"),
             ("saturate", "Accept new items; the error rate rises"),
-            ("scale", "Add a layer"),
-            ("rotate", "Drop the oldest generation early; only for windows of layout fingerprint"),
+            ("scale", "Grow"),
+            ("rotate", "Drop the oldest generation early; only for windows of layout quotient"),
         ]),
         expected: "ERROR, SATURATE, SCALE or ROTATE",
         help: "What adding to a full filter does",
@@ -100,7 +100,7 @@ pub const INSERT: &[OptionRow] = &[CAPACITY, ERROR, EXPANSION, NOCREATE, NONSCAL
 pub const SIZE: &[OptionRow] = &[CAPACITY, ERROR];
 
 /// The possible numbers of generations of a window, for error texts.
-pub const GENERATIONS: &str = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000";
+pub const GENERATIONS: &str = "2 to 64 generations, with LAYOUT QUOTIENT 2 to 1000";
 
 pub(super) const CAPACITY: OptionRow = OptionRow {
     word: "CAPACITY",

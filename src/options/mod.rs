@@ -186,7 +186,8 @@ impl Options {
             }
             Family::Window { generations, overflow, every_ms } => {
                 options.window = Some(generations);
-                options.on_full = Some(overflow.into());
+                options.on_full =
+                    Some(if spec.grows() && spec.is_table() { OnFull::Scale } else { overflow.into() });
                 if every_ms > 0 {
                     (options.every_ms, options.since_ms) = (Some(every_ms), Some(since_ms));
                 }

@@ -2,7 +2,7 @@
 
 use super::{OnFull, Options};
 use crate::error::Error;
-use crate::params::{Family, Layout, Overflow, Steps, Tightening, limits};
+use crate::params::{Family, Layout, Overflow, Steps, TABLE_SATURATES, Tightening, limits};
 
 /// Growth of a scaling filter: the default of RedisBloom.
 pub const DEFAULT_EXPANSION: u32 = 2;
@@ -46,7 +46,7 @@ impl Given<'_> {
     }
 
     fn has_other_cells(&self) -> bool {
-        self.layout != Some(Layout::Fingerprint)
+        self.layout != Some(Layout::Quotient)
     }
 
     /// Whether any option asks for a fixed capacity.
@@ -62,7 +62,7 @@ impl Given<'_> {
         window.is_some()
             || every_ms.is_some()
             || since_ms.is_some()
-            || layout.is_some_and(|layout| layout != Some(Layout::Fingerprint))
+            || layout.is_some_and(|layout| layout != Some(Layout::Quotient))
     }
 }
 
@@ -77,7 +77,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         option: "TTL",
         both: [|given| given.options.ttl_ms.is_some(), |given| given.has_a_window_of_its_own()],
-        why: "TTL creates a window of LAYOUT FINGERPRINT with its own generations, so WINDOW, EVERY, SINCE and other \
+        why: "TTL creates a window of LAYOUT QUOTIENT with its own generations, so WINDOW, EVERY, SINCE and other \
               layouts cannot be given",
     },
     Rule {
@@ -107,13 +107,26 @@ pub const RULES: &[Rule] = &[
         option: "EXPANSION",
         both: [|given| given.scales() && given.counts(), |given| given.has_other_cells()],
         why: "a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, so COUNTING \
-              with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT",
+              with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT QUOTIENT",
     },
     Rule {
         option: "WINDOW",
-        both: [|given| given.scales(), |given| given.is_window()],
-        why: "a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE cannot be combined \
-              with WINDOW",
+        both: [
+            |given| {
+                let Options { expansion, tightening, .. } = given.options;
+                expansion.is_some_and(|more| more > 0)
+                    || tightening.is_some()
+                    || given.scales() && given.has_other_cells()
+            },
+            |given| given.is_window(),
+        ],
+        why: "a window has no layers that grow, so EXPANSION and TIGHTENING cannot be combined with WINDOW, and ONFULL \
+              SCALE needs LAYOUT QUOTIENT",
+    },
+    Rule {
+        option: "ONFULL",
+        both: [|given| given.options.on_full == Some(OnFull::Saturate), |given| !given.has_other_cells()],
+        why: TABLE_SATURATES,
     },
     Rule {
         option: "EXPANSION",
@@ -149,7 +162,7 @@ impl Options {
         if let Some(rule) = RULES.iter().find(|rule| rule.both.iter().all(|holds| holds(&given))) {
             return Err(Error::Exclusive(rule.why));
         }
-        let is_table = layout == Some(Layout::Fingerprint);
+        let is_table = layout == Some(Layout::Quotient);
         let (steps, window, every_ms) = match self.ttl_ms {
             None => (Steps::ONE, self.window, self.every_ms.unwrap_or(0)),
             Some(ttl_ms) => {
@@ -167,10 +180,9 @@ impl Options {
             if !is_table && !limits::GENERATIONS.contains(&generations.into()) {
                 return Err(Error::Generations(generations.into()));
             }
-            // By default, no items are refused: a stream should not stop because one hour was busier than planned. A
-            // table has no room beyond its capacity, so it rotates.
-            let default = if is_table { Overflow::Rotate } else { Overflow::Saturate };
-            Family::Window { generations, overflow: overflow.unwrap_or(default), every_ms }
+            // By default, no items are refused: a stream should not stop because one hour was busier than planned.
+            let overflow = overflow.unwrap_or(Overflow::Saturate);
+            Family::Window { generations, overflow, every_ms }
         } else {
             let own = self.expansion.and_then(|expansion| u32::try_from(expansion).ok());
             let expansion = match own.unwrap_or(expansion) {
@@ -178,7 +190,7 @@ impl Options {
                 0 if self.scales() => DEFAULT_EXPANSION,
                 expansion => expansion,
             };
-            if given.is_fixed() || given.counts() && !self.scales() || expansion == 0 {
+            if given.is_fixed() || given.counts() && !is_table || expansion == 0 {
                 Family::Fixed(overflow.unwrap_or_default())
             } else {
                 Family::Scaling {
@@ -190,15 +202,16 @@ impl Options {
         Ok(Kind { family, layout, steps })
     }
 
-    /// The requested layout, or `otherwise` if none is requested. AUTO chooses FINGERPRINT for options that no other
-    /// layout supports.
+    /// The requested layout, or `otherwise` if none is requested. AUTO chooses QUOTIENT for counting, and for options
+    /// that no other layout supports.
     fn layout_or(&self, otherwise: Option<Layout>) -> Option<Layout> {
-        let needs_fingerprints = self.counting.is_some() && self.scales()
+        let shares = self.shards.is_some_and(|shards| shards > 1);
+        let needs_table = self.counting.is_some() && !shares && self.on_full != Some(OnFull::Saturate)
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
             || self.on_full == Some(OnFull::Rotate);
         match self.layout.unwrap_or(otherwise) {
-            _ if self.ttl_ms.is_some() => Some(Layout::Fingerprint),
-            None if needs_fingerprints => Some(Layout::Fingerprint),
+            _ if self.ttl_ms.is_some() => Some(Layout::Quotient),
+            None if needs_table => Some(Layout::Quotient),
             layout => layout,
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::error::Error;
 use crate::filter::Census;
-use crate::filter::layout::fingerprint::Sizes;
 use crate::mem::{Cells, Words};
 use std::collections::BTreeMap;
 
@@ -14,39 +13,20 @@ pub(super) enum Place {
     /// Bits or slots. A part may arrive more than once; its latest bytes win. The function counts how many bits or
     /// slots are set in a range of words.
     Over(fn(&Cells) -> u64),
-    /// Cells that can cross word and part boundaries. No part arrives twice.
-    Fingerprints(Sizes),
 }
 
 impl Place {
     /// Places a part among cells that have already been counted, and returns the new count.
     pub(super) fn place(self, words: &Words, offset: u64, bytes: &[u8], before: Census) -> Census {
-        let table = match self {
-            Place::By(place) => return before.and(place(words, offset, bytes)),
+        match self {
+            Place::By(place) => before.and(place(words, offset, bytes)),
             Place::Over(count) => {
                 let around = Words::around(words, offset, bytes.len());
                 let others = before.set.saturating_sub(count(around));
                 Words::set_bytes(words, offset, bytes);
-                return Census::of_set(others.saturating_add(count(around)));
+                Census::of_set(others.saturating_add(count(around)))
             }
-            Place::Fingerprints(table) => table,
-        };
-        words.write_bytes(offset, bytes);
-        let (width, end) = (table.width().into(), offset.saturating_add(bytes.len() as u64));
-        let first = offset.saturating_mul(8).div_ceil(width);
-        let last = end.saturating_mul(8).checked_div(width).unwrap_or(0).min(table.cells);
-        before.and(Census::of_fingerprints(table, words, first..last))
-    }
-
-    /// Counts the cell that crosses the end of a part, once the next part has arrived. The cell can't cross a second
-    /// part boundary, because a cell is at most one word long and a part is at least one word long.
-    fn count_across(self, words: &Words, end: u64) -> Census {
-        let Place::Fingerprints(table) = self else { return Census::default() };
-        let (bit, width) = (end.saturating_mul(8), u64::from(table.width()));
-        let cell = bit.checked_div(width).filter(|cell| !bit.is_multiple_of(width) && *cell < table.cells);
-        cell.map_or_else(Census::default, |cell| {
-            Census::of_fingerprints(table, words, cell..cell.saturating_add(1))
-        })
+        }
     }
 }
 
@@ -86,8 +66,6 @@ pub(super) struct Arrival {
     /// Total bytes of the ranges in `covered`.
     arrived: u64,
     census: Census,
-    /// The ranges that are in the words or contain only zeros. Used only if cells can cross the boundaries of parts.
-    placed: BTreeMap<u64, u64>,
 }
 
 /// A complete array.
@@ -111,7 +89,6 @@ impl Arrival {
             covered: BTreeMap::new(),
             arrived: 0,
             census: Census::default(),
-            placed: BTreeMap::new(),
         }
     }
 
@@ -132,8 +109,7 @@ impl Arrival {
 
     /// Approximate memory in use, in bytes.
     pub(super) fn held(&self) -> u64 {
-        let entries =
-            [self.waiting.len(), self.covered.len(), self.placed.len()].into_iter().sum::<usize>() as u64;
+        let entries = self.waiting.len().saturating_add(self.covered.len()) as u64;
         let words = self.words.as_ref().map_or(0, Words::bytes);
         words.saturating_add(self.waiting_bytes).saturating_add(entries.saturating_mul(ENTRY))
     }
@@ -239,24 +215,6 @@ impl Arrival {
     fn place(&mut self, start: u64, part: &[u8]) {
         let Some(words) = &self.words else { return };
         self.census = self.place.place(words, start, part, self.census);
-        self.join(start, start.saturating_add(part.len() as u64));
-    }
-
-    /// Records a range that is in the words or contains only zeros, and merges it with adjacent ranges. Counts the
-    /// cells that cross the boundaries between them.
-    fn join(&mut self, start: u64, end: u64) {
-        if !matches!(self.place, Place::Fingerprints(_)) {
-            return;
-        }
-        let before = self.placed.range(..start).next_back().filter(|(_, to)| **to == start);
-        let before = before.map(|(from, _)| *from);
-        let after = self.placed.remove(&end);
-        self.placed.insert(before.unwrap_or(start), after.unwrap_or(end));
-        if let Some(words) = &self.words {
-            for seam in before.and(Some(start)).into_iter().chain(after.and(Some(end))) {
-                self.census = self.census.and(self.place.count_across(words, seam));
-            }
-        }
     }
 
     /// Whether there is a waiting part that ends at this offset and can still be extended.
@@ -277,8 +235,6 @@ impl Arrival {
                 || self.last_from(start, end).is_some()
             {
                 self.keep_block(start, block);
-            } else {
-                self.join(start, end);
             }
             start = end;
         }
@@ -418,40 +374,5 @@ mod tests {
         arrival.take(0, &[1]).unwrap();
         assert!(arrival.words.is_some() && arrival.waiting.is_empty());
         assert!(arrival.finish().is_none(), "most of it is missing");
-    }
-
-    /// Cells that cross part boundaries are counted once, whether or not the parts waited and zeros were dropped.
-    #[test]
-    fn cells_across_parts_are_counted_once() {
-        for seed in 0..if cfg!(miri) { 3 } else { 100 } {
-            let mut random = SmallRng::seed_from_u64(seed);
-            let words = random.random_range(10..if cfg!(miri) { 40 } else { 5000 });
-            let fingerprint = random.random_range(6..30);
-            let cells = (words - 1) * 64 / (fingerprint + 2);
-            let table = Sizes { cells, fingerprint: fingerprint as u32, ..Sizes::default() };
-            let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
-            // Puts a fingerprint into the first cell of its first window. No window begins at the last cell.
-            for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {
-                let bit = (cell * u64::from(table.width())) as usize;
-                bits[bit / 8] |= 1 << (bit % 8);
-                used += 1;
-            }
-            let mut arrival =
-                Arrival::new(bits.len() as u64, Allocation::InProportion, Place::Fingerprints(table));
-            let mut start = 0;
-            while start < bits.len() {
-                let most = if seed % 2 == 0 { 2 } else { words as usize };
-                let end = bits.len().min(start + 8 * random.random_range(1..=most));
-                arrival.take(start as u64, &bits[start..end]).unwrap();
-                start = end;
-                // Placed ranges lie between waiting parts, so a client that sends words one by one adds no entry per
-                // word.
-                assert!(arrival.placed.len() <= 2 + arrival.waiting.len());
-                assert!(arrival.waiting.len() <= start.div_ceil(BLOCK));
-            }
-            assert_eq!(arrival.placed.len(), 1);
-            let Filled { census, .. } = arrival.finish().unwrap();
-            assert_eq!((census.set, census.is_damaged), (used, false), "{seed}");
-        }
     }
 }

@@ -15,6 +15,15 @@ use super::format::{CHUNK, MAX_CHUNK};
 /// Number of bytes before the data.
 pub(super) const PREFIX: usize = 20;
 
+/// Number of words that a chunk with leaves of a table has at least, unless it is the last. Writing so many takes under
+/// a millisecond.
+pub(super) const TABLE_WORDS: usize = CHUNK / 32;
+
+/// Appends words to a chunk.
+pub(super) fn put_words(piece: &mut Vec<u8>, words: &[u64]) {
+    piece.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+}
+
 /// Length in bytes of the longest chunk that is written.
 pub const LONGEST: usize = PREFIX + CHUNK;
 

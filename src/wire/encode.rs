@@ -3,8 +3,8 @@
 use super::format::CHUNK;
 use super::{chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
-use crate::filter::{FilterRef, Layer, Origin};
-use crate::mem::{Cells, Words};
+use crate::filter::{Array, FilterRef, Origin};
+use crate::mem::Words;
 use std::sync::OnceLock;
 
 /// Writes a filter piece by piece. The encoder keeps no position, so a caller can request any chunk at any time, as a
@@ -50,12 +50,10 @@ enum Format {
 
 /// An array of cells, and how many of its bytes are written.
 #[derive(Clone, Copy)]
-struct Array<'a> {
-    words: &'a Cells,
-    bytes: u64,
-    /// Pieces end at multiples of this number of bytes, so that no cell is split between two pieces. Otherwise, a dump
-    /// could include half of a write to a split cell.
-    group: u64,
+struct Part<'a> {
+    array: Array<'a>,
+    /// The number of bytes or, for a table, of positions.
+    len: u64,
 }
 
 impl<'a> Encoder<'a> {
@@ -70,8 +68,12 @@ impl<'a> Encoder<'a> {
     /// it.
     pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
-        let mut arrays = filter.arrays().map(Words::bytes_of);
-        let is_one_chunk = arrays.next() <= Some(CHUNK as u64) && arrays.next().is_none();
+        let is_short = |array: Array<'_>| match array {
+            Array::Cells(words) => Words::bytes_of(words) <= CHUNK as u64,
+            Array::Table(layer) => layer.bytes() <= CHUNK as u64 / 4,
+        };
+        let mut arrays = filter.arrays();
+        let is_one_chunk = arrays.next().is_none_or(is_short) && arrays.next().is_none();
         Encoder::with(filter, if is_one_chunk { 0 } else { filter.dump_number() })
     }
 
@@ -111,7 +113,7 @@ impl<'a> Encoder<'a> {
 
     /// Writes the chunk that begins at `offset` in the body to `piece`, and returns the offset of the next chunk.
     /// Returns `None` at the end of the body or, in our format, if `offset` isn't a multiple of 8. A chunk contains at
-    /// most [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own chunks are 16 times as long, and
+    /// most [`CHUNK`] bytes of one array, or some leaves of a table. RedisBloom's own chunks are 16 times as long, and
     /// it accepts any length.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if self.format == Format::Native && !offset.is_multiple_of(8) {
@@ -119,7 +121,7 @@ impl<'a> Encoder<'a> {
         }
         // The array that contains the offset, and the offset inside that array.
         let mut inside = offset;
-        let array = self.arrays().find(|array| match inside.checked_sub(array.bytes) {
+        let array = self.arrays().find(|array| match inside.checked_sub(array.len) {
             Some(rest) => {
                 inside = rest;
                 false
@@ -131,13 +133,24 @@ impl<'a> Encoder<'a> {
 
     /// Writes to `piece` the chunk that starts at `offset` in the body, which is byte `inside` of `array`. Returns the
     /// offset of the next chunk.
-    fn write(&self, array: Array<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
+    fn write(&self, part: Part<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
         let prefix = match self.format {
             Format::Native => chunk::PREFIX,
             Format::RedisBloom => 0,
         };
-        let most = inside.checked_add(CHUNK as u64)?;
-        let end = most.checked_sub(most.checked_rem(array.group)?)?.min(array.bytes);
+        let words = match part.array {
+            Array::Cells(words) => words,
+            Array::Table(layer) => {
+                let mut words = Vec::new();
+                let end = layer.reading()?.write(inside, chunk::TABLE_WORDS, &mut words)?;
+                piece.clear();
+                piece.resize(prefix, 0);
+                chunk::put_words(piece, &words);
+                self.seal(piece, offset);
+                return offset.checked_add(end.checked_sub(inside)?);
+            }
+        };
+        let end = inside.checked_add(CHUNK as u64)?.min(part.len);
         let len = end.checked_sub(inside)?;
         // Whole words are read. Then the first word's bytes before the offset and the last word's bytes after the end
         // are removed.
@@ -145,14 +158,18 @@ impl<'a> Encoder<'a> {
         let end = usize::try_from(len).ok()?.checked_add(skipped)?;
         piece.clear();
         piece.resize(prefix.checked_add(end.next_multiple_of(8))?, 0);
-        Words::read_bytes(array.words, usize::try_from(inside / 8).ok()?, piece.get_mut(prefix..)?);
+        Words::read_bytes(words, usize::try_from(inside / 8).ok()?, piece.get_mut(prefix..)?);
         piece.truncate(prefix.checked_add(end)?);
         piece.drain(prefix..prefix.checked_add(skipped)?);
         if self.format == Format::Native {
-            let stamp = self.stamp.get_or_init(|| head::stamp(self.filter, self.dump_number));
-            chunk::seal(piece, offset, *stamp);
+            self.seal(piece, offset);
         }
         offset.checked_add(len)
+    }
+
+    fn seal(&self, piece: &mut [u8], offset: u64) {
+        let stamp = self.stamp.get_or_init(|| head::stamp(self.filter, self.dump_number));
+        chunk::seal(piece, offset, *stamp);
     }
 
     /// Hands every chunk to `sink` in order, each with the offset of the next one.
@@ -168,7 +185,7 @@ impl<'a> Encoder<'a> {
     pub fn chunks_from(&self, first: u64, mut sink: impl FnMut(u64, &[u8]) -> bool) {
         let (mut start, mut piece) = (0u64, Vec::new());
         for array in self.arrays() {
-            let end = start.saturating_add(array.bytes);
+            let end = start.saturating_add(array.len);
             let mut offset = start.max(first);
             while offset < end {
                 match self.write(array, offset, offset.saturating_sub(start), &mut piece) {
@@ -180,9 +197,9 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Number of cell bytes in all chunks: the offset at which the last chunk ends.
+    /// The offset at which the last chunk ends: the number of cell bytes in all chunks, if there are no tables.
     pub fn body_len(&self) -> u64 {
-        self.arrays().fold(0, |sum, array| array.bytes.saturating_add(sum))
+        self.arrays().fold(0, |sum, array| array.len.saturating_add(sum))
     }
 
     /// Hands every piece to `sink` in order.
@@ -192,9 +209,9 @@ impl<'a> Encoder<'a> {
     }
 
     /// The arrays, with the lengths that are written.
-    fn arrays(&self) -> impl Iterator<Item = Array<'a>> {
+    fn arrays(&self) -> impl Iterator<Item = Part<'a>> {
         let (filter, format) = (self.filter, self.format);
-        filter.arrays().enumerate().map(move |(index, words)| {
+        filter.arrays().enumerate().map(move |(index, array)| {
             let bytes = match (format, filter) {
                 (Format::RedisBloom, FilterRef::Foreign(filter)) => {
                     filter.links().get(index).map(|link| link.spec().bytes)
@@ -204,15 +221,7 @@ impl<'a> Encoder<'a> {
                 }
                 _ => None,
             };
-            let group = match filter {
-                FilterRef::Bloom(filter) => filter.layers().get(index).map(Layer::words_of_whole_cells),
-                _ => None,
-            };
-            Array {
-                words,
-                bytes: bytes.unwrap_or(Words::bytes_of(words)),
-                group: group.unwrap_or(1).saturating_mul(8),
-            }
+            Part { array, len: bytes.unwrap_or(array.len()) }
         })
     }
 

@@ -7,7 +7,7 @@
 //!  5  u8               kind, see `codec::Kind`
 //!  6  u16              number of the filter in a dump over several commands, else 0
 //!  8  u32              length of the header
-//! 12  u64              length of the body: the bytes of all cells
+//! 12  u64              length of the body: the bytes of all cells, 2^51 for a table
 //! 20  u32              CRC-32C of bytes 0..20 and the header
 //! 24  header
 //! ```
@@ -32,7 +32,8 @@ pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {
     envelope[4..6].copy_from_slice(&[VERSION, kind as u8]);
     envelope[6..8].copy_from_slice(&dump_number.to_le_bytes());
     envelope[8..12].copy_from_slice(&u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes());
-    envelope[12..20].copy_from_slice(&filter.bytes().to_le_bytes());
+    let body_len = filter.arrays().fold(0, |sum, array| array.len().saturating_add(sum));
+    envelope[12..20].copy_from_slice(&body_len.to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&envelope[..20]), header);
     envelope[20..24].copy_from_slice(&crc.to_le_bytes());
     head

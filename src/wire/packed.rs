@@ -17,8 +17,8 @@ use super::arrival::Filled;
 use super::codec::{Kind, put_number, take, take_number};
 use super::error::DecodeError;
 use super::format::MOST_PACKED;
-use super::kind;
-use crate::filter::{Census, Filter, FilterRef};
+use super::kind::{self, Whole};
+use crate::filter::{Array, Census, Filter, FilterRef};
 use crate::mem::Words;
 use crate::sync::Ordering::Relaxed;
 
@@ -30,6 +30,8 @@ enum Form {
     /// For each set bit, the number of unset bits since the previous set bit. Used if there are fewer set bits than
     /// bytes.
     Positions = 1,
+    /// The leaves of a table.
+    Leaves = 2,
 }
 
 impl Form {
@@ -39,16 +41,37 @@ impl Form {
     }
 }
 
+/// Whether a filter is packed: if it is small, and has no table beside other cells.
+pub(super) fn fits(filter: FilterRef<'_>) -> bool {
+    let mut tables = filter.arrays().filter_map(Array::table);
+    match (tables.next(), filter.arrays().nth(1)) {
+        (None, _) => filter.bytes() <= MOST_PACKED as u64,
+        // The bytes of a table also depend on its past.
+        (Some(table), None) => table.has_one_leaf() && table.items() <= MOST_PACKED as u64 / 4,
+        (Some(_), Some(_)) => false,
+    }
+}
+
 /// Packs a filter with at most [`MOST_PACKED`] bytes of cells into one string.
 pub(super) fn pack(filter: FilterRef<'_>) -> Vec<u8> {
     let (kind, header) = kind::pack(filter);
-    let form = Form::of(filter.arrays().map(Words::ones).sum(), filter.bytes());
+    let cells = || filter.arrays().filter_map(Array::cells);
+    let table = filter.arrays().find_map(Array::table);
+    let form = match table {
+        Some(_) => Form::Leaves,
+        None => Form::of(cells().map(Words::ones).sum(), filter.bytes()),
+    };
     let mut packed = Vec::with_capacity(256);
     packed.extend_from_slice(&[kind as u8, form as u8]);
     put_number(&mut packed, header.len() as u64);
     packed.extend_from_slice(&header);
-    let words = filter.arrays().flatten().map(|word| word.load(Relaxed));
+    let words = cells().flatten().map(|word| word.load(Relaxed));
     match form {
+        Form::Leaves => {
+            let mut leaves = Vec::new();
+            let _ = table.and_then(|table| table.reading()?.write(0, usize::MAX, &mut leaves));
+            leaves.iter().for_each(|word| packed.extend_from_slice(&word.to_le_bytes()));
+        }
         Form::Whole => words.for_each(|word| packed.extend_from_slice(&word.to_le_bytes())),
         Form::Positions => {
             let mut next = 0u64;
@@ -81,6 +104,17 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let (header, cells) = rest.split_at_checked(header_len).ok_or(short)?;
     let head = kind::unpack(kind, header)?;
 
+    if form == Form::Leaves as u8 {
+        let mut loading =
+            head.loading(0).filter(|_| head.array(1).is_none()).ok_or(DecodeError::Field("form"))?;
+        let (words, []) = cells.as_chunks() else { return Err(DecodeError::Length("body")) };
+        loading.read(&words.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>())?;
+        return head.build(vec![Whole::Table(Box::new(loading))]);
+    }
+    if head.loading(0).is_some() {
+        return Err(DecodeError::Field("form"));
+    }
+
     let mut body = [0; MOST_PACKED];
     let body_len = head.body_len().and_then(|len| usize::try_from(len).ok());
     let body = body_len.and_then(|len| body.get_mut(..len)).ok_or(DecodeError::Length("body"))?;
@@ -90,7 +124,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
             body.copy_from_slice(cells);
             body.iter().map(|byte| u64::from(byte.count_ones())).sum()
         }
-        Form::Whole => return Err(DecodeError::Length("body")),
+        Form::Whole | Form::Leaves => return Err(DecodeError::Length("body")),
         Form::Positions => place_ones(body, cells).ok_or(DecodeError::Length("body"))?,
     };
     if Some(Form::of(ones, body.len() as u64)) != form {
@@ -102,7 +136,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
         let bytes = usize::try_from(len).ok().and_then(|len| rest.split_off(..len)).unwrap_or_default();
         let words = Words::zeroed(len / 8)?;
         let census = head.place(arrays.len()).place(&words, 0, bytes, Census::default());
-        arrays.push(Filled { words, census });
+        arrays.push(Whole::Cells(Filled { words, census }));
     }
     head.build(arrays)
 }

@@ -4,7 +4,7 @@
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::error::DecodeError;
-use super::format::{MAGIC, MOST_PACKED, VERSION};
+use super::format::{MAGIC, VERSION};
 use super::packed;
 use super::stream::{Sink, Source};
 use crate::filter::{Filter, FilterRef};
@@ -12,7 +12,7 @@ use crate::filter::{Filter, FilterRef};
 /// Writes a filter: as one string if it is small, otherwise as one string per piece.
 pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
     let filter = filter.into();
-    if filter.bytes() <= MOST_PACKED as u64 {
+    if packed::fits(filter) {
         sink.string(&packed::pack(filter));
     } else {
         Encoder::native(filter).pieces(|piece| sink.string(piece));

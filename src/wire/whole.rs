@@ -73,11 +73,12 @@ pub struct Declared {
 /// declares.
 pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
     let of_head = |head: &[u8]| {
-        Decoder::new(head)
-            .map(|decoder| Declared { cells: decoder.body_len(), is_cuckoo: decoder.is_cuckoo() })
+        let declared =
+            |decoder: &Decoder| Declared { cells: decoder.body_len(), is_cuckoo: decoder.is_cuckoo() };
+        Decoder::new(head).map(|decoder| (declared(&decoder), decoder.has_table()))
     };
-    let packed = Declared { cells: MOST_PACKED as u64, is_cuckoo: false };
-    let (declared, most) = if bytes.starts_with(&MAGIC) {
+    let packed = (Declared { cells: MOST_PACKED as u64, is_cuckoo: false }, false);
+    let ((declared, has_table), most) = if bytes.starts_with(&MAGIC) {
         let (head, rest) = bytes.split_at_checked(head::len(bytes)?).ok_or(DecodeError::Length("head"))?;
         (of_head(head)?, rest.len() as u64)
     } else {
@@ -85,8 +86,11 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
         let first =
             fields.string(|first| if first.starts_with(&MAGIC) { of_head(first) } else { Ok(packed) });
         let declared = first.ok_or_else(|| fields.refused.unwrap_or(CUT))??;
-        (declared, lzf::MOST_UNPACKED.saturating_mul(fields.rest.len() as u64).max(packed.cells))
+        (declared, lzf::MOST_UNPACKED.saturating_mul(fields.rest.len() as u64).max(MOST_PACKED as u64))
     };
+    // How large a table is, is only known when its leaves have been read.
+    let declared =
+        if has_table { Declared { cells: declared.cells.min(most), ..declared } } else { declared };
     if declared.cells <= most { Ok(declared) } else { Err(DecodeError::Length("body")) }
 }
 

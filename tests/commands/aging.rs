@@ -32,23 +32,19 @@ fn a_ttl_is_a_window_that_begins_now() {
     begins(
         &server.take_replicated(),
         format!(
-            "BF.RESERVE k 0.01 1000 WINDOW 32 EVERY 1000 SINCE {START} ONFULL ROTATE LAYOUT FINGERPRINT SEED"
+            "BF.RESERVE k 0.01 1000 WINDOW 32 EVERY 1000 SINCE {START} ONFULL SCALE LAYOUT QUOTIENT SEED"
         ),
     );
     server.line("BF.RESERVE few 0.01 100 TTL 1000 STEPS 3 SEED 7 ONFULL ERROR").unwrap();
     begins(
         &server.take_replicated(),
-        format!(
-            "BF.RESERVE few 0.01 34 WINDOW 4 EVERY 334 SINCE {START} ONFULL ERROR LAYOUT FINGERPRINT SEED"
-        ),
+        format!("BF.RESERVE few 0.01 34 WINDOW 4 EVERY 334 SINCE {START} ONFULL ERROR LAYOUT QUOTIENT SEED"),
     );
     server.line("BF.INSERT new CAPACITY 62 ERROR 0.001 TTL 62 ITEMS a b").unwrap();
     let effects = server.take_replicated();
     begins(
         &effects,
-        format!(
-            "BF.RESERVE new 0.001 2 WINDOW 32 EVERY 2 SINCE {START} ONFULL ROTATE LAYOUT FINGERPRINT SEED"
-        ),
+        format!("BF.RESERVE new 0.001 2 WINDOW 32 EVERY 2 SINCE {START} ONFULL SCALE LAYOUT QUOTIENT SEED"),
     );
     assert_eq!(effects[1], "BF.MADD new a b");
     // Rotations are whole milliseconds apart.
@@ -75,7 +71,7 @@ fn a_ttl_is_a_window_that_begins_now() {
     }
     for options in ["WINDOW 4", "EVERY 5", "LAYOUT BLOCKED"] {
         let reply = server.text(&format!("BF.RESERVE n 0.01 10 TTL 1000 {options}"));
-        assert!(reply.starts_with("ERR TTL creates a window of LAYOUT FINGERPRINT"), "{reply}");
+        assert!(reply.starts_with("ERR TTL creates a window of LAYOUT QUOTIENT"), "{reply}");
     }
     for options in ["COUNTING", "EXPANSION 2", "ONFULL SATURATE", "SHARDS 2"] {
         assert!(server.text(&format!("BF.RESERVE n 0.01 10 TTL 1000 {options}")).starts_with("ERR"));
@@ -186,7 +182,7 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
     let pair = Pair::new();
     let server = &pair.primary;
     server.now_ms.set(START);
-    server.line("BF.RESERVE k 0.000001 100 WINDOW 3 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
+    server.line("BF.RESERVE k 0.000001 100 WINDOW 3 EVERY 1000 LAYOUT QUOTIENT").unwrap();
     server.line("BF.MADD k a b c").unwrap();
     assert_eq!(server.line("BF.DEL k a"), Ok(Reply::Bool(true)));
     assert_eq!(server.line("BF.DEL k a"), Ok(Reply::Bool(false)));
@@ -213,7 +209,7 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
         let server = at(START);
         let steps = [2, 31, 200][seed as usize % 3];
         let ttl = steps * STEP;
-        server.line(&format!("BF.RESERVE k 0.0000001 1000 TTL {ttl} STEPS {steps}")).unwrap();
+        server.line(&format!("BF.RESERVE k 0.0000001 1000 TTL {ttl} STEPS {steps} ONFULL ROTATE")).unwrap();
         let early = || match field(&server, "k", "Early rotations") {
             Reply::Integer(early) => early as u64,
             other => panic!("{other:?}"),
@@ -292,9 +288,9 @@ fn full_windows_rotate_alike_everywhere() {
         let server = &pair.primary;
         server.now_ms.set(START);
         for reserve in [
-            "rotating 0.01 20 WINDOW 3 EVERY 1000 LAYOUT FINGERPRINT",
-            "long 0.01 2 WINDOW 100 LAYOUT FINGERPRINT HASH SIPHASH",
-            "refusing 0.01 20 WINDOW 4 EVERY 700 LAYOUT FINGERPRINT ONFULL ERROR",
+            "rotating 0.01 20 WINDOW 3 EVERY 1000 ONFULL ROTATE",
+            "long 0.01 2 WINDOW 100 ONFULL ROTATE HASH SIPHASH",
+            "refusing 0.01 20 WINDOW 4 EVERY 700 LAYOUT QUOTIENT ONFULL ERROR",
         ] {
             server.line(&format!("BF.RESERVE {reserve}")).unwrap();
         }
@@ -338,22 +334,6 @@ fn full_windows_rotate_alike_everywhere() {
     assert!(early > 20, "{early}");
 }
 
-/// The items added last have only ten cells to choose from. Dropping a generation makes room for them only if that
-/// generation has items in these cells, so the window drops generations until one does.
-#[test]
-fn what_is_dropped_makes_room() {
-    let pair = Pair::new();
-    let server = &pair.primary;
-    server.line("BF.RESERVE w 0.001 4 WINDOW 10 LAYOUT FINGERPRINT SEED 1").unwrap();
-    server.line("BF.ADD w old").unwrap();
-    server.line("BF.ROTATE w").unwrap();
-    for item in [12, 44, 74, 116, 152, 168, 279, 424, 439, 551, 590, 603, 626, 655] {
-        assert_eq!(server.line(&format!("BF.ADD w i{item}")), Ok(Reply::Bool(true)));
-        pair.follow();
-    }
-    assert_eq!(server.line("BF.EXISTS w old"), Ok(Reply::Bool(false)));
-}
-
 /// A rebuild puts all items of the backfill into one generation, which must have room for the full capacity.
 #[test]
 fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
@@ -371,7 +351,7 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
 #[test]
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
-    server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
+    server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 ONFULL ROTATE").unwrap();
     // With four generations, a busy one can hold three times the capacity of a generation.
     server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
@@ -389,7 +369,7 @@ fn a_full_window_keeps_the_newest_items() {
     }
     assert!(ages.len() >= 2, "{ages:?}");
     assert_eq!(field(&server, "k", "On full"), Reply::from("ROTATE"));
-    server.line("BF.RESERVE e 0.000001 10 WINDOW 4 LAYOUT FINGERPRINT ONFULL ERROR").unwrap();
+    server.line("BF.RESERVE e 0.000001 10 WINDOW 4 LAYOUT QUOTIENT ONFULL ERROR").unwrap();
     server.line(&format!("BF.MADD e {}", words(0..40))).unwrap();
     assert_eq!(server.text("BF.ADD e 40"), "ERR non scaling filter is full");
     assert_eq!(server.line("BF.ADD e 39"), Ok(Reply::Bool(false)));

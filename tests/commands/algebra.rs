@@ -23,12 +23,9 @@ fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).expect("a field").1
 }
 
-/// Options for fingerprint tables of fixed size.
-pub(super) const TABLES: [&str; 3] = [
-    "NONSCALING LAYOUT FINGERPRINT",
-    "COUNTING LAYOUT FINGERPRINT",
-    "COUNTING 16 LAYOUT FINGERPRINT HASH SIPHASH",
-];
+/// Options for tables of fixed size.
+pub(super) const TABLES: [&str; 3] =
+    ["NONSCALING LAYOUT QUOTIENT", "COUNTING NONSCALING", "COUNTING 16 EXPANSION 0 HASH SIPHASH"];
 
 /// Number of items for a filter of capacity 200. A chain with EXPANSION 1 gets enough items to grow.
 pub(super) fn items_for(options: &str) -> usize {
@@ -37,8 +34,7 @@ pub(super) fn items_for(options: &str) -> usize {
 
 #[test]
 fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
-    let others = RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("FINGERPRINT"));
-    for options in others.chain(TABLES) {
+    for options in RESERVE_OPTIONS.into_iter().chain(TABLES) {
         let count = items_for(options);
         for workers in [0, 3] {
             let pair = Pair::new();
@@ -110,10 +106,10 @@ fn counters_add_up_and_what_is_full_stays_full() {
     assert_eq!(dumps(&server), before);
 }
 
-/// BF.MERGE of fingerprint tables either forms the whole union or changes nothing, whether it runs on the main thread
+/// BF.MERGE of tables of fixed size either forms the whole union or changes nothing, whether it runs on the main thread
 /// or in the background.
 #[test]
-fn fingerprints_without_room_for_the_union_stay_as_they_are() {
+fn tables_without_room_for_the_union_stay_as_they_are() {
     for options in TABLES {
         for background in [false, true] {
             let pair = Pair::new();
@@ -127,8 +123,8 @@ fn fingerprints_without_room_for_the_union_stay_as_they_are() {
             pair.follow();
             server.events.take();
             let before = dumps(server);
-            let refusal = "ERR the union does not fit into a filter for 200 items. Nothing was changed. Create larger filters, or use \
-                           LAYOUT BLOCKED or CLASSIC";
+            let refusal = "ERR the union does not fit into a filter for 200 items. Nothing was changed. Create a larger filter, or one \
+                           that may grow";
             for line in ["BF.MERGE a c", "BF.MERGE a b d", "BF.MERGE new a c", "BF.MERGE c a"] {
                 assert_eq!(server.text(line), refusal, "{options} {line}");
                 assert_eq!((server.take_replicated(), server.events.take()), (Vec::new(), Vec::new()));
@@ -151,45 +147,46 @@ fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     }
 }
 
-/// BF.MERGE refuses fingerprint tables unless both filters have a fixed size and equal parameters.
+/// Tables are combined only with tables of the same cells, and windows of the same number of generations.
 #[test]
-fn other_fingerprints_are_not_united() {
+fn tables_are_combined_with_tables() {
     let server = FakeServer::default();
     for (key, options) in [
-        ("table", "NONSCALING LAYOUT FINGERPRINT"),
-        ("counting", "COUNTING LAYOUT FINGERPRINT"),
-        ("larger", "NONSCALING LAYOUT FINGERPRINT ONFULL ERROR"),
+        ("table", "NONSCALING LAYOUT QUOTIENT"),
+        ("scaling", "EXPANSION 2 LAYOUT QUOTIENT"),
+        ("small", "LAYOUT QUOTIENT"),
+        ("counting", "COUNTING"),
         ("bits", "NONSCALING"),
         ("chain", "EXPANSION 2"),
-        ("scaling", "EXPANSION 2 LAYOUT FINGERPRINT"),
-        ("window", "WINDOW 3 LAYOUT FINGERPRINT"),
-        ("twin", "WINDOW 3 LAYOUT FINGERPRINT"),
+        ("window", "WINDOW 3 LAYOUT QUOTIENT"),
+        ("twin", "WINDOW 3 LAYOUT QUOTIENT ONFULL ERROR"),
+        ("longer", "WINDOW 4 LAYOUT QUOTIENT"),
     ] {
-        let capacity = if key == "larger" { 300 } else { 200 };
-        server.line(&format!("BF.RESERVE {key} 0.01 {capacity} {options} SEED 1")).unwrap();
+        let (rate, capacity) = if key == "small" { (0.001, 2) } else { (0.01, 200) };
+        server.line(&format!("BF.RESERVE {key} {rate} {capacity} {options} SEED 1")).unwrap();
         add(&server, key, key, 3);
     }
     let before = dumps(&server);
-    for (to, from) in [
-        ("table", "bits"),
-        ("bits", "table"),
-        ("chain", "table"),
-        ("chain", "scaling"),
-        ("scaling", "table"),
-        ("window", "twin"),
-    ] {
+    for (to, from) in [("table", "bits"), ("bits", "table"), ("chain", "table"), ("counting", "bits")] {
         let refusal = format!(
-            "ERR '{from}' or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. BF.INTERSECT accepts \
-             none of these, and BF.MERGE only filters of LAYOUT FINGERPRINT and fixed size that are LIKE each other. \
-             Use LAYOUT BLOCKED or CLASSIC"
+            "ERR '{from}' or the destination is static, or only one of them has LAYOUT QUOTIENT, so they cannot be \
+             combined. BF.REBUILD moves a filter into another layout"
         );
         assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
     }
-    for (to, from, what) in [("table", "counting", "cell width"), ("table", "larger", "shape")] {
+    for (to, from, what) in [("table", "counting", "cell width"), ("window", "longer", "kind")] {
         let refusal = format!("ERR the filter in '{from}' has a different {what}; {LIKE}");
         assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
     }
     assert!(dumps(&server) == before);
+    for (to, from) in [("table", "scaling"), ("small", "table"), ("window", "twin"), ("twin", "window")] {
+        assert_eq!(server.line(&format!("BF.MERGE {to} {from}")), OK, "{to} {from}");
+        assert_eq!(found(&server, to, from, 3), 3);
+    }
+    assert_eq!(server.line("BF.EQUAL table small"), NO);
+    assert_eq!(server.line("BF.INTERSECT new small scaling"), OK);
+    assert_eq!(found(&server, "new", "scaling", 3), 3);
+    assert_eq!(server.line("BF.EQUAL new scaling"), YES);
 }
 
 #[test]
@@ -284,7 +281,7 @@ fn windows_merge_generation_by_generation() {
 
 #[test]
 fn an_intersection_keeps_the_common_items_and_replaces_the_destination() {
-    let combines = |options: &&str| !options.contains("WINDOW") && !options.contains("FINGERPRINT");
+    let combines = |options: &&str| !options.contains("WINDOW");
     for options in RESERVE_OPTIONS.into_iter().filter(combines) {
         let pair = Pair::new();
         let server = &pair.primary;
@@ -467,8 +464,8 @@ pub(super) fn strangers(server: &FakeServer) {
         "BF.RESERVE large 0.01 1000 SEED 1 NONSCALING",
         "BF.RESERVE scaling 0.01 100 SEED 1",
         "BF.RESERVE grown 0.01 3 SEED 1",
-        "BF.RESERVE counting 0.01 100 SEED 1 COUNTING",
-        "BF.RESERVE counting8 0.01 100 SEED 1 COUNTING 8",
+        "BF.RESERVE counting 0.01 100 SEED 1 COUNTING LAYOUT CLASSIC",
+        "BF.RESERVE counting8 0.01 100 SEED 1 COUNTING 8 LAYOUT CLASSIC",
         "BF.RESERVE window 0.01 100 SEED 1 WINDOW 2",
         "BF.RESERVE window3 0.01 100 SEED 1 WINDOW 3",
         "BF.RESERVE every 0.01 100 SEED 1 WINDOW 2 EVERY 1000 SINCE 5",

@@ -237,7 +237,7 @@ fn advice_on_what_is_wrong() {
     for (options, items, expected) in [
         ("NONSCALING ONFULL SATURATE", 12_000, "over capacity"),
         ("NONSCALING", 10_000, "full"),
-        ("COUNTING", 10_000, "full"),
+        ("COUNTING NONSCALING", 10_000, "full"),
         ("WINDOW 2", 12_000, "over capacity"),
         ("WINDOW 2 ONFULL ERROR", 10_000, "full"),
         ("EXPANSION 1", 85_000, "many layers"),

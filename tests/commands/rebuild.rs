@@ -129,7 +129,8 @@ fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     assert_eq!(status(server, "chain", "Number of filters"), Reply::Integer(1));
     for (options, kind, field, value) in [
         ("ERROR 0.5 CAPACITY 7 SEED 1", "fixed", "Capacity", Reply::Integer(7)),
-        ("COUNTING 8", "counting", "Bits per cell", Reply::Integer(8)),
+        ("COUNTING 8", "counting", "Layout", Reply::from("QUOTIENT")),
+        ("COUNTING 8 LAYOUT CLASSIC", "counting", "Bits per cell", Reply::Integer(8)),
         ("WINDOW 4 EVERY 500", "window", "Rotates every ms", Reply::Integer(500)),
         ("EXPANSION 3", "scaling", "Expansion rate", Reply::Integer(3)),
         ("NONSCALING", "fixed", "Hash", Reply::from("XXH3")),
@@ -568,12 +569,12 @@ fn a_saturated_filter_can_be_rebuilt() {
 
 /// All items go into one generation of the new window. So this generation must be able to use the whole table.
 #[test]
-fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
+fn a_full_window_is_rebuilt_with_its_own_items() {
     for generations in [2, 3, 5] {
         let pair = Pair::new();
         let server = &pair.primary;
         server
-            .line(&format!("BF.RESERVE k 0.01 200 WINDOW {generations} LAYOUT FINGERPRINT SEED 5"))
+            .line(&format!("BF.RESERVE k 0.01 200 WINDOW {generations} LAYOUT QUOTIENT ONFULL ERROR SEED 5"))
             .unwrap();
         for generation in 0..generations {
             add(server, "k", &format!("g{generation}-"), 190);

@@ -11,7 +11,7 @@ const KEYS: [&str; 15] = [
     "BF.RESERVE full 0.01 1 NONSCALING",
     "BF.ADD full ada",
     "BF.RESERVE counting 0.01 100 COUNTING",
-    "BF.RESERVE fingerprints 0.01 100 LAYOUT FINGERPRINT",
+    "BF.RESERVE table 0.01 100 LAYOUT QUOTIENT",
     "BF.RESERVE window 0.01 100 WINDOW 4",
     "CF.RESERVE cuckoo 100",
     "CF.RESERVE tight 4 EXPANSION 0 SEED 1",

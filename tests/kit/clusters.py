@@ -13,6 +13,7 @@ Each node is a `Server`. A `primary` is any node that currently has that role.
 
 import contextlib
 import itertools
+import re
 import time
 
 import redis
@@ -333,7 +334,8 @@ def tag_in(slots) -> str:
 
 def looks(client, keys) -> dict[str, tuple]:
     """For each key, its digest, which covers everything that its answers depend on, and the replies to the INFO and
-    DEBUG commands of both families. None of these includes the time that is left until a window rotates."""
+    DEBUG commands of both families, without sizes: how much memory a table has to spare depends on its past. None of
+    these includes the time that is left until a window rotates."""
     found = {}
     for some in batches(keys, 200):
         digests = client.execute_command("DEBUG", "DIGEST-VALUE", *some)
@@ -350,5 +352,10 @@ def looks(client, keys) -> dict[str, tuple]:
 
 
 def shown(reply):
-    """The reply, or its text if it is an error. Commands of the other family return an error for the key."""
-    return str(reply) if isinstance(reply, Exception) else reply
+    """The reply without sizes, or its text if it is an error. Commands of the other family return an error for the key.
+    """
+    if not isinstance(reply, list):
+        return str(reply)
+    if b"Size" in reply:
+        reply[reply.index(b"Size") + 1] = None
+    return [re.sub(rb"^bytes:\d+ bits:\d+", b"", part) if isinstance(part, bytes) else part for part in reply]

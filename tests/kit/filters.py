@@ -61,6 +61,7 @@ def mid_period() -> int:
 CHAIN = ("empty", "one", "full", "grown")
 WINDOW = ("empty", "one", "full", "rotated")
 COUNTING = ("empty", "one", "full", "saturated")
+TABLE = ("empty", "one", "full", "large")
 DELETED = ("empty", "one", "full", "deleted")
 COMPACTED = ("empty", "one", "full", "grown", "compacted")
 
@@ -77,17 +78,18 @@ KINDS = [
     Kind("scaling", 20, "EXPANSION 2", CHAIN),
     Kind("constant", 20, "EXPANSION 1 HASH SIPHASH", CHAIN),
     Kind("tightening", 20, "EXPANSION 3 TIGHTENING 0.5", CHAIN),
-    Kind("counting-4", 300, "COUNTING", COUNTING),
-    Kind("counting-8", 300, "COUNTING 8 HASH SIPHASH", COUNTING),
+    Kind("counting-4", 300, "COUNTING LAYOUT BLOCKED", COUNTING),
+    Kind("counting-8", 300, "COUNTING 8 HASH SIPHASH LAYOUT CLASSIC", COUNTING),
     Kind("counting-16", 300, "COUNTING 16 SHARDS 2 ONFULL SATURATE", COUNTING),
-    Kind("fingerprint", 300, "NONSCALING LAYOUT FINGERPRINT"),
-    Kind("fingerprint-scaling", 20, "EXPANSION 2 LAYOUT FINGERPRINT", CHAIN),
-    Kind("fingerprint-counting", 300, "COUNTING LAYOUT FINGERPRINT HASH SIPHASH", COUNTING),
-    Kind("fingerprint-counting-scaling", 20, "COUNTING EXPANSION 2 LAYOUT FINGERPRINT", CHAIN),
+    Kind("table", 20, "LAYOUT QUOTIENT", TABLE),
+    Kind("table-fixed", 300, "NONSCALING LAYOUT QUOTIENT HASH SIPHASH"),
+    Kind("counting-table", 20, "COUNTING HASH SIPHASH", (*COUNTING, "large", "shrunk")),
+    Kind("counting-table-fixed", 300, "COUNTING 8 NONSCALING", COUNTING),
     Kind("window", 100, "WINDOW 4", WINDOW),
     Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
-    Kind("window-table", 100, "WINDOW 4 LAYOUT FINGERPRINT ONFULL ERROR", WINDOW),
-    Kind("window-ttl", 3100, f"TTL {24 * HOUR * 310} HASH SIPHASH LAYOUT FINGERPRINT", WINDOW, latest=5),
+    Kind("window-table", 100, "WINDOW 4 LAYOUT QUOTIENT ONFULL ERROR", WINDOW),
+    Kind("window-rotate", 100, "WINDOW 2 ONFULL ROTATE", (*WINDOW, "overfull"), latest=5),
+    Kind("window-ttl", 310, f"TTL {24 * HOUR * 310} HASH SIPHASH", (*WINDOW, "aged")),
     Kind("window-every", 100, f"WINDOW 5 EVERY {24 * HOUR} SINCE {{since}}", WINDOW),
     Kind("cuckoo", 500, "EXPANSION 0", DELETED),
     Kind("cuckoo-siphash", 500, "BUCKETSIZE 4 HASH SIPHASH", DELETED),
@@ -155,10 +157,25 @@ class Grower:
 
     def saturated(self) -> None:
         """Brings counters to their maximum and just below it, and decrements some counters."""
-        most = {"counting-8": 255, "counting-16": 65_535}.get(self.kind.name, 15)
+        most = {"counting-8": 255, "counting-table-fixed": 255, "counting-16": 65_535}.get(self.kind.name, 15)
         self.add(["stuck"] * (most + 2) + ["nearly"] * (most - 1) + ["back"] * 9)
         self.client.execute_command("BF.MDEL", self.key, *["back"] * 5, *["stuck"] * 5)
         self.full()
+
+    def large(self) -> None:
+        """Adds items until a table has several leaves."""
+        self.add(members(4000))
+
+    def shrunk(self) -> None:
+        """Deletes most items of a large table."""
+        self.large()
+        self.delete(members(4000)[300:])
+
+    def aged(self) -> None:
+        """Makes a table large, and rotates it until a part of its items has expired."""
+        for rotation in range(50):
+            self.add(members(2000 if rotation < 3 else 50, f"rotated:{rotation % 8}"))
+            self.client.execute_command("BF.ROTATE", self.key)
 
     def deleted(self) -> None:
         """Deletes items from a single table. Deletes don't compact it, so the filter's count of deletes isn't reset."""
@@ -229,7 +246,9 @@ def snapshot(client, key) -> dict:
     }
     if bloom:
         seen["card"] = client.execute_command("BF.CARD", key)
-        seen["five"] = client.execute_command("BF.INFO", key)
+        seen["five"] = pairs(client.execute_command("BF.INFO", key))
+    if info.get(b"Layout") == b"QUOTIENT":  # how much memory a table has to spare depends on its past
+        del seen["info"][b"Size"], seen["five"][b"Size"], seen["lines"]
     per_item = {b"counting": "BF.COUNT", b"window": "BF.AGE"}.get(info[b"Kind"]) if bloom else "CF.COUNT"
     if per_item:
         with client.pipeline(transaction=False) as pipeline:

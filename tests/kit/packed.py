@@ -12,18 +12,20 @@ from kit.wire_format import (
     FILTER_HEADER,
     FIXED,
     LAYER_HEADER,
+    QUOTIENT,
     WINDOW,
     BadFilter,
     crc32c,
     need,
 )
 
+LEAVES = 2  # the form of a table's cells
 MOST = 2048  # maximum size of the cells, in bytes
 LEAST_RATE = 1e-20
 # The fields of a packed header, in the order of their bits in the mask.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
     "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening",
-    "moves")  # fmt: skip
+    "dropped")  # fmt: skip
 LAYER_FIELDS = ("cells", "probes", "layout", "items", "capacity", "error_rate")
 
 
@@ -31,24 +33,34 @@ def read(data):
     """The filter in a packed string."""
     kind, header, body = unpack(data)
     filter_, _ = wire_format.read_header(kind, header)
+    for layer, (_, _, part) in zip(filter_.layers, parts(filter_, body), strict=True):
+        layer.data = part
+        if getattr(layer, "layout", None) == QUOTIENT:
+            need(layer.read_leaves(part, 0) == layer.bytes, "length of the body")
+    wire_format.check_body(filter_)
+    return filter_
+
+
+def parts(filter_, body):
+    """For each layer: where it begins and ends in the whole body, and its bytes. A table is alone, and has any length.
+    """
     start = 0
     for layer in filter_.layers:
-        layer.data = body[start : start + layer.bytes]
+        length = len(body) if getattr(layer, "layout", None) == QUOTIENT else layer.bytes
+        yield start, start + layer.bytes, body[start : start + length]
         start += layer.bytes
-    return filter_
 
 
 def pieces(data):
     """The filter in a packed string, as a head and chunks."""
     kind, header, body = unpack(data)
     filter_, stamp = wire_format.read_header(kind, header)
-    envelope = ENVELOPE.pack(b"BLMY", 1, kind, 0, len(header), len(body), 0)[:-4]
-    found, offset = [envelope + struct.pack("<I", crc32c(envelope + header)) + header], 0
-    for layer in filter_.layers:
-        part = body[offset : offset + layer.bytes]
-        prefix = CHUNK_PREFIX.pack(offset, len(part), stamp, 0)[:-4]
+    filter_parts = list(parts(filter_, body))
+    envelope = ENVELOPE.pack(b"BLMY", 1, kind, 0, len(header), filter_parts[-1][1], 0)[:-4]
+    found = [envelope + struct.pack("<I", crc32c(envelope + header)) + header]
+    for start, _, part in filter_parts:
+        prefix = CHUNK_PREFIX.pack(start, len(part), stamp, 0)[:-4]
         found.append(prefix + struct.pack("<I", crc32c(prefix + part)) + part)
-        offset += layer.bytes
     return found
 
 
@@ -63,6 +75,9 @@ def unpack(data):
     if kind in (FIXED, CHAIN, WINDOW):
         header = long_header(kind, header)
     filter_, _ = wire_format.read_header(kind, header)
+    if any(getattr(layer, "layout", None) == QUOTIENT for layer in filter_.layers):
+        need(form == LEAVES and len(filter_.layers) == 1, "form")
+        return kind, header, bytes(cells)
     size = sum(layer.bytes for layer in filter_.layers)
     need(size <= MOST, "length of the body")
     need(form in (0, 1), "form")
@@ -119,7 +134,7 @@ def long_header(kind, header):
         found = FILTER_HEADER.pack(
             f["capacity"], double(f["error_rate"]), f["seed_low"], f["seed_high"], f["hash"], f["layout"], f["cell"],
             f["overflow"], f["shards"], f["expansion"], f["generations"], double(f["tightening"]), f["every"],
-            f["since"], f["rotations"], f["newest"], f["layers"], f["moves"],
+            f["since"], f["rotations"], f["newest"], f["layers"], f["dropped"],
         )  # fmt: skip
         capacities = []
         for index in range(f["layers"]):
@@ -134,6 +149,10 @@ def long_header(kind, header):
             found += LAYER_HEADER.pack(
                 layer["capacity"], rate, layer["cells"], layer["items"], layer["probes"], layer["layout"]
             )  # fmt: skip
+        if f["layout"] == QUOTIENT:
+            for _ in range(f["generations"]):
+                items, at = number(header, at)
+                found += struct.pack("<Q", items)
     except (struct.error, ZeroDivisionError) as error:
         raise BadFilter("a field is too large") from error
     need(at == len(header), "length of the header")
@@ -144,10 +163,10 @@ def planned(kind, f, before):
     """The default capacity and error rate of the layer that follows layers with the capacities in `before`."""
     capacity, rate, index = f["capacity"], double(f["error_rate"]), len(before)
     if kind == WINDOW:
-        if f["layout"] == 3:
+        if f["layout"] == QUOTIENT:
             return capacity * f["generations"], rate
         return capacity, rate / f["generations"]
-    if kind == FIXED:
+    if kind == FIXED or f["layout"] == QUOTIENT:
         return capacity, rate
     if before:
         capacity = min(max(before[-1] * f["expansion"], sum(before) // 8), 1 << 48)

@@ -29,7 +29,7 @@ FILTER_FIELDS = [
     ("capacity", "Q", 0), ("error rate", "d", 8), ("seed low", "Q", 16), ("seed high", "Q", 24), ("hash", "B", 32),
     ("layout", "B", 33), ("cell", "B", 34), ("overflow", "B", 35), ("shards", "I", 36), ("expansion", "I", 40),
     ("generations", "I", 44), ("tightening", "d", 48), ("every", "Q", 56), ("since", "Q", 64), ("rotations", "Q", 72),
-    ("newest", "Q", 80), ("layers", "I", 88), ("reserved", "I", 92),
+    ("newest", "Q", 80), ("layers", "I", 88), ("dropped", "I", 92),
 ]  # fmt: skip
 FILTER_SIZE = 96
 LAYER_FIELDS = [
@@ -41,6 +41,7 @@ LAYER_FIELDS = [
     ("layout", "I", 36),
 ]
 LAYER_SIZE = 40
+QUOTIENT = 3  # the layout of tables
 CUCKOO = 4  # the kind's number; lower numbers are kinds of Bloom filters
 CUCKOO_FIELDS = [
     ("capacity", "Q", 0), ("seed low", "Q", 8), ("seed high", "Q", 16), ("deletes", "Q", 24), ("moves", "Q", 32),
@@ -155,29 +156,37 @@ def header_fields(kind: int, header: bytes) -> list[tuple[str, str, int]]:
     fields, of_part, word = FILTER_FIELDS, LAYER_FIELDS, "layer"
     if kind == FOREIGN:
         fields, of_part, word = FOREIGN_FIELDS, LINK_FIELDS, "link"
-    return fields + [
-        (f"{word} {number}: {name}", code, start + at)
-        for number, start in enumerate(parts(kind, len(header)))
-        for name, code, at in of_part
-    ]
+    starts = parts(kind, header)
+    return (
+        fields
+        + [(f"{word} {n}: {name}", code, start + at) for n, start in enumerate(starts) for name, code, at in of_part]
+        # A window in a table: the number of items in each generation.
+        + [(f"items at {at}", "Q", at) for at in range(starts.stop, len(header), 8) if kind < CUCKOO and starts]
+    )
 
 
-def parts(kind: int, length: int) -> range:
+def parts(kind: int, header: bytes) -> range:
     """The offsets at which layers or links begin in the header. A cuckoo filter has none."""
+    length = len(header)
     if kind == CUCKOO:
         return range(0)
     if kind == FOREIGN:
         return range(FOREIGN_SIZE, length - LINK_SIZE + 1, LINK_SIZE)
-    return range(FILTER_SIZE, length - LAYER_SIZE + 1, LAYER_SIZE)
+    layers = min(int.from_bytes(header[88:92], "little"), (length - FILTER_SIZE) // LAYER_SIZE)
+    return range(FILTER_SIZE, FILTER_SIZE + layers * LAYER_SIZE, LAYER_SIZE)
 
 
 def stamp_of(kind: int, header: bytes) -> int:
-    """The stamp of a head. It doesn't depend on item counts, which change while a filter is dumped."""
+    """The stamp of a head. It doesn't depend on item counts, nor on a table's size, which change while a filter is
+    dumped."""
     if kind == REBUILD:
         return crc32c(b"".join(struct.pack("<I", stamp_of(inner, part)) for _, _, inner, part in both(header)))
-    header, items = bytearray(header), 32 if kind == FOREIGN else 24
-    for part in parts(kind, len(header)):
+    starts, items = parts(kind, header), 32 if kind == FOREIGN else 24
+    header = bytearray(header[: starts.stop] if kind < CUCKOO else header)
+    for part in starts:
         header[part + items : part + items + 8] = bytes(8)
+        if kind < CUCKOO and header[part + 36] == QUOTIENT:
+            header[part + 16 : part + 24], header[part + 32 : part + 36] = bytes(8), bytes(4)
     return crc32c(bytes(header))
 
 

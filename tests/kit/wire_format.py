@@ -23,11 +23,12 @@ MURMUR = 0xC4CEB9FE1A85EC53
 SPREAD = 0x5BD1E995
 BLOCK_BITS = 512
 MAX_CHUNK = 16 << 20
+POSITION_BITS = 51
 
 FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN, REBUILD = 1, 2, 3, 4, 5, 6
 XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
-CLASSIC, BLOCKED, FINGERPRINT, FUSE, LIST, RIBBON, PARTITIONED = 1, 2, 3, 4, 5, 6, 7
+CLASSIC, BLOCKED, QUOTIENT, FUSE, LIST, RIBBON, PARTITIONED = 1, 2, 3, 4, 5, 6, 7
 BUILT = FUSE, RIBBON
 STATIC = *BUILT, LIST
 CELL_WIDTHS = (1, 4, 8, 16)
@@ -254,13 +255,14 @@ class Layer:
     width: int
     generations: int = 0  # number of generations that share the layer
     newest: int = 0  # the newest of these generations
+    floor: int = 0  # the oldest of these generations that has not been dropped early
     data: bytes = b""
+    leaves: dict = field(default_factory=dict)  # by the bits with which their hashes begin, and the number of these
 
     @property
     def bytes(self):
-        if self.layout == FINGERPRINT:
-            of_generations = self.sectors + self.generations + 1 if self.generations else 0
-            return (self.cell_words + of_generations) * 8
+        if self.layout == QUOTIENT:
+            return 1 << POSITION_BITS
         if self.layout == FUSE:
             return ((self.cells * self.probes + 63) // 64 + 1) * 8
         if self.layout == RIBBON:
@@ -270,70 +272,53 @@ class Layer:
         return self.cells * self.width // 8
 
     @property
-    def cell_words(self):
-        """The number of words for the cells, plus one word of padding."""
-        return (self.cells * self.fingerprint_width + 63) // 64 + 1
-
-    @property
-    def sectors(self):
-        return (self.cells + 2047) // 2048 if self.generations else 0
-
-    @property
     def payload(self):
         """The number of bits in a cell for a count or a generation number."""
         if self.generations:
-            return next(t for t in range(1, 17) if 2**t - self.generations >= max(1, 2**t // 16))
+            return (self.generations + (self.generations + 3) // 4 - 1).bit_length()
         return 0 if self.width == 1 else self.width
+
+    def check_table(self):
+        need(self.shards == 1, "shards of a table")
+        need(1 <= self.cells <= 1 << 40 and (self.probes == 10 or self.cells == 1 and self.probes < 10), "leaves")
+
+    def read_leaves(self, data, position):
+        """Reads leaves, the first of which begins at a position. Returns the position at which the last one ends."""
+        at = 0
+        while at < len(data):
+            leaf, at = read_leaf(data, at, self)
+            step = 1 << POSITION_BITS >> leaf.depth
+            need(position % step == 0 and position < 1 << POSITION_BITS, "position of a leaf")
+            prefix = reversed_bits(position // step, leaf.depth)
+            self.leaves[leaf.depth, prefix] = leaf
+            position += step
+        return position
+
+    def find(self, low, high):
+        """The leaf to which an item belongs, and the payload of the item's cell, or None."""
+        bits = high << 64 | low
+        for depth in {depth for depth, _ in self.leaves}:
+            if leaf := self.leaves.get((depth, bits & (1 << depth) - 1)):
+                return leaf, leaf.find(bits)
+        raise BadFilter("no leaf for an item")
+
+    def table_count(self, low, high):
+        _, payload = self.find(low, high)
+        return 0 if payload is None else payload or 1
+
+    def age(self, low, high, current):
+        """An item's age in a layer that generations share, or None if the item is absent. Its generation is, of those
+        that are possible in the leaf, the latest one whose lowest bits are in the cell."""
+        leaf, payload = self.find(low, high)
+        if payload is None:
+            return None
+        latest = leaf.cleaned + 2**self.payload - self.generations
+        generation = latest - (latest - payload) % 2**self.payload
+        is_alive = generation >= max(self.floor, current - self.generations + 1)
+        return max(0, current - generation) if is_alive else None
 
     def word(self, number):
         return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
-
-    def generation(self, cell):
-        """The generation of a cell in use: of the generations possible in the cell's sector, the latest whose lowest
-        bits are those in the cell."""
-        cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
-        latest = cleaned + slack
-        return latest - (latest - self.content(cell)[3]) % 2**self.payload
-
-    @property
-    def floor(self):
-        """The oldest generation that has not been dropped early."""
-        return self.word(self.cell_words + self.sectors + self.generations) if self.generations else 0
-
-    def alive(self, cell, current):
-        return self.generation(cell) >= max(self.floor, current - self.generations + 1)
-
-    @property
-    def fingerprint_width(self):
-        return self.probes + 2 + self.payload
-
-    def check_fingerprints(self):
-        need(self.shards == 1, "shards of fingerprints")
-        need(self.items == 0, "a number of items that the cells say")
-        need(6 <= self.probes <= 62 - self.payload, "bits of a fingerprint")
-        need(24 < self.cells and self.bytes <= 1 << 46, "cells")
-        need(self.cells == (self.cell_words - 1) * 64 // self.fingerprint_width, "cells that fill their words")
-
-    def check_cells(self):
-        """Checks a fingerprint table's data: fingerprints must be in their windows, unused bits must be 0, and what the
-        table says about generations must be possible."""
-        for cell in range(self.cells):
-            fingerprint, _, place, count = self.content(cell)
-            if self.bits(cell) == 0:
-                continue
-            is_counted = self.payload > 0 and not self.generations
-            need(count > 0 if is_counted else fingerprint > 0, "a cell in use without an item")
-            need(0 <= cell - place < self.cells - 1, "a place outside the windows")
-        cells = int.from_bytes(self.data[: self.cell_words * 8], "little")
-        need(cells >> self.cells * self.fingerprint_width == 0, "padding")
-        for sector in range(self.sectors):
-            need(self.word(self.cell_words + sector) <= self.newest, "a sector cleaned in the future")
-        for generation in range(self.generations):
-            need(self.word(self.cell_words + self.sectors + generation) <= self.cells, "items of a generation")
-        need(self.floor <= self.newest, "generations dropped in the future")
-        for generation in range(max(0, self.newest - self.generations + 1), self.floor):
-            items = self.word(self.cell_words + self.sectors + generation % self.generations)
-            need(items == 0, "items in a generation that was dropped")
 
     def check_static(self):
         need(self.shards == 1 and self.width == 1, "shards or counters of a static filter")
@@ -411,48 +396,9 @@ class Layer:
         fingerprint = ((high ^ high >> 32) * MURMUR & MASK) >> 64 - self.probes
         return int(rounds > 0 and cells[0] ^ cells[1] ^ cells[2] == fingerprint)
 
-    def bits(self, cell):
-        bit = cell * self.fingerprint_width
-        words = int.from_bytes(self.data[bit // 64 * 8 : bit // 64 * 8 + 16], "little")
-        return words >> bit % 64 & (1 << self.fingerprint_width) - 1
-
-    def content(self, cell):
-        """A cell's fingerprint, window number, position in the window, and count or generation number."""
-        bits = self.bits(cell)
-        above = bits >> self.probes
-        return bits & (1 << self.probes) - 1, above & 1, above >> 1 & 1, above >> 2
-
-    def find(self, low, high):
-        """The cell that contains an item, or None."""
-        least, windows = int(self.payload == 0 or self.generations > 0), self.cells - 1
-        fingerprint = scale(high, (1 << self.probes) - least) + least
-        first = scale(low >> 10 << 10, windows)
-        second = (first + 2 + scale(mix(mix(fingerprint)), windows - 3)) % windows
-        for number, window in enumerate((first, second)):
-            for place in range(2):
-                *key, _ = self.content(window + place)
-                if key == [fingerprint, number, place] and self.bits(window + place):
-                    return window + place
-        return None
-
-    def fingerprint_count(self, low, high):
-        cell = self.find(low, high)
-        if cell is None:
-            return 0
-        return self.content(cell)[3] if self.payload else 1
-
-    def age(self, low, high, current):
-        """An item's age in a layer that generations share, or None if the item is absent."""
-        cell = self.find(low, high)
-        return max(0, current - self.generation(cell)) if cell is not None and self.alive(cell, current) else None
-
-    def living(self):
-        used = (cell for cell in range(self.cells) if self.bits(cell))
-        return sum(self.alive(cell, self.newest) for cell in used)
-
     def check(self):
-        if self.layout == FINGERPRINT:
-            self.check_fingerprints()
+        if self.layout == QUOTIENT:
+            self.check_table()
         if self.layout in STATIC:
             self.check_static()
         words = {BLOCKED: BLOCK_BITS // 64, PARTITIONED: self.probes}.get(self.layout, 1)
@@ -460,10 +406,10 @@ class Layer:
         need(1 <= self.capacity <= 1 << 48, "layer capacity")
         need(0 < self.error_rate < 1, "layer error rate")
         need(CLASSIC <= self.layout <= PARTITIONED, "layer layout")
-        need(1 <= self.probes <= 72, "probes")
-        need(self.cells > 0 and self.bytes <= 1 << 46, "cells")
+        need(self.layout == QUOTIENT or 1 <= self.probes <= 72, "probes")
+        need(self.cells > 0 and (self.layout == QUOTIENT or self.bytes <= 1 << 46), "cells")
         need(
-            self.layout in (FINGERPRINT, *STATIC) or self.cells % (unit * self.shards) == 0,
+            self.layout in (QUOTIENT, *STATIC) or self.cells % (unit * self.shards) == 0,
             "cells are no whole number of words, blocks or slices a shard",
         )
         need(self.items <= 1 << 48, "items")
@@ -500,8 +446,8 @@ class Layer:
             yield block + (source >> probe % 7 * 9) % per_block
 
     def count(self, low, high):
-        if self.layout == FINGERPRINT:
-            return self.fingerprint_count(low, high)
+        if self.layout == QUOTIENT:
+            return self.table_count(low, high)
         if self.layout == FUSE:
             return self.fuse_contains(high)
         if self.layout == RIBBON:
@@ -511,13 +457,86 @@ class Layer:
         return min(self.value(cell) for cell in self.probe_cells(low, high))
 
     def ones(self):
-        if self.layout in STATIC:
+        if self.layout in (QUOTIENT, *STATIC):
             return self.items
-        if self.generations:
-            return self.living()
-        if self.layout == FINGERPRINT:
-            return sum(self.bits(cell) > 0 for cell in range(self.cells))
         return sum(self.value(cell) > 0 for cell in range(self.cells))
+
+
+# ---- leaves ---------------------------------------------------------------------------------------------------------
+
+
+def reversed_bits(number, bits):
+    return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0
+
+
+@dataclass
+class Leaf:
+    """The cells of a table whose hashes begin with the same bits."""
+
+    depth: int  # number of these bits
+    log2_quotients: int
+    cleaned: int  # the generation at which the cells of expired generations were last freed
+    runs: list  # for each quotient, its cells: the remainder's bits with a 1 after the last one, and the payload
+
+    def find(self, bits):
+        """The payload of the cell that has the first bits of a hash, or None."""
+        quotient = bits >> self.depth & (1 << self.log2_quotients) - 1
+        rest = bits >> self.depth + self.log2_quotients
+        return next((payload for remainder, payload in self.runs[quotient] if is_prefix(remainder, rest)), None)
+
+
+def is_prefix(remainder, bits):
+    return (remainder ^ bits) & (1 << remainder.bit_length() - 1) - 1 == 0
+
+
+def read_leaf(data, at, layer):
+    """A leaf, and where it ends."""
+
+    def take(bits):
+        nonlocal at
+        start, at = at, at + (bits + 63) // 64 * 8
+        need(at <= len(data), "a leaf is cut short")
+        return int.from_bytes(data[start:at], "little")
+
+    head = take(64)
+    cells, width, is_marked = head & 0xFFFF, head >> 16 & 0xFF, head >> 24 & 1
+    depth, log2_quotients = head >> 32 & 0xFF, head >> 40 & 0xFF
+    need(head & 0xFFFF_0000_FE00_0000 == 0, "bits of a leaf's head")
+    need(cells <= 1 << 14 and depth <= 40 and log2_quotients <= 10 and width < 64, "a leaf's head")
+    runs = [[] for _ in range(1 << log2_quotients)]
+    if cells == 0:
+        need(width == is_marked == 0, "width of no cells")
+        return Leaf(depth, log2_quotients, 0, runs), at
+
+    cleaned = take(64) if layer.generations else 0
+    need(cleaned <= layer.newest, "a leaf cleaned in the future")
+    ends = take(len(runs) + cells)
+    words = (cells * width + 63) // 64 * 64
+    content = take(words)
+    need(content & (1 << words - cells * width) - 1 == 0, "padding before the last cell")
+    quotient = read = 0
+    for _ in range(len(runs) + cells):
+        if ends & 1:
+            need(read < cells and quotient < len(runs), "cells of a quotient")
+            read += 1
+            cell = content >> words - read * width & (1 << width) - 1
+            remainder, payload = cell & (1 << width - layer.payload) - 1, cell >> width - layer.payload
+            need(remainder > 0 or not is_marked, "a remainder without a mark")
+            remainder |= 0 if is_marked else 1 << width - layer.payload
+            runs[quotient].append((remainder, payload))
+        else:
+            quotient += 1
+        ends >>= 1
+    need(read == cells and ends == 0, "cells of the quotients")
+    need(layer.width == 1 or all(payload for run in runs for _, payload in run), "a count of 0")
+    lengths = {remainder.bit_length() - 1 for run in runs for remainder, _ in run}
+    need(is_marked == (len(lengths) > 1) and width == max(lengths) + is_marked + layer.payload, "width of the cells")
+    for run in runs:
+        remainders = [remainder for remainder, _ in run]
+        for one, next_ in zip(remainders, remainders[1:]):
+            need(reversed_bits(one, 64) < reversed_bits(next_, 64), "order of the cells")
+            need(not is_prefix(min(one, next_), max(one, next_)), "a cell for which another one stands")
+    return Leaf(depth, log2_quotients, cleaned, runs), at
 
 
 # ---- buckets --------------------------------------------------------------------------------------------------------
@@ -759,6 +778,7 @@ class Filter(Hashing):
     since_ms: int
     rotations: int
     newest: int
+    floor: int
     layers: list = field(default_factory=list)
 
     def contains(self, item):
@@ -796,8 +816,7 @@ class Filter(Hashing):
         return sum(layer.ones() for layer in self.layers)
 
     def items(self):
-        """The number of items. In a fingerprint table, each fingerprint is an item."""
-        return sum(layer.ones() if layer.layout == FINGERPRINT else layer.items for layer in self.layers)
+        return sum(layer.items for layer in self.layers)
 
 
 @dataclass
@@ -855,21 +874,20 @@ def read(data):
     """The filter in a file's bytes."""
     filter_, body_len, stamp, rest = read_head(data)
     need(filter_.kind != CHAIN or filter_.layout not in BUILT, "a list that isn't a shadow")
-    body = bytearray()
-    while len(body) < body_len:
-        rest = read_chunk(rest, filter_, body, stamp)
+    offset = 0
+    while offset < body_len:
+        rest, offset = read_chunk(rest, filter_, offset, stamp)
     need(not rest, "bytes behind the last chunk")
-    start = 0
+    check_body(filter_)
+    return filter_
+
+
+def check_body(filter_):
     for layer in filter_.layers:
-        layer.data = bytes(body[start : start + layer.bytes])
-        start += layer.bytes
         if filter_.kind == CUCKOO:
             need(not any(layer.data[layer.buckets * layer.slots :]), "padding")
-        if getattr(layer, "layout", None) == FINGERPRINT:
-            layer.check_cells()
         if getattr(layer, "layout", None) in BUILT:
             layer.check_description()
-    return filter_
 
 
 def read_head(data):
@@ -902,7 +920,7 @@ def rebuild_header(kind, header):
     live, live_stamp = read_header(live_kind, headers[:live_length])
     need(live_kind != CHAIN or live.layout not in BUILT, "a list that isn't a shadow")
     shadow, shadow_stamp = read_header(shadow_kind, headers[live_length:])
-    can_delete = live_kind != FOREIGN and (live.width > 1 or live_kind == WINDOW and live.layout == FINGERPRINT)
+    can_delete = live_kind != FOREIGN and (live.width > 1 or live_kind == WINDOW and live.layout == QUOTIENT)
     need(deletes_missed <= (1 << 62 if can_delete else 0), "deletes missed")
     if live_kind == shadow_kind == WINDOW:
         times = [(f.every_ms, f.since_ms, f.rotations, f.newest) for f in (live, shadow)]
@@ -972,18 +990,27 @@ def foreign_header(kind, header):
 def bloom_header(kind, header):
     need(len(header) >= FILTER_HEADER.size, "the header is too short")
     filter_, layer_count = filter_header(kind, header)
-    need(len(header) == FILTER_HEADER.size + layer_count * LAYER_HEADER.size, "length of the header")
-    stamped = bytearray(header)
+    layers_end = FILTER_HEADER.size + layer_count * LAYER_HEADER.size
+    is_table = filter_.layout == QUOTIENT
+    need(len(header) == layers_end + is_table * 8 * filter_.generations, "length of the header")
+    stamped = bytearray(header[:layers_end])
     for i in range(layer_count):
         at = FILTER_HEADER.size + i * LAYER_HEADER.size
-        table = (filter_.generations, filter_.newest) if filter_.layout == FINGERPRINT else ()
-        layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *table)
+        generations = (filter_.generations, filter_.newest, filter_.floor) if is_table else ()
+        layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *generations)
         layer.check()
-        need((layer.layout == FINGERPRINT) == (filter_.layout == FINGERPRINT), "layer layout")
+        need((layer.layout == QUOTIENT) == is_table, "layer layout")
         static = LIST if kind == CHAIN else filter_.layout
         need(layer.layout == static if filter_.layout in BUILT else layer.layout not in STATIC, "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
+        if is_table:
+            stamped[at + 16 : at + 24], stamped[at + 32 : at + 36] = bytes(8), bytes(4)  # leaves, quotients
+    if is_table and kind == WINDOW:
+        items = [int.from_bytes(header[at : at + 8], "little") for at in range(layers_end, len(header), 8)]
+        need(sum(items) == filter_.layers[0].items, "items of the generations")
+        for generation in range(max(0, filter_.newest - filter_.generations + 1), filter_.floor):
+            need(items[generation % filter_.generations] == 0, "items in a generation that was dropped")
     share = max(1, filter_.layers[0].generations)
     need(any(layer.capacity == filter_.capacity * share for layer in filter_.layers), "capacity of the first layer")
     if kind == WINDOW:
@@ -995,31 +1022,32 @@ def bloom_header(kind, header):
 def filter_header(kind, header):
     fields = FILTER_HEADER.unpack_from(header)
     capacity, error_rate, seed_low, seed_high, hash_, layout, width, overflow, shards = fields[:9]
-    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers, moves = fields[9:]
+    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers, dropped = fields[9:]
     need(kind in (FIXED, CHAIN, WINDOW), "kind")
     need(1 <= capacity <= 1 << 48, "capacity")
     need(1e-12 <= error_rate < 1, "error rate")
     need(hash_ in (XXH3, SIPHASH), "hash")
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
-    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT, *BUILT, PARTITIONED), "layout")
+    need(layout in (0, CLASSIC, BLOCKED, QUOTIENT, *BUILT, PARTITIONED), "layout")
     need(width in CELL_WIDTHS, "cell")
-    need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, FINGERPRINT), "a filter that cannot count")
+    need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, QUOTIENT), "a filter that cannot count")
     need(overflow in (0, 1, 2), "overflow")
-    need(overflow < 2 or (kind == WINDOW and layout == FINGERPRINT), "only a table rotates when it is full")
+    need(overflow < 2 or (kind == WINDOW and layout == QUOTIENT), "only a table rotates when it is full")
     need(shards in {1 << i for i in range(11)}, "shards")
-    need(moves == 0 or layout == FINGERPRINT, "only fingerprints are moved")
-    need(layout != FINGERPRINT or (overflow != 1 and shards == 1), "what fingerprints cannot do")
+    floor = max(0, newest - generations + 1) + dropped if kind == WINDOW else 0
+    need(dropped == 0 or layout == QUOTIENT and kind == WINDOW and floor <= newest, "generations dropped early")
+    need(layout != QUOTIENT or (kind == WINDOW or overflow == 0) and shards == 1, "what a table cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
     need(layout not in BUILT or (kind != WINDOW and overflow == 0 and shards == width == 1), "what static filters cannot do")
     need(layout not in BUILT or kind != CHAIN or (expansion == 2 and zero_bits), "how a list grows")
     if kind == CHAIN:
         need(1 <= expansion <= 32768 and overflow == 0, "expansion")
         need(zero_bits or 0 < tightening < 1, "tightening")
-        need(1 <= layers <= 4096, "layers")
+        need(1 <= layers <= (1 if layout == QUOTIENT else 4096), "layers")
     else:
         need(expansion == 0 and zero_bits, "only a chain expands")
     if kind == WINDOW:
-        most, in_layers = (1000, 1) if layout == FINGERPRINT else (64, generations)
+        most, in_layers = (1000, 1) if layout == QUOTIENT else (64, generations)
         need(2 <= generations <= most and layers == in_layers, "generations")
         need(every_ms < 1 << 63 and max(since_ms, rotations, newest) <= 1 << 62, "schedule")
     else:
@@ -1027,27 +1055,30 @@ def filter_header(kind, header):
     need(kind != FIXED or layers == 1, "a fixed filter has one layer")
     filter_ = Filter(
         kind, capacity, error_rate, (seed_low, seed_high), hash_, layout, width, overflow, shards,
-        expansion, tightening, generations, every_ms, since_ms, rotations, newest,
+        expansion, tightening, generations, every_ms, since_ms, rotations, newest, floor,
     )  # fmt: skip
     return filter_, layers
 
 
-def read_chunk(rest, filter_, body, stamp):
+def read_chunk(rest, filter_, start, stamp):
+    """Reads a chunk, which begins at the offset `start`. Returns what follows it, and the offset at which it ends."""
     need(len(rest) >= CHUNK_PREFIX.size, "a chunk is cut short")
     offset, length, its_stamp, checksum = CHUNK_PREFIX.unpack_from(rest)
     data = rest[CHUNK_PREFIX.size : CHUNK_PREFIX.size + length]
     need(len(data) == length and 0 < length <= MAX_CHUNK and length % 8 == 0, "length of a chunk")
     need(crc32c(rest[:16] + data) == checksum, "checksum of a chunk")
     need(its_stamp == stamp, "a chunk of another filter")
-    need(offset == len(body), "a chunk out of order")
-    end = 0
+    need(offset == start, "a chunk out of order")
+    begin = 0
     for layer in filter_.layers:
-        end += layer.bytes
-        if offset < end:
+        if offset < begin + layer.bytes:
             break
-    need(offset + length <= end, "a chunk across the end of a layer")
-    body += data
-    return rest[CHUNK_PREFIX.size + length :]
+        begin += layer.bytes
+    is_table = getattr(layer, "layout", None) == QUOTIENT
+    end = begin + layer.read_leaves(data, offset - begin) if is_table else offset + length
+    need(end <= begin + layer.bytes, "a chunk across the end of a layer")
+    layer.data += bytes(data)
+    return rest[CHUNK_PREFIX.size + length :], end
 
 
 def main(path, *items):

@@ -306,8 +306,8 @@ fn seven_readers_beside_one_writer() {
         Spec::counting(1 << 16, 0.01),
         Spec::scaling(100, 0.01),
         Spec::window(1000, 0.01, 4),
-        Spec { layout: Some(Layout::Fingerprint), ..Spec::counting(1 << 16, 0.01) },
-        Spec { layout: Some(Layout::Fingerprint), ..Spec::scaling(100, 0.01) },
+        Spec { layout: Some(Layout::Quotient), ..Spec::counting(1 << 16, 0.01) },
+        Spec { layout: Some(Layout::Quotient), ..Spec::scaling(100, 0.01) },
     ];
     for spec in specs {
         let mut filter = Bloom::new(spec).unwrap();

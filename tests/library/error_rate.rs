@@ -9,7 +9,7 @@
 //! more than that, σ follows from this scatter instead, because small filters vary by chance. Seeds are fixed, so that
 //! a gate always gives the same verdict. BLOOMERY_SCALE=10 runs ten times as many tests.
 
-mod fingerprints;
+mod quotients;
 
 use crate::support::env;
 use crate::support::keys::{Keys, Writer, split_mix};

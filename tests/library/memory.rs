@@ -1,5 +1,5 @@
 //! The memory of filters: bits per item at the promised rate, the overhead of small filters, the cost of growth, and
-//! the cost of supporting deletes, with counters or with fingerprints.
+//! the cost of supporting deletes, with counters, fingerprints or tables.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layout, Seed, Spec};
@@ -184,4 +184,44 @@ fn growing_from_the_default_capacity() {
     }
     println!("{} layers, {} bytes", filter.layers().len(), filter.allocated());
     assert!(filter.allocated() as f64 <= 37e6, "{}", filter.allocated());
+}
+
+fn table(cell: Cell, error_rate: f64, items: u64) -> Bloom {
+    let spec = Spec { cell, layout: Some(Layout::Quotient), ..Spec::scaling(100, error_rate) };
+    let mut filter = Bloom::new(Spec { seed: Seed::from(7), ..spec }).unwrap();
+    for item in 0..items {
+        filter.add(item.to_le_bytes()).unwrap();
+    }
+    filter
+}
+
+/// A table that has grown from the default capacity.
+#[test]
+fn a_table_that_has_grown() {
+    for (error_rate, most) in [(0.01, 18.0), (0.001, 22.0)] {
+        for items in [10_000, 100_000, 1_000_000] {
+            let filter = table(Cell::Bit, error_rate, items);
+            let bits = filter.allocated() as f64 * 8.0 / items as f64;
+            println!("{items} at {error_rate}: {bits:.2} bits an item, at most {most}");
+            assert!(bits < most, "{items} at {error_rate}: {bits}");
+        }
+    }
+}
+
+/// A table shrinks when items are deleted.
+#[test]
+fn a_table_that_has_shrunk() {
+    for items in [10_000, 100_000, 1_000_000u64] {
+        let mut filter = table(Cell::Counter4, 0.01, items);
+        let full = filter.allocated();
+        (0..items * 9 / 10).for_each(|item| _ = filter.remove(item.to_le_bytes()).unwrap());
+        let left = filter.allocated() as f64 / full as f64;
+        println!("{items}: {:.2} bits an item, {left:.3} left", full as f64 * 8.0 / items as f64);
+        assert!(left <= 0.3, "{items}: {left}");
+        (items * 9 / 10..items).for_each(|item| _ = filter.remove(item.to_le_bytes()).unwrap());
+        // Of the oldest prefixes, which became several cells as the table grew, a delete removes only one cell.
+        let empty = filter.allocated() as f64 / full as f64;
+        println!("{items}: {} cells are left, {empty:.3} of the memory", filter.ones());
+        assert!(filter.items() <= items / 100 && empty <= 0.15, "{}, {empty}", filter.items());
+    }
 }

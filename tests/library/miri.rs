@@ -5,7 +5,7 @@ use crate::support::{kinds, wire};
 use bloomery::filter::{Origin, Target, Union};
 use bloomery::parallel::alone;
 use bloomery::wire::Decoder;
-use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layer, LayerSpec, Layout, Seed};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layer, LayerSpec, Layout, Seed};
 use bloomery_commands::pool::Pool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -34,20 +34,17 @@ fn every_kind_of_filter() {
         let mut value = Filter::Bloom(copy);
         let source = Filter::Bloom(filter);
         let sources = [source.live().unwrap()];
-        // Fingerprint tables support union only if their size is fixed.
-        if kind().layout != Some(Layout::Fingerprint) || matches!(kind().family, Family::Fixed(_)) {
-            let mut union = Union::plan(value.live(), &sources, None).unwrap();
-            union.join(value.live().unwrap(), &alone).unwrap();
-            let Some(Target::One(live)) = value.target() else { panic!("nothing is being rebuilt") };
-            union.apply(live, &alone).unwrap();
-        }
+        let mut union = Union::plan(value.live(), &sources, None).unwrap();
+        union.join(value.live().unwrap(), &alone).unwrap();
+        let Some(Target::One(live)) = value.target() else { panic!("nothing is being rebuilt") };
+        union.apply(live, &alone).unwrap();
         let mut filter = value.into_bloom().unwrap();
         drop(filter.clear().unwrap());
         assert_eq!(filter.ones(), 0, "{name}");
     }
 }
 
-/// Fingerprints that move, within a table and from one table to another.
+/// Fingerprints that move, within a sub-filter and from one to another.
 #[test]
 fn cuckoo_filters() {
     let spec = CuckooSpec {

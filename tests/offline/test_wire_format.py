@@ -50,13 +50,21 @@ def test_there_are_files_of_every_kind():
     assert {layer.layout for f in filters for layer in f.layers} == {
         reader.CLASSIC,
         reader.BLOCKED,
-        reader.FINGERPRINT,
+        reader.QUOTIENT,
         reader.FUSE,
         reader.PARTITIONED,
         reader.RIBBON,
     }
     assert len({f.shards for f in filters}) > 2
     assert len(set(ITEMS)) == len(ITEMS) == 600
+
+
+def leaves_of(number):
+    """How many bits of a hash select each leaf of a table, and these bits."""
+    depth = number.bit_length() - 1
+    split = number - 2**depth
+    deeper = [*range(split), *range(2**depth, number)]
+    return {(depth + 1, bits) for bits in deeper} | {(depth, bits) for bits in range(split, 2**depth)}
 
 
 def test_answers(golden):
@@ -87,6 +95,10 @@ def test_packed_filters_are_the_same_filters(golden_path):
 
 
 def check_answers(filter_, says):
+    for layer in filter_.layers:
+        if getattr(layer, "layout", None) == reader.QUOTIENT:
+            assert layer.leaves.keys() == leaves_of(layer.cells)
+            assert {leaf.log2_quotients for leaf in layer.leaves.values()} == {layer.probes}
     assert "".join(str(int(filter_.contains(item))) for item in ITEMS) == says["contains"]
     assert filter_.items() == says["items"]
     if filter_.kind != reader.CUCKOO:

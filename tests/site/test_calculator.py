@@ -10,13 +10,13 @@ from kit.program import MISSING, PROGRAM, USAGE, as_json, run
 PAGE = "guides/calculator.html"
 SEED, QUESTIONS = 19, 126
 
-LAYOUTS = ["", "", "blocked", "classic", "fingerprint", "partitioned"]
+LAYOUTS = ["", "", "blocked", "classic", "partitioned", "quotient"]
 # For each kind: its option, if it has one, and its fields in order, with values to try. Fields have the names of the
 # options.
 KINDS = {
     "scaling": (None, {"expansion": ["", "", "1", "4", "32768"], "grow": ["", "", "1", "1000"], "layout": LAYOUTS}),
     "nonscaling": ("--nonscaling", {"on-full": ["", "saturate"], "layout": LAYOUTS}),
-    "counting": (None, {"counting": ["4", "8", "16"], "expansion": ["", "", "2"], "layout": LAYOUTS}),
+    "counting": (None, {"counting": ["4", "8", "16"], "expansion": ["", "", "0"], "layout": LAYOUTS}),
     "ttl": (None, {"ttl": ["24h", "15m", "90s", "86400000", "1"], "steps": ["", "", "1", "7", "999"]}),
     "window": (None, {"window": ["2", "4", "7", "64", "1000"], "every": ["", "1h"], "layout": LAYOUTS}),
     "static": (None, {"static": ["fuse", "ribbon"]}),
@@ -154,7 +154,7 @@ def test_the_chart_has_the_memory_of_the_plan(page):
         ("ttl", "ttl", "soon", 'Time: "soon" is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d'),
         ("ttl", "ttl", "0", 'Time: "0" is not possible: expected a time for which an item is kept, such as 60000 (ms), 60s or 1h'),
         ("ttl", "steps", "1000", 'Steps: "1000" is not possible: expected 1 to 999 steps of a TTL'),
-        ("window", "window", "1", 'Generations: "1" is not possible: expected 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000'),
+        ("window", "window", "1", 'Generations: "1" is not possible: expected 2 to 64 generations, with LAYOUT QUOTIENT 2 to 1000'),
         ("window", "every", "x", 'Rotate every: "x" is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d'),
         ("cuckoo", "bucket-size", "0", 'Bucket size: "0" is not a whole number from 1 to 255'),
         ("cuckoo", "expansion", "x", 'Expansion: "x" is not possible: expected 0 to 32768'),

@@ -30,8 +30,8 @@ INITIAL, BATCH, ADDERS = 600, 100, 3
 MANY = 40_000  # a static filter of this size is built on other threads
 
 # The filters to rebuild: our own, with enough room for a round, and two from other systems.
-CAPACITIES = {"scaling": 100} | dict.fromkeys(
-    ["fixed", "counting-8", "window", "sharded", "fingerprint-counting", "window-table"], 100_000
+CAPACITIES = dict.fromkeys(["scaling", "table", "counting-table", "window-ttl"], 100) | dict.fromkeys(
+    ["fixed", "counting-8", "window", "sharded", "window-table"], 100_000
 )
 KINDS = [*CAPACITIES, "go-zero", "redisbloom", "static", "becomes static"]
 FUSE = ["LAYOUT", "FUSE"]

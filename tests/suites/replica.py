@@ -61,7 +61,7 @@ class Ledger:
     become certain once a replica has them.
     """
 
-    KEYS = ["chain", "fixed", "counting", "fingerprints", "cuckoo", "default", "default-cuckoo"]
+    KEYS = ["chain", "fixed", "counting", "table", "cuckoo", "default", "default-cuckoo"]
     # After about this number of items in all filters together, new filters are used. This bounds the size of a filter,
     # and so the time of a round.
     ITEMS_OF_A_KEY = 3000
@@ -102,8 +102,8 @@ class Ledger:
         reservations = {
             "chain": "BF.RESERVE 0.001 100",
             "fixed": "BF.RESERVE 0.001 4000 NONSCALING HASH SIPHASH",
-            "counting": "BF.RESERVE 0.001 4000 COUNTING",
-            "fingerprints": "BF.RESERVE 0.001 4000 COUNTING LAYOUT FINGERPRINT",
+            "counting": "BF.RESERVE 0.001 4000 COUNTING LAYOUT BLOCKED",
+            "table": "BF.RESERVE 0.001 100 COUNTING",
             "cuckoo": "CF.RESERVE 300 BUCKETSIZE 4",
         }
         if name in reservations and not client.exists(key):

@@ -39,6 +39,10 @@ pub(crate) fn item(i: u32) -> Vec<u8> {
     item
 }
 
+fn table(spec: Spec) -> Spec {
+    Spec { layout: Some(Layout::Quotient), ..spec }
+}
+
 /// The number of items that are tested in every golden filter: members and absent ones.
 const ASKED: u32 = 600;
 
@@ -59,11 +63,6 @@ fn with(spec: Spec, items: u32) -> Bloom {
 /// again. 4-bit counters saturate at 15.
 fn counted(spec: Spec) -> Bloom {
     counted_in(make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec }))
-}
-
-/// A filter with the counts of [`counted`] that refuses items beyond its capacity.
-fn counted_fingerprints(spec: Spec) -> Bloom {
-    counted_in(make(spec))
 }
 
 fn counted_in(mut filter: Bloom) -> Bloom {
@@ -97,7 +96,7 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
 /// reuse the numbers of generations.
 fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
     let family = Family::Window { generations, overflow, every_ms };
-    let spec = Spec { layout: Some(Layout::Fingerprint), family, seed: Seed::from(SEED), ..spec };
+    let spec = Spec { family, seed: Seed::from(SEED), ..table(spec) };
     let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
     for number in [0, 1, 2, 3, 4, 5, 6, 9, 10, 40, 41] {
         let by_clock = number % 5 == 0;
@@ -250,11 +249,18 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("chain-by-1-sharded",    || grown(1, Tightening::INVERSE_SQUARE, Spec { shards: 2, ..Spec::fixed(50, 0.01) }, 220)),
     ("chain-partitioned",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Partitioned), hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 400)),
     ("chain-tightening",      || grown(3, Tightening::geometric(0.5).unwrap(), Spec { layout: Some(Layout::Classic), ..Spec::fixed(40, 0.001) }, 300)),
-    ("fingerprint",           || with(Spec { layout: Some(Layout::Fingerprint), ..Spec::fixed(150, 0.001) }, 150)),
-    ("fingerprint-counting",  || counted_fingerprints(Spec { layout: Some(Layout::Fingerprint), ..Spec::counting(80, 0.01) })),
-    ("fingerprint-chain",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Fingerprint), hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 300)),
-    ("fingerprint-window",    || aged(Spec::fixed(50, 0.01), 3, Overflow::Error, 0)),
-    ("fingerprint-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Rotate, 60_000)),
+    ("quotient-empty",        || make(table(Spec::scaling(100, 0.01)))),
+    ("quotient",              || with(table(Spec::fixed(150, 0.001)), 150)),
+    ("quotient-scaling",      || with(table(Spec { hash: HashKind::SipHash, ..Spec::scaling(20, 0.01) }), 300)),
+    ("quotient-counting",     || counted_in(make(table(Spec::counting(80, 0.01))))),
+    ("quotient-leaves",       || {
+        let mut filter = make(table(Spec { error_rate: 0.2, ..Spec::scaling(100, 0.01) }));
+        add(&mut filter, 300..2900);
+        filter
+    }),
+    ("quotient-window",       || aged(Spec::fixed(50, 0.01), 3, Overflow::Error, 0)),
+    ("quotient-window-grown", || aged(Spec::fixed(5, 0.01), 3, Overflow::Saturate, 0)),
+    ("quotient-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Rotate, 60_000)),
     ("static-empty",          || built(Spec { layout: Some(Layout::Fuse), ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
     ("static",                || built(Spec { layout: Some(Layout::Fuse), ..Spec::fixed(100, 0.001) }, 150).build().unwrap()),
     ("static-siphash",        || built(Spec { layout: Some(Layout::Fuse), hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),

@@ -3,7 +3,7 @@
 
 use Cell::{Counter4, Counter8, Counter16};
 use HashKind::SipHash;
-use Layout::{Blocked, Classic, Fingerprint, Partitioned};
+use Layout::{Blocked, Classic, Partitioned, Quotient};
 use bloomery::{Cell, Family, HashKind, Layout, Overflow, Spec, Tightening};
 
 /// The capacity of the filters that don't scale. The laws add up to four times this number of items.
@@ -39,11 +39,6 @@ fn window(layout: impl Into<Option<Layout>>, generations: u16, every_ms: u64) ->
 
 fn halving() -> Tightening {
     Tightening::geometric(0.5).expect("0.5 is a ratio")
-}
-
-/// A tightening with which the second layer already has the widest cells, 64 bits, so that there can be no third layer.
-fn sharply() -> Tightening {
-    Tightening::geometric(1e-7).expect("1e-7 is a ratio")
 }
 
 /// A kind with its name.
@@ -100,32 +95,34 @@ kinds! {
     window_siphash:              Spec { hash: SipHash, ..window(None, 5, 0) };
     window_timed:                window(None, 3, 1000);
     window_refusing:             refusing_window();
-    fingerprint_fixed:           fingerprint(Cell::Bit);
-    fingerprint_siphash:         Spec { hash: SipHash, ..fingerprint(Cell::Bit) };
-    fingerprint_counting4:       fingerprint(Counter4);
-    fingerprint_counting8:       fingerprint(Counter8);
-    fingerprint_counting16:      fingerprint(Counter16);
-    fingerprint_scaling:         scaling(Fingerprint, 10, 2, INVERSE_SQUARE);
-    fingerprint_of_62_bits:      Spec { error_rate: 1e-12, ..scaling(Fingerprint, 10, 1, sharply()) };
-    fingerprint_counting_chain:  Spec { cell: Counter4, ..scaling(Fingerprint, 10, 2, INVERSE_SQUARE) };
 }
 
-// Windows whose generations share a table.
+// Tables.
 #[rustfmt::skip] // a table
 kinds! {
     TABLES:
-    fingerprint_window:          window_table(2, Overflow::Error, 0);
-    fingerprint_window_rotating: Spec { hash: SipHash, ..window_table(7, Overflow::Rotate, 1000) };
-    fingerprint_window_long:     window_table(100, Overflow::Rotate, 0);
+    quotient_fixed:              quotient(Cell::Bit);
+    quotient_counting8:          quotient(Counter8);
+    quotient_scaling:            scaling(Quotient, 10, 2, INVERSE_SQUARE);
+    quotient_from_1:             scaling(Quotient, 1, 1, halving());
+    quotient_siphash:            Spec { hash: SipHash, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
+    quotient_long:               Spec { error_rate: 1e-12, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
+    quotient_short:              Spec { error_rate: 0.3, cell: Counter4, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
+    quotient_scaling_counting4:  Spec { cell: Counter4, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
+    quotient_scaling_counting16: Spec { cell: Counter16, hash: SipHash, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
+    quotient_window:             window(Quotient, 3, 0);
+    quotient_window_refusing:    window_table(2, Overflow::Error, 0);
+    quotient_window_rotating:    Spec { hash: SipHash, ..window_table(7, Overflow::Rotate, 1000) };
+    quotient_window_long:        window(Quotient, 100, 0);
 }
 
-fn fingerprint(cell: Cell) -> Spec {
-    Spec { layout: Some(Fingerprint), cell, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+fn quotient(cell: Cell) -> Spec {
+    Spec { layout: Some(Quotient), cell, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn window_table(generations: u16, overflow: Overflow, every_ms: u64) -> Spec {
     let family = Family::Window { generations, overflow, every_ms };
-    Spec { layout: Some(Fingerprint), family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+    Spec { layout: Some(Quotient), family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn refusing_window() -> Spec {
@@ -142,10 +139,10 @@ pub(crate) const RESERVE_OPTIONS: [&str; 13] = [
     "LAYOUT PARTITIONED SHARDS 2",
     "EXPANSION 2",
     "EXPANSION 1 TIGHTENING 0.5",
-    "COUNTING",
+    "COUNTING NONSCALING LAYOUT CLASSIC",
     "COUNTING 8 SHARDS 4",
     "COUNTING 16",
-    "COUNTING EXPANSION 1 LAYOUT FINGERPRINT",
+    "COUNTING NONSCALING",
     "WINDOW 3",
     "WINDOW 3 EVERY 1000",
 ];

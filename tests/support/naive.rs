@@ -1,6 +1,6 @@
 //! The simplest possible filter: a map of numbers per layer, without packing, atomics or tallies. It follows the
 //! published format, uses none of the crate's code except for the hash and the shapes, and computes every answer
-//! exactly.
+//! exactly. It has no tables: see src/filter/layout/quotient/oracle.rs, and [`super::wire::prefixes`].
 
 use bloomery::{Added, Bloom, Cell, Family, ItemHash, Layout, Overflow, Shape, Spec};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone)]
 pub(crate) struct NaiveLayer {
     shape: Shape,
-    /// Cells that aren't 0. For fingerprints, the count of each identity, whichever cell it is in.
+    /// Cells that aren't 0.
     cells: BTreeMap<u64, u64>,
     items: i64,
 }
@@ -51,16 +51,8 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
             let field = source / (1 << (probe % 7 * 9)) % 512;
             scale(position, per_shard / per_block) * per_block + field % per_block
         }
-        Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon => {
-            unreachable!("an identity is no cell")
-        }
+        Layout::Quotient | Layout::Fuse | Layout::List | Layout::Ribbon => unreachable!("it has no probes"),
     };
-    if shape.layout == Layout::Fingerprint {
-        // The identity: the first window and the fingerprint. The fingerprint isn't 0 if 0 means a free cell.
-        let least = u64::from(shape.cell == Cell::Bit || shape.generations > 0);
-        let fingerprint = scale(item.high, (1 << shape.probes) - least) + least;
-        return vec![scale(position, shape.cells - 1) << shape.probes | fingerprint];
-    }
     (0..shape.probes.into()).map(|probe| shard * per_shard + in_shard(probe)).collect()
 }
 
@@ -115,7 +107,7 @@ impl NaiveLayer {
             changed = true;
         }
         self.items = (self.items - i64::from(emptied)).max(0);
-        if changed && self.shape.layout != Layout::Fingerprint {
+        if changed {
             self.correct_items(!emptied);
         }
         (true, changed)
@@ -169,37 +161,6 @@ impl Naive {
         self.newest
     }
 
-    /// Whether the generations share a table. In this model, each generation still has its own layer, and no identity
-    /// is in two of them.
-    fn is_table(&self) -> bool {
-        self.is_window() && self.layers[0].shape.layout == Layout::Fingerprint
-    }
-
-    /// Makes room in a table. Returns whether there is any.
-    fn make_room(&mut self, overflow: Overflow) -> bool {
-        let span = self.layers.len() as u64;
-        loop {
-            let sizes: Vec<i64> = (0..span.min(self.newest + 1))
-                .map(|age| self.layers[self.slot(self.newest - age)].items)
-                .collect();
-            let capacity = self.layers[0].shape.capacity as i64;
-            let is_full = sizes.iter().sum::<i64>() >= capacity;
-            let is_top_heavy = sizes[0] >= capacity - capacity / span as i64;
-            match overflow {
-                Overflow::Rotate if is_full => {
-                    let oldest = sizes.iter().rposition(|size| *size > 0).expect("it is full") as u64;
-                    let dropped = self.slot(self.newest - oldest);
-                    if oldest == 0 {
-                        self.advance(self.newest + 1);
-                    }
-                    self.layers[dropped] = NaiveLayer::new(self.layers[dropped].shape);
-                }
-                Overflow::Rotate if is_top_heavy => self.advance(self.newest + 1),
-                _ => return !is_full,
-            }
-        }
-    }
-
     /// The layer that gets the adds.
     fn open(&mut self) -> &mut NaiveLayer {
         let slot = if self.is_window() { self.slot(self.newest) } else { self.layers.len() - 1 };
@@ -223,8 +184,7 @@ impl Naive {
     pub(crate) fn add(&mut self, item: ItemHash) -> Option<Added> {
         let present = self.contains(item);
         let overflow = match self.spec.family {
-            Family::Scaling { .. } if present && self.spec.cell == Cell::Bit => return Some(Added::default()),
-            Family::Scaling { .. } if present => return Some(self.counting_layer(item).insert(item)),
+            Family::Scaling { .. } if present => return Some(Added::default()),
             Family::Scaling { .. } => {
                 if self.open().is_full() {
                     let capacities: Vec<_> = self.layers.iter().map(|layer| layer.shape.capacity).collect();
@@ -235,17 +195,6 @@ impl Naive {
             }
             Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
         };
-        if self.is_table() {
-            if self.open().contains(item) {
-                return Some(Added::default());
-            }
-            if !present && !self.make_room(overflow) {
-                return None;
-            }
-            self.remove(item);
-            self.open().insert(item);
-            return Some(Added { added: !present, changed: true });
-        }
         if overflow == Overflow::Error && self.open().is_full() && !self.open().contains(item) {
             return None;
         }
@@ -255,42 +204,13 @@ impl Naive {
         Some(Added { added: done.added && !(present && self.is_window()), changed })
     }
 
-    /// The oldest layer that has the item, or the first if none has it.
-    fn counting_layer(&mut self, item: ItemHash) -> &mut NaiveLayer {
-        let oldest = self.layers.iter().position(|layer| layer.contains(item)).unwrap_or(0);
-        &mut self.layers[oldest]
-    }
-
     pub(crate) fn count(&self, item: ItemHash) -> u64 {
         self.layers.iter().map(|layer| layer.count(item)).find(|count| *count > 0).unwrap_or(0)
     }
 
-    /// Adds the cells of another filter to those of this one. Both have a single layer of the same shape.
-    pub(crate) fn take_in(&mut self, other: &Naive) {
-        let mine = &mut self.layers[0];
-        let most = mine.max();
-        for (cell, count) in &other.layers[0].cells {
-            let sum = mine.cell(*cell) + count;
-            mine.cells.insert(*cell, sum.min(most));
-        }
-        mine.items = mine.cells.len() as i64;
-    }
-
-    /// Number of items in all layers.
-    pub(crate) fn items(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.items as u64).sum()
-    }
-
     /// Deletes an item. Returns whether it was present, and whether the filter has changed.
     pub(crate) fn remove(&mut self, item: ItemHash) -> (bool, bool) {
-        if self.is_table() {
-            let (identity, before) = (cells_of(&self.layers[0].shape, item)[0], self.contains(item));
-            for layer in &mut self.layers {
-                layer.items -= i64::from(layer.cells.remove(&identity).is_some());
-            }
-            return (before, before);
-        }
-        self.counting_layer(item).remove(item)
+        self.layers[0].remove(item)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -313,17 +233,12 @@ impl Naive {
     /// Describes how the filter differs from this one, in everything that can be queried without an item.
     pub(crate) fn differs(&self, filter: &Bloom) -> Option<String> {
         let layers = filter.layers();
-        if layers.len() != self.layers.len() && !self.is_table() {
+        if layers.len() != self.layers.len() {
             return Some(format!("{} layers, not {}", layers.len(), self.layers.len()));
         }
         let newest = filter.window().map_or(0, |window| window.newest());
         if newest != self.newest {
             return Some(format!("newest generation {newest}, not {}", self.newest));
-        }
-        if self.is_table() {
-            let items = self.layers.iter().map(|layer| layer.items as u64).sum::<u64>();
-            let found = (layers.len(), layers[0].ones(), layers[0].items());
-            return (found != (1, items, items)).then(|| format!("a table of {found:?}, not {items} items"));
         }
         for (i, (layer, naive)) in layers.iter().zip(&self.layers).enumerate() {
             let ones = naive.cells.len() as u64;
@@ -340,17 +255,9 @@ impl Naive {
     }
 
     /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each comes with its layer, its index
-    /// and its value. For a table, all identities in order, each with its age.
+    /// and its value.
     pub(crate) fn cells(&self) -> Vec<(usize, u64, u64)> {
         let layers = self.layers.iter().enumerate();
-        if self.is_table() {
-            let span = self.layers.len() as u64;
-            let of_age =
-                |age| self.layers[self.slot(self.newest - age)].cells.keys().map(move |id| (0, *id, age));
-            let mut all: Vec<_> = (0..span.min(self.newest + 1)).flat_map(of_age).collect();
-            all.sort_unstable();
-            return all;
-        }
         layers
             .flat_map(|(i, layer)| layer.cells.iter().map(move |(cell, count)| (i, *cell, *count)))
             .collect()

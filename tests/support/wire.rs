@@ -1,10 +1,9 @@
 //! Takes the wire format apart and seals it again, so that tests can give the decoder wrong data under correct
 //! checksums.
 
-use super::naive::{mix, scale};
 use bloomery::filter::FilterRef;
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, value};
-use bloomery::{Bloom, Filter, Layout};
+use bloomery::{Bloom, Cell, Filter, ItemHash};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -80,6 +79,12 @@ pub(crate) fn saved<'a>(filter: impl Into<FilterRef<'a>>) -> Strings {
     strings
 }
 
+/// Whether a filter is packed: it is small, or a table with one leaf and few items.
+pub(crate) fn is_packed<'a>(filter: impl Into<FilterRef<'a>>) -> bool {
+    let Strings(strings) = saved(filter);
+    strings.len() == 1
+}
+
 /// The only string of a small filter in an RDB file.
 pub(crate) fn pack<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     let Strings(mut strings) = saved(filter);
@@ -98,9 +103,7 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
 
-/// A filter's cells that aren't 0, each with its layer, its index and its value. For fingerprints, the identities in
-/// order, each with its count. In a window, only the identities that are alive, each with its age. An identity consists
-/// of an item's first window of cells and its fingerprint.
+/// A filter's cells that aren't 0, each with its layer, its index and its value. The filter has no table.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];
@@ -111,49 +114,84 @@ pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
         let shape = layer.shape();
         let bit = |at: u64| u64::from(bytes[(at / 8) as usize] >> (at % 8) & 1);
         let bits = |at: u64, width: u32| (0..u64::from(width)).map(|i| bit(at + i) << i).sum::<u64>();
-        if shape.layout != Layout::Fingerprint {
-            let width = shape.cell.bits();
-            let cells = (0..shape.cells).map(|cell| (number, cell, bits(cell * u64::from(width), width)));
-            all.extend(cells.filter(|(_, _, value)| *value > 0));
-            continue;
-        }
-        let payload = shape.cell_bits() - shape.probes - 2;
-        let width = u64::from(shape.cell_bits());
-        let span = filter.window().map(|window| (window.span(), window.newest(), window.floor()));
-        // The cells are followed by a word of zeros, and one word for each sector.
-        let cleaned = |cell: u64| bits(((shape.cells * width).div_ceil(64) + 1 + cell / 2048) * 64, 64);
-        let mut identities = Vec::new();
-        for cell in 0..shape.cells {
-            let at = cell * width;
-            let fingerprint = bits(at, shape.probes);
-            let is_second = bit(at + u64::from(shape.probes)) == 1;
-            let place = bit(at + u64::from(shape.probes) + 1);
-            let count = bits(at + u64::from(shape.probes) + 2, payload);
-            let is_counted = payload > 0 && span.is_none();
-            if (fingerprint, count) == (0, 0) || (is_counted && count == 0) {
-                assert_eq!(bits(at, width as u32), 0, "a free cell is 0");
-                continue;
-            }
-            let (window, windows) = (cell - place, shape.cells - 1);
-            let distance = 2 + scale(mix(mix(fingerprint)), windows - 3);
-            let first = if is_second { (window + windows - distance) % windows } else { window };
-            let value = match span {
-                None => count.max(1),
+        let width = shape.cell.bits();
+        let cells = (0..shape.cells).map(|cell| (number, cell, bits(cell * u64::from(width), width)));
+        all.extend(cells.filter(|(_, _, value)| *value > 0));
+    }
+    all
+}
+
+/// What a table has instead of cells with indices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Prefix {
+    /// The first bits of a hash, and their number.
+    pub(crate) bits: u128,
+    pub(crate) length: u32,
+    /// The count, or the age in a window; `None` if the generation has expired. 1 in a filter of bits.
+    pub(crate) value: Option<u64>,
+}
+
+impl Prefix {
+    pub(crate) fn begins(&self, item: ItemHash) -> bool {
+        let hash = u128::from(item.high) << 64 | u128::from(item.low);
+        (hash ^ self.bits) & ((1 << self.length) - 1) == 0
+    }
+}
+
+/// All prefixes of a table, from its bytes.
+pub(crate) fn prefixes(filter: &Bloom) -> Vec<Prefix> {
+    const END: u64 = 1 << 60;
+    let body = body(filter);
+    let mut words = body.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+    let window = filter.window().map(|window| (window.span(), window.newest(), window.floor()));
+    let payload_bits = match window {
+        Some((span, ..)) => (span + span.div_ceil(4)).next_power_of_two().ilog2(),
+        None if filter.spec().cell == Cell::Bit => 0,
+        None => filter.spec().cell.bits(),
+    };
+    let (mut all, mut position) = (Vec::new(), 0);
+    while position < END {
+        let head = words.next().unwrap();
+        let [cells, width, marked, depth, log2] =
+            [(0, 16), (16, 8), (24, 1), (32, 8), (40, 8)].map(|(at, bits)| head >> at & ((1 << bits) - 1));
+        let leaf: u128 = (0..depth).map(|bit| u128::from(position >> (59 - bit) & 1) << bit).sum();
+        position += END >> depth;
+        let cleaned = if window.is_some() && cells > 0 { words.next().unwrap() } else { 0 };
+        let mut take = |bits: u64| -> Vec<bool> {
+            let words: Vec<u64> = words.by_ref().take(bits.div_ceil(64) as usize).collect();
+            words.iter().flat_map(|word| (0..64).map(move |bit| word >> bit & 1 == 1)).collect()
+        };
+        let unary = take(if cells == 0 { 0 } else { (1 << log2) + cells });
+        let list = take(cells * width);
+        let quotients = unary.iter().scan(0u128, |quotient, is_cell| {
+            let found = *quotient;
+            *quotient += u128::from(!is_cell);
+            Some(is_cell.then_some(found))
+        });
+        for (index, quotient) in quotients.flatten().enumerate() {
+            let at = list.len() - (index + 1) * width as usize;
+            let bits = |from: usize, to: usize| -> u64 {
+                (from..to).map(|bit| u64::from(list[at + bit]) << (bit - from)).sum()
+            };
+            let stored = (width - u64::from(payload_bits)) as usize;
+            let mut remainder = bits(0, stored);
+            let length = if marked == 1 { remainder.ilog2() } else { stored as u32 };
+            remainder &= (1 << length) - 1;
+            let payload = bits(stored, width as usize);
+            let value = match window {
+                None => Some(payload.max(1)),
                 Some((span, newest, floor)) => {
-                    let latest = cleaned(cell) + (1 << payload) - span;
-                    let generation = (0..=latest).rev().find(|n| n % (1 << payload) == count);
-                    let age = newest - generation.expect("a number below 2^t");
-                    if age >= span || newest - age < floor {
-                        continue;
-                    }
-                    age
+                    let latest = cleaned + (1 << payload_bits) - span;
+                    let age = (newest + (latest - payload) % (1 << payload_bits)).saturating_sub(latest);
+                    (age < span.min(newest + 1 - floor)).then_some(age)
                 }
             };
-            identities.push((number, first << shape.probes | fingerprint, value));
+            let address = (depth + log2) as u32;
+            let bits = leaf | quotient << depth | u128::from(remainder) << address;
+            all.push(Prefix { bits, length: address + length, value });
         }
-        identities.sort_unstable();
-        all.extend(identities);
     }
+    assert_eq!(words.next(), None, "nothing follows the last leaf");
     all
 }
 
@@ -176,8 +214,8 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
 }
 
 /// The stamp of a head: the CRC-32C of its header, layers and links, with the numbers of items of layers and links set
-/// to 0. For a filter that is being rebuilt, the CRC-32C of both filters' stamps. In a dump, the stamp is XORed with
-/// the filter's dump number.
+/// to 0, and the sizes of tables. For a filter that is being rebuilt, the CRC-32C of both filters' stamps. In a dump,
+/// the stamp is XORed with the filter's dump number.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
     stamp_of(head[5], &head[ENVELOPE..]) ^ u32::from(u16::from_le_bytes([head[6], head[7]]))
 }
@@ -197,9 +235,21 @@ fn stamp_of(kind: u8, header: &[u8]) -> u32 {
         _ => (FILTER_HEADER, LAYER_HEADER, 24),
     };
     let mut header = header.to_vec();
+    if kind != FOREIGN && header.len() >= FILTER_HEADER {
+        // The numbers of items in the generations of a table.
+        header.truncate(FILTER_HEADER + LAYER_HEADER * (u32_at(&header, 88) as usize).min(1 << 16));
+    }
     for part in (first..header.len()).step_by(len) {
-        let end = header.len().min(part + items + 8);
-        header[(part + items).min(end)..end].fill(0);
+        let clear = |header: &mut Vec<u8>, from: usize, to: usize| {
+            let end = header.len().min(part + to);
+            header[(part + from).min(end)..end].fill(0);
+        };
+        clear(&mut header, items, items + 8);
+        if kind != FOREIGN && header.get(part + 36) == Some(&3) {
+            // A table's numbers of leaves and quotients.
+            clear(&mut header, 16, 24);
+            clear(&mut header, 32, 36);
+        }
     }
     crc32c::crc32c(&header)
 }

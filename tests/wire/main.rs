@@ -5,7 +5,7 @@ mod support;
 
 mod corrupt;
 mod cuckoo;
-mod fingerprint;
 mod golden;
 mod packed;
 mod proportion;
+mod quotient;

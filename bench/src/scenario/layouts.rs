@@ -1,4 +1,4 @@
-//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT FINGERPRINT, for several uses and sizes.
+//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT QUOTIENT, for several uses and sizes.
 
 use super::core::test_in_groups;
 use crate::bench::Bench;
@@ -54,7 +54,7 @@ struct Measured {
 fn compare(rounds: u64, capacity: u64) -> Result<()> {
     let mut lines = Vec::new();
     for (name, spec) in uses(capacity) {
-        let both = [spec, Spec { layout: Some(Layout::Fingerprint), ..spec }];
+        let both = [spec, Spec { layout: Some(Layout::Quotient), ..spec }];
         let mut measured = both
             .iter()
             .map(|spec| {
@@ -82,7 +82,7 @@ fn compare(rounds: u64, capacity: u64) -> Result<()> {
                 }
             }
         }
-        for (layout, figures) in ["AUTO", "FINGERPRINT"].into_iter().zip(&measured) {
+        for (layout, figures) in ["AUTO", "QUOTIENT"].into_iter().zip(&measured) {
             let mut line = vec![name.to_owned(), layout.to_owned(), table::number(figures.bits)];
             line.extend(figures.times.iter().map(|times| table::number(times.spread().median)));
             lines.push(line);

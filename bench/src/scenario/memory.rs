@@ -20,13 +20,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         ("classic-01", "0.001", 1, "NONSCALING LAYOUT CLASSIC"),
         ("partitioned-1", "0.01", 1, "NONSCALING LAYOUT PARTITIONED"),
         ("partitioned-01", "0.001", 1, "NONSCALING LAYOUT PARTITIONED"),
-        ("fingerprint-1", "0.01", 1, "NONSCALING LAYOUT FINGERPRINT"),
-        ("fingerprint-01", "0.001", 1, "NONSCALING LAYOUT FINGERPRINT"),
-        ("fingerprint-001", "0.0001", 1, "NONSCALING LAYOUT FINGERPRINT"),
-        ("fingerprint-millionth", "0.000001", 1, "NONSCALING LAYOUT FINGERPRINT"),
-        ("fingerprint-counting-1", "0.01", 1, "COUNTING 4 LAYOUT FINGERPRINT"),
-        ("fingerprint-counting-01", "0.001", 1, "COUNTING 4 LAYOUT FINGERPRINT"),
-        ("fingerprint-window", "0.01", 8, "WINDOW 8 LAYOUT FINGERPRINT"),
+        ("quotient-1", "0.01", 1, "NONSCALING LAYOUT QUOTIENT"),
+        ("quotient-01", "0.001", 1, "NONSCALING LAYOUT QUOTIENT"),
+        ("quotient-001", "0.0001", 1, "NONSCALING LAYOUT QUOTIENT"),
+        ("quotient-millionth", "0.000001", 1, "NONSCALING LAYOUT QUOTIENT"),
+        ("quotient-counting-1", "0.01", 1, "COUNTING 4 LAYOUT QUOTIENT"),
+        ("quotient-counting-01", "0.001", 1, "COUNTING 4 LAYOUT QUOTIENT"),
+        ("quotient-window", "0.01", 8, "WINDOW 8 LAYOUT QUOTIENT"),
     ] {
         let each = (capacity / parts).to_string();
         let words = ["BF.RESERVE", id, rate, &each].into_iter().chain(options.split(' '));

@@ -4,7 +4,6 @@ mod bulk;
 mod commands;
 mod core;
 mod counting;
-mod fingerprint;
 mod fuse;
 mod gozero;
 mod held;
@@ -14,6 +13,7 @@ mod layouts;
 mod memory;
 mod others;
 mod persistence;
+mod quotient;
 mod sweeps;
 mod turnover;
 mod window;
@@ -47,17 +47,17 @@ pub const ALL: &[Scenario] = &[
     scenario("bulk", &["bulktest", "bulkadd"], bulk::run),
     scenario("counting", &["counting-add", "counting-del"], counting::run),
     scenario(
-        "fingerprint",
+        "quotient",
         &[
-            "fingerprint-test",
-            "fingerprint-add",
-            "fingerprint-counting-test",
-            "fingerprint-counting-add",
-            "fingerprint-counting-del",
-            "fingerprint-window-8",
-            "fingerprint-window-60",
+            "quotient-test",
+            "quotient-add",
+            "quotient-counting-test",
+            "quotient-counting-add",
+            "quotient-counting-del",
+            "quotient-window-8",
+            "quotient-window-60",
         ],
-        fingerprint::run,
+        quotient::run,
     ),
     scenario(
         "static",
@@ -89,13 +89,13 @@ pub const ALL: &[Scenario] = &[
             "classic-01",
             "partitioned-1",
             "partitioned-01",
-            "fingerprint-1",
-            "fingerprint-01",
-            "fingerprint-001",
-            "fingerprint-millionth",
-            "fingerprint-counting-1",
-            "fingerprint-counting-01",
-            "fingerprint-window",
+            "quotient-1",
+            "quotient-01",
+            "quotient-001",
+            "quotient-millionth",
+            "quotient-counting-1",
+            "quotient-counting-01",
+            "quotient-window",
             "grown",
             "empty",
         ],

@@ -1,5 +1,5 @@
-//! The library without a server: adds to fingerprint tables that are half full or full, each after a delete, and unions
-//! of fingerprint tables. An add to a full table moves several fingerprints.
+//! The library without a server: adds to tables that are half full or full, each after a delete, and unions
+//! of tables.
 
 use crate::bench::Bench;
 use crate::clock::cpu_ns;
@@ -15,7 +15,7 @@ const TURNOVERS: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let capacity = bench.scale.items / 10;
-    let spec = |rate, cell| Spec { cell, ..fixed(capacity, rate, Some(Layout::Fingerprint)) };
+    let spec = |rate, cell| Spec { cell, ..fixed(capacity, rate, Some(Layout::Quotient)) };
     let family = Family::Window { generations: 8, overflow: Overflow::Error, every_ms: 0 };
     let window = Spec { family, capacity: capacity / 8, ..spec(0.01, Cell::Bit) };
     let mut lines = Vec::new();

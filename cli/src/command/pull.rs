@@ -193,7 +193,7 @@ fn once(
     let (mut iterator, head) = next(0)?;
     let mut receiver = Receiver::new(family, &head, format)?;
     let mut length = receiver.write(&head, &mut out)?;
-    let mut first_pass = DefaultHasher::new();
+    let (mut first_pass, mut received) = (DefaultHasher::new(), head.len() as u64);
     head.hash(&mut first_pass);
     loop {
         if interrupted.is_set() {
@@ -213,7 +213,8 @@ fn once(
         }
         length += receiver.write(&piece, &mut out)?;
         (after, &piece).hash(&mut first_pass);
-        progress.at(after, 0);
+        received += piece.len() as u64;
+        progress.at(received, 0);
         iterator = after;
     }
     if receiver.tells_no_moves(family) {

@@ -169,13 +169,24 @@ impl Upload {
         let temporary = temporary_key(name, "push")?;
         let mut pieces = FilePieces::new(BufReader::with_capacity(1 << 18, open_file(&self.path)?));
         let mut upload = || -> anyhow::Result<Option<String>> {
-            while let Some(piece) = pieces.next()? {
+            let (mut next, mut body_len) = (pieces.next()?, 0);
+            while let Some(piece) = next {
+                next = pieces.next()?;
+                // LOADCHUNK expects 1 with the head, and with a chunk 1 plus where it ends.
+                let end = match &next {
+                    _ if piece.at == 0 => 0,
+                    Some(after) => after.start(),
+                    None => body_len,
+                };
+                if piece.at == 0 {
+                    body_len = piece.body_len();
+                }
                 if interrupted.is_set() {
                     return Ok(None);
                 }
                 redis::cmd(&self.load)
                     .arg(&temporary)
-                    .arg(piece.iterator())
+                    .arg(end.saturating_add(1))
                     .arg(&piece.bytes)
                     .query::<()>(connection)
                     .with_context(|| format!("{} is unchanged", key(name)))?;

@@ -15,6 +15,9 @@ const PREFIX: usize = 20;
 /// Position of the field with the length of the bytes that follow, in a head and in a chunk.
 const LENGTH: std::ops::Range<usize> = 8..12;
 
+/// Position of the field with the length of the body in a head.
+const BODY_LENGTH: std::ops::Range<usize> = 12..20;
+
 /// Maximum length of the fields of a head, in bytes. This is more than enough: a filter that is being rebuilt may have
 /// 4096 layers or links, and its shadow 4096 layers. Each needs at most 64 bytes.
 const MAX_HEAD: usize = 1 << 20;
@@ -27,15 +30,14 @@ pub(crate) struct FilePiece {
 }
 
 impl FilePiece {
-    /// The iterator that LOADCHUNK expects with the piece: 1 for the head, and for a chunk 1 plus the offset of the end
-    /// of its cells.
-    pub(crate) fn iterator(&self) -> u64 {
-        let offset = self.bytes.first_chunk().map_or(0, |offset| u64::from_le_bytes(*offset));
-        if self.at == 0 {
-            1
-        } else {
-            offset.saturating_add((self.bytes.len() - PREFIX) as u64).saturating_add(1)
-        }
+    /// Where in the body a chunk begins.
+    pub(crate) fn start(&self) -> u64 {
+        self.bytes.first_chunk().map_or(0, |start| u64::from_le_bytes(*start))
+    }
+
+    /// Length of the body that a head announces.
+    pub(crate) fn body_len(&self) -> u64 {
+        self.bytes.get(BODY_LENGTH).and_then(|length| length.try_into().ok()).map_or(0, u64::from_le_bytes)
     }
 }
 

@@ -28,14 +28,15 @@ class BloomSteps(FilterSteps, Generic[R]):
         """Creates the filter, empty, and returns this object.
 
         `error_rate`, above 0 and below 1, is the fraction of absent items that test positive when the filter is full.
-        `capacity` is the number of items in a full filter, 1 to 2**48. Options are those of BF.RESERVE, in lower case,
-        such as `nonscaling=True`, `counting=4` (counters of 4 bits; items can be removed), `window=25,
-        every=timedelta(hours=1)` (items leave after 24 to 25 hours), `onfull="SATURATE"`, `seed="5eed"`, `like=other`.
+        `capacity` is the number of items in a full filter, up to 2**48. With `counting`, `ttl` or `layout="QUOTIENT"`,
+        it is only a hint, and may be 0. Options are those of BF.RESERVE, in lower case, such as `nonscaling=True`,
+        `counting=4` (counters of 4 bits; items can be removed), `ttl=timedelta(days=1)` (items leave a day after their
+        last add), `window=25, every=timedelta(hours=1)`, `onfull="SATURATE"`, `seed="5eed"`, `like=other`.
 
         Raises ValueError for an invalid number or word. Raises the server's error if options exclude each other, if
         there isn't enough memory, or if the key exists. With `exist_ok`, an existing filter stays as it is.
         """
-        command = ("BF.RESERVE", self.key, error_rate_of(error_rate), capacity_of(capacity), *words(options))
+        command = ("BF.RESERVE", self.key, error_rate_of(error_rate), capacity_of(capacity, 0), *words(options))
         try:
             yield from ask(*command)
         except Exception as error:

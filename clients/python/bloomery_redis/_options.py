@@ -61,7 +61,7 @@ def error_rate_of(value: float) -> float:
     return float(value)
 
 
-def capacity_of(value: int) -> int:
-    if not is_integer(value) or not 1 <= value <= 1 << 48:
-        raise ValueError(f"capacity is an integer from 1 to 2**48, not {value!r}")
+def capacity_of(value: int, least: int = 1) -> int:
+    if not is_integer(value) or not least <= value <= 1 << 48:
+        raise ValueError(f"capacity is an integer from {least} to 2**48, not {value!r}")
     return int(value)

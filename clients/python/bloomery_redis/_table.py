@@ -19,7 +19,7 @@ BLOOM = {
     "onfull": one_of("ERROR", "SATURATE", "SCALE", "ROTATE"),
     "counting": one_of(True, 4, 8, 16),
     "shards": power_of_two(1024),
-    "layout": one_of("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"),
+    "layout": one_of("AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"),
     "hash": one_of("XXH3", "SIPHASH"),
     "seed": hexadecimal(32),
 }
@@ -37,7 +37,7 @@ class Bloom(TypedDict, total=False):
     expansion: int  # 0 to 32768
     nonscaling: bool
     tightening: float  # a ratio between 0 and 1, both excluded
-    window: int  # 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000
+    window: int  # 2 to 64 generations, with LAYOUT QUOTIENT 2 to 1000
     every: int | timedelta  # milliseconds
     since: int | datetime  # a Unix time in milliseconds
     ttl: int | timedelta  # milliseconds
@@ -45,7 +45,7 @@ class Bloom(TypedDict, total=False):
     onfull: Literal["ERROR", "SATURATE", "SCALE", "ROTATE"]
     counting: Literal[True, 4, 8, 16]  # 4, 8 or 16 bits per counter
     shards: int  # a power of two from 1 to 1024
-    layout: Literal["AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"]
+    layout: Literal["AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"]
     hash: Literal["XXH3", "SIPHASH"]
     seed: str | None  # hexadecimal digits
 

@@ -199,7 +199,7 @@ fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         first.check_intersection(other).map_err(|why| refused(quoted(call, *index), why))?;
     }
     let inputs = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter));
-    let goes_to_background = call.goes_to_background(inputs.clone().map(LiveRef::bytes).sum());
+    let goes_to_background = call.goes_to_background(inputs.clone().map(work).sum());
     let bytes = first.bytes();
     // The destination keeps its content until the intersection is complete.
     let memory = match goes_to_background && key.value()?.is_some() {

@@ -54,7 +54,7 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
         }
         sources = read_all(&blobs)?;
         let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
-        // Only now is it known which of the filters are fingerprint tables.
+        // Only now is it known which of the filters are tables.
         if !call
             .goes_to_background(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter))))
         {

@@ -73,11 +73,11 @@ impl Stored for Filter {
         self.live().map_or_else(Contents::default, LiveRef::contents)
     }
 
-    /// True only for a native filter that isn't being rebuilt and isn't a window. In a window, an add may drop other
-    /// items.
+    /// True only for a native filter that isn't being rebuilt and is neither a window, in which an add may drop other
+    /// items, nor a table, which an add may make larger.
     #[inline]
     fn is_plain(&self) -> bool {
-        matches!(self, Filter::Bloom(filter) if filter.window().is_none())
+        matches!(self, Filter::Bloom(filter) if filter.window().is_none() && !filter.is_table())
     }
 }
 

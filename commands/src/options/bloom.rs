@@ -43,7 +43,11 @@ pub(crate) struct Reservation {
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
-    let capacity = capacity(call.arg(3))?;
+    // 0 is for filters that needn't be told, see below.
+    let capacity = match call.arg(3) {
+        b"0" => None,
+        number => Some(capacity(number)?),
+    };
     let mut other = None;
     let options = reserve_options(Arguments { call, next: 4 }, |word, words| {
         if word == b"LIKE" {
@@ -58,13 +62,13 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
         Ok(word == b"LIKE")
     })?;
     if let Some(index) = other {
-        return like(call, index, rate, capacity);
+        return like(call, index, rate, capacity.ok_or(CommandError::CapacityRange)?);
     }
     refuse_static(options.layout.flatten())?;
     let Kind { family, layout, steps } = kind(&options, None, call.settings())?;
     let hash = options.hash.unwrap_or_default();
     let spec = Spec {
-        capacity: steps.capacity(capacity),
+        capacity: steps.capacity(capacity.unwrap_or(1)),
         error_rate: rate,
         seed: seed_or_random(&options, hash)?,
         shards: options.shards.unwrap_or(1),
@@ -73,6 +77,10 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
         cell: options.counting.unwrap_or(Cell::Bit),
         family,
     };
+    // A table that grows takes the capacity only as a hint.
+    if capacity.is_none() && !(spec.is_table() && spec.grows()) {
+        return Err(CommandError::CapacityRange);
+    }
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
@@ -267,6 +275,8 @@ fn needed(filter: &Bloom) -> u64 {
                 .fold(1, u64::max)
                 .div_ceil(share)
         }
+        // A table has room for more than its capacity when it has grown.
+        None if filter.is_table() => at_least(filter.spec().capacity, filter.items(), filter.estimate()),
         None => at_least(filter.capacity(), filter.items(), filter.estimate()),
     }
 }

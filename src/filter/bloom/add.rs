@@ -46,9 +46,7 @@ impl Bloom {
     pub fn try_add(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
         match &self.body {
-            Body::Chain(chain) if !self.parameters.counts() && chain.older_contain(item) => {
-                Ok(Added::default())
-            }
+            Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
             _ => self.add_to_newest(item, Layer::insert_single_writer),
         }
     }
@@ -92,8 +90,8 @@ impl Bloom {
         }
     }
 
-    /// Like [`try_add`](Bloom::try_add), but adds the item to its layer with `insert`. In a chain that doesn't count,
-    /// the item must not be in an older layer.
+    /// Like [`try_add`](Bloom::try_add), but adds the item to its layer with `insert`. In a chain, the item must not be
+    /// in an older layer.
     #[inline(always)]
     fn add_to_newest(
         &mut self,
@@ -101,11 +99,6 @@ impl Bloom {
         insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
     ) -> Result<Added, Error> {
         match &self.body {
-            Body::Chain(chain) if self.parameters.counts() => {
-                let layer = chain.counting_layer(item);
-                self.refuse_if_full(layer, item)?;
-                insert(layer, item)
-            }
             Body::Chain(chain) => {
                 let newest = chain.newest();
                 if newest.is_full_for_single_writer() {
@@ -162,6 +155,18 @@ impl Bloom {
         }
     }
 
+    /// Bytes that [`grow`](Bloom::grow) adds: those of the next layer or, for a table, those that it needs for the
+    /// items that it then takes. `None` for filters that don't grow.
+    ///
+    /// # Errors
+    /// Same as [`next_shape`](Bloom::next_shape).
+    pub(crate) fn next_bytes(&self) -> Result<Option<u64>, Error> {
+        if self.newest_layer().has_table() {
+            return Ok(self.parameters.grows().then(|| self.newest_layer().next_table_bytes()));
+        }
+        Ok(self.next_shape()?.map(|shape| shape.bytes()))
+    }
+
     /// Shape of the layer that a scaling filter adds next; `None` for the other families, which don't grow.
     ///
     /// # Errors
@@ -173,13 +178,16 @@ impl Bloom {
         }
     }
 
-    /// Makes room for items: adds the next layer to a scaling filter, or begins or drops a generation in a window that
-    /// rotates when it is full. For other filters, does nothing and returns false.
+    /// Makes room for items: lets a table grow, adds the next layer to a scaling filter, or begins or drops a
+    /// generation in a window that rotates when it is full. For other filters, does nothing and returns false.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::LastGeneration`], [`Error::Unreachable`], [`Error::OutOfMemory`].
     pub fn grow(&mut self) -> Result<bool, Error> {
         let spec = self.spec();
+        if self.parameters.grows() && self.newest_layer().has_table() {
+            return Ok(self.newest_layer().grow_full_table());
+        }
         match &mut self.body {
             Body::Chain(chain) => chain.grow(&spec).map(|()| true),
             Body::Window(window) if self.parameters.rotate_when_full() => {
@@ -206,7 +214,7 @@ impl Bloom {
         let item = item.hash_by(self.hasher());
         match &self.body {
             Body::Window(window) => window.remove(item),
-            _ => self.counters(item)?.remove_single_writer(item),
+            _ => self.counters()?.remove_single_writer(item),
         }
     }
 
@@ -223,14 +231,14 @@ impl Bloom {
     /// [`Error::NotCounting`].
     pub fn count(&self, item: impl Item) -> Result<u64, Error> {
         let item = item.hash_by(self.hasher());
-        Ok(self.counters(item)?.count(item))
+        Ok(self.counters()?.count(item))
     }
 
-    /// The layer in which the item is counted.
-    fn counters(&self, item: ItemHash) -> Result<&Layer, Error> {
+    /// The layer in which items are counted.
+    fn counters(&self) -> Result<&Layer, Error> {
         match &self.body {
             Body::Fixed(layer) if self.parameters.counts() => Ok(layer),
-            Body::Chain(chain) if self.parameters.counts() => Ok(chain.counting_layer(item)),
+            Body::Chain(chain) if self.parameters.counts() => Ok(chain.newest()),
             _ => Err(Error::NotCounting),
         }
     }

@@ -1,4 +1,4 @@
-//! Set algebra on Bloom filters: union, intersection and equality. Except for fingerprints, it works word by word, so
+//! Set algebra on Bloom filters: union, intersection and equality. Except for tables, it works word by word, so
 //! that all worker threads can share the work. Whether filters can be combined is checked before anything changes.
 
 use super::{Bloom, Body, Standing, Window};
@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
 use crate::filter::layout::Layer;
 use crate::parallel::{ParallelFor, alone};
-use crate::params::Layout;
 use crate::params::limits;
 use smallvec::SmallVec;
 
@@ -34,14 +33,29 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Whether the filter stores fingerprints or hashes, which can't be combined word by word.
-    pub(crate) fn has_fingerprints(&self) -> bool {
+    /// Whether the filter stores prefixes, fingerprints or hashes, which can't be combined word by word.
+    pub(crate) fn has_no_probes(&self) -> bool {
         !self.newest_layer().shape().layout.has_probes()
     }
 
-    /// Whether the filter is a single fingerprint table, which can be merged with another one of the same size.
-    fn is_table(&self) -> bool {
-        matches!(&self.body, Body::Fixed(layer) if layer.shape().layout == Layout::Fingerprint)
+    /// Whether the filter is a table, which can be combined with others of any size.
+    #[doc(hidden)]
+    pub fn is_table(&self) -> bool {
+        self.newest_layer().has_table()
+    }
+
+    /// The name of the first difference between two tables that affects an item's prefix or its generation.
+    fn difference_of_tables(&self, other: &Bloom) -> Option<&'static str> {
+        let schedule = |filter: &Bloom| {
+            filter.window().map(Window::schedule).map(|schedule| (schedule.every_ms, schedule.phase()))
+        };
+        self.difference_of_cells(other).or_else(|| {
+            if schedule(self) != schedule(other) {
+                Some("schedule")
+            } else {
+                (self.newest_layer().generations() != other.newest_layer().generations()).then_some("kind")
+            }
+        })
     }
 
     /// The name of the first difference between the filters that affects an item's cells or, in windows, its
@@ -52,6 +66,9 @@ impl Bloom {
         let schedule = |filter: &Bloom| {
             filter.window().map(Window::schedule).map(|schedule| (schedule.every_ms, schedule.phase()))
         };
+        if self.is_table() && other.is_table() {
+            return self.difference_of_tables(other);
+        }
         self.difference_of_cells(other).or_else(|| {
             let layers = || self.layers().iter().zip(other.layers());
             if std::mem::discriminant(&self.body) != std::mem::discriminant(&other.body) {
@@ -78,8 +95,8 @@ impl Bloom {
     /// is lost.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; for fingerprints also [`Error::OutOfMemory`], and [`Error::Full`] if the union has more
-    /// items than the capacity. In all cases, nothing has changed.
+    /// [`Error::Mismatch`]; for tables also [`Error::OutOfMemory`], and [`Error::Full`] if a table that doesn't grow
+    /// has no room for all items. In all cases, nothing has changed.
     pub fn union(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
@@ -100,8 +117,13 @@ impl Bloom {
     /// [`Error::Mismatch`]; then nothing has changed. Filters with several layers (windows, grown chains) are also
     /// refused: an item may be in different layers of the two filters, and would be lost.
     pub fn intersect(&mut self, other: &Bloom) -> Result<(), Error> {
-        if !self.is_congruent(other) || (self.layers().len() > 1) {
+        if !self.is_congruent(other) || self.layers().len() > 1 || self.window().is_some() {
             return Err(Error::Mismatch);
+        }
+        if self.is_table() {
+            let mut made = self.intersection(&[other], &alone)?;
+            self.exchange(&mut made);
+            return Ok(());
         }
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.intersect(theirs))
     }
@@ -112,10 +134,10 @@ impl Bloom {
         self.is_congruent(other) && self.equal_at(other, [self, other].map(Bloom::newest), &alone)
     }
 
-    /// Whether both filters have the same hash, seed and shape, and the same cells or, for fingerprints, the same
-    /// items. Such filters give the same answer for every item, and continue to do so if they get the same adds and
-    /// rotations. Windows are compared by the ages of their items. `generations` has the number of each window's
-    /// current generation. If that generation hasn't been opened yet, it counts as empty.
+    /// Whether both filters have the same hash, seed and shape, and the same cells or, for tables, the same items. Such
+    /// filters give the same answer for every item, and continue to do so if they get the same adds and rotations.
+    /// Windows are compared by the ages of their items. `generations` has the number of each window's current
+    /// generation. If that generation hasn't been opened yet, it counts as empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -135,8 +157,8 @@ impl Bloom {
     pub fn check_intersection(&self, other: &Bloom) -> Result<(), Incompatible> {
         let has_one_layer =
             |filter: &Bloom| filter.layers().len() == 1 && !matches!(filter.body, Body::Window(_));
-        if self.has_fingerprints() || other.has_fingerprints() {
-            return Err(Incompatible::Fingerprints);
+        if (self.has_no_probes() || other.has_no_probes()) && !(self.is_table() && other.is_table()) {
+            return Err(Incompatible::Layouts);
         }
         if !has_one_layer(self) || !has_one_layer(other) {
             return Err(Incompatible::Layers);
@@ -169,9 +191,13 @@ impl Bloom {
     /// Why the two filters can't be merged.
     #[inline(never)]
     pub(crate) fn inclusion(&self, source: &Bloom) -> Result<Inclusion, Incompatible> {
-        let has_fingerprints = self.has_fingerprints() || source.has_fingerprints();
-        if has_fingerprints && !(self.is_table() && source.is_table()) {
-            return Err(Incompatible::Fingerprints);
+        if self.is_table() && source.is_table() {
+            return self
+                .difference_of_tables(source)
+                .map_or(Ok(Inclusion::Cells), |what| Err(Incompatible::Differs(what)));
+        }
+        if self.has_no_probes() || source.has_no_probes() {
+            return Err(Incompatible::Layouts);
         }
         let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
         // Layers in a chain may have any shape.
@@ -232,14 +258,22 @@ impl Bloom {
     /// whether anything changed.
     ///
     /// # Errors
-    /// [`Error::Mismatch`]; [`Error::Full`] if there isn't room for all fingerprints, in which case some of them have
-    /// been added.
+    /// [`Error::Mismatch`]; [`Error::Full`] if a table has no room for all items, in which case some of them have been
+    /// added.
     pub(crate) fn take_in_cells(
         &mut self,
         source: &Bloom,
         parallel: &ParallelFor<'_>,
     ) -> Result<bool, Error> {
         let mut changed = false;
+        if self.is_table() {
+            let ages_by = match (self.window(), source.window()) {
+                (Some(mine), Some(theirs)) => mine.standing().ages_by(theirs.standing()),
+                _ => 0,
+            };
+            let (mine, theirs) = (self.newest_layer(), source.newest_layer());
+            return mine.unite(theirs, ages_by, self.parameters.grows(), parallel);
+        }
         match (&mut self.body, source.window()) {
             (Body::Window(window), Some(source)) => {
                 for theirs in Window::taken_from(window.standing(), source) {

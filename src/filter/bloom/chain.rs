@@ -1,13 +1,7 @@
 //! The scaling filter: layers of growing capacity and shrinking error rate (Almeida, Baquero, Preguiça, Hutchison,
 //! "Scalable Bloom Filters", 2007). Items go to the newest layer. A test looks at all layers, newest first.
 //!
-//! A counting chain has layers of fingerprints. An item is counted in the oldest layer that contains its fingerprint,
-//! or in the newest layer if none does. All adds and deletes of an item therefore use the same cell, which other items
-//! may share. This works because only the newest layer gets new fingerprints, so an older layer can only lose them. If
-//! an older layer contains an item's fingerprint, it has done so since it was the newest layer, and the cell has
-//! counted every add of the item and of the items with the same fingerprint. When the fingerprint disappears, all of
-//! these items have been deleted, and no newer layer contains any of them. The next add can therefore go to the newest
-//! layer.
+//! With the layout QUOTIENT, a chain is a single table, which grows by itself.
 
 use crate::error::Error;
 use crate::filter::layout::{Layer, Shape};
@@ -72,12 +66,6 @@ impl Chain {
     #[inline]
     pub(crate) fn older_contain(&self, item: ItemHash) -> bool {
         self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))
-    }
-
-    /// The layer in which the item is counted: the oldest layer that contains it, or the newest if none does.
-    #[inline]
-    pub(crate) fn counting_layer(&self, item: ItemHash) -> &Layer {
-        self.layers().iter().find(|layer| layer.contains(item)).unwrap_or_else(|| self.newest())
     }
 
     /// Shape of the layer that the chain adds when it next grows.

@@ -8,6 +8,24 @@ use crate::filter::layout::{Layer, Shape};
 use crate::params::{Family, Spec, limits};
 
 impl Bloom {
+    /// An empty filter that needs no capacity, with a random seed: it grows with its items, and its error rate stays
+    /// below `error_rate`. It is a table of layout [`Quotient`](crate::Layout::Quotient).
+    ///
+    /// ```
+    /// let mut seen = bloomery::Bloom::growing(0.01)?;
+    /// for number in 0..100_000u32 {
+    ///     seen.insert(number.to_le_bytes())?;
+    /// }
+    /// assert!(seen.contains(7u32.to_le_bytes()) && seen.rate_now() < 0.01);
+    /// # Ok::<(), bloomery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`fixed`](Bloom::fixed).
+    pub fn growing(error_rate: f64) -> Result<Bloom, Error> {
+        Bloom::new(Spec::growing(error_rate).with_random_seed()?)
+    }
+
     /// An empty filter for `capacity` items, with a random seed. When it is full, it refuses new items.
     ///
     /// # Errors
@@ -84,6 +102,9 @@ impl Bloom {
                 Body::Window(Box::new(Window::new(shape, layers, schedule)?))
             }
         };
+        if spec.is_table() && spec.grows() {
+            body.layers().iter().for_each(Layer::grow_table);
+        }
         Ok(Bloom::from_parts(spec, body))
     }
 
@@ -118,8 +139,10 @@ impl Bloom {
     /// [`Error::OutOfMemory`]; then nothing has changed.
     pub fn clear(&mut self) -> Result<Vec<Layer>, Error> {
         let body = match &self.body {
-            Body::Chain(_) => Body::Chain(Chain::new(self.spec().next_shape(&[])?)?),
-            body => body.map(|layer| Layer::new(layer.shape()))?,
+            Body::Chain(chain) if !chain.newest().has_table() => {
+                Body::Chain(Chain::new(self.spec().next_shape(&[])?)?)
+            }
+            body => body.map(Layer::emptied)?,
         };
         self.dump_number = dump_number::next();
         let dropped = self.change_body(|old| std::mem::replace(old, body));

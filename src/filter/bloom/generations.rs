@@ -1,10 +1,10 @@
 //! Where the generations of a window are stored: in a ring of G layers, with generation n in slot n mod G; or all in
-//! one layer of fingerprints, where each cell contains its generation's number.
+//! one table, where each cell contains its generation's number.
 
 use super::layers::contains_many;
 use crate::bits::Hits;
 use crate::filter::layout::Layer;
-use crate::filter::layout::fingerprint::Tags;
+use crate::filter::layout::quotient::Tags;
 use crate::hash::ItemHash;
 
 /// The generations of a window, given its layers and the number of its newest generation.
@@ -45,7 +45,10 @@ impl Generation<'_> {
 
     /// The generation's share of the window's error rate at the generation's current fill.
     pub fn rate_now(&self) -> f64 {
-        self.layer.shape().rate_now(self.fill())
+        match self.layer.tags() {
+            Some(_) => self.layer.rate_now() * self.items as f64 / self.layer.items().max(1) as f64,
+            None => self.layer.shape().rate_now(self.fill()),
+        }
     }
 }
 
@@ -101,7 +104,7 @@ impl<'w> Generations<'w> {
     /// it is absent.
     pub(super) fn age(self, item: ItemHash, current: u64) -> Option<u64> {
         match self.table() {
-            Some((_, tags)) => tags.age_now(item, current),
+            Some((_, tags)) => tags.age(item, current),
             None => self.ring(current).find(|(_, layer)| layer.contains(item)).map(|(age, _)| age),
         }
     }

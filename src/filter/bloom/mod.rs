@@ -295,7 +295,13 @@ impl Bloom {
 
     /// Number of items that all layers together are sized for.
     pub fn capacity(&self) -> u64 {
-        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+        let grows = self.parameters.grows();
+        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.room(grows)))
+    }
+
+    /// Whether the filter grows: by itself if it is a table, otherwise by layers.
+    pub(crate) fn grows(&self) -> bool {
+        self.parameters.grows()
     }
 
     /// Number of distinct items, estimated from the fill (Swamidass–Baldi), layer by layer.

@@ -143,6 +143,12 @@ impl Parameters {
         matches!(self.kind, Kind::Fixed | Kind::Scaling | Kind::Window | Kind::WindowRotates)
     }
 
+    /// Whether a table grows beyond the capacity.
+    #[inline(always)]
+    pub(super) fn grows(&self) -> bool {
+        matches!(self.kind, Kind::Scaling | Kind::WindowSaturates)
+    }
+
     /// Whether the filter is a window that makes room when it is full.
     #[inline(always)]
     pub(super) fn rotate_when_full(&self) -> bool {

@@ -84,12 +84,6 @@ impl Bloom {
         self
     }
 
-    /// Whether generations that share a table are in a state that commands can produce. True if no generations share
-    /// one.
-    pub(crate) fn has_sound_generations(&self) -> bool {
-        self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
-    }
-
     /// Whether the filter is a window in which [`grow`](Bloom::grow) makes room.
     #[doc(hidden)]
     pub fn rotates_when_full(&self) -> bool {

@@ -71,6 +71,11 @@ impl Spec {
                 (self.capacity.saturating_mul(number.into()), self.error_rate)
             }
             Family::Window { generations, .. } => (self.capacity, self.error_rate / f64::from(generations)),
+            // A table grows by itself: the next layer stands for as many items as there are.
+            Family::Scaling { .. } if self.is_table() => {
+                let all = so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
+                (all.max(self.capacity).min(limits::MAX_CAPACITY), self.error_rate)
+            }
             Family::Scaling { expansion, tightening } => {
                 let capacity = so_far.last().map_or(self.capacity, |last| {
                     let all = so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one));

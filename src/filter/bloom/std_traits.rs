@@ -14,7 +14,7 @@ impl Clone for Bloom {
     }
 }
 
-/// Equal filters have the same hash, seed and shape, and the same cells or, for fingerprints, the same items. They give
+/// Equal filters have the same hash, seed and shape, and the same cells, or are tables with the same items. They give
 /// the same answer for every item.
 impl PartialEq for Bloom {
     fn eq(&self, other: &Bloom) -> bool {

@@ -110,7 +110,7 @@ impl Window {
         insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
     ) -> Result<Added, Error> {
         match self.generations().table() {
-            Some((layer, tags)) => layer.insert_into(tags, item, self.newest),
+            Some((_, tags)) => tags.insert(item),
             None => self.add_to_ring(item, insert),
         }
     }
@@ -132,8 +132,8 @@ impl Window {
     /// # Errors
     /// [`Error::NotCounting`] if the generations have layers of their own.
     pub(super) fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
-        let (layer, tags) = self.generations().table().ok_or(Error::NotCounting)?;
-        Ok(layer.remove_from(tags, item, self.newest))
+        let (_, tags) = self.generations().table().ok_or(Error::NotCounting)?;
+        Ok(tags.remove(item))
     }
 
     /// Whether the newest generation of a shared table has at least G−1 times the number of items that a generation is
@@ -153,10 +153,10 @@ impl Window {
 
     /// Drops the generations before number `floor` early, if all generations share a table.
     pub(super) fn drop_before(&mut self, floor: u64) {
-        if let Some((layer, tags)) = self.generations().table()
+        if let Some((_, tags)) = self.generations().table()
             && floor > tags.floor()
         {
-            layer.drop_before(tags, floor.min(self.newest), self.newest);
+            tags.drop_before(floor.min(self.newest));
         }
     }
 
@@ -166,12 +166,10 @@ impl Window {
     #[inline]
     pub(super) fn has_room_for(&self, item: ItemHash, rotates: bool) -> bool {
         let layer = self.current();
-        if !(layer.is_full_for_single_writer() || rotates && self.is_top_heavy()) {
-            return true;
-        }
         match self.generations().table() {
-            Some((_, tags)) => tags.contains(item, self.newest),
-            None => layer.contains(item),
+            // A full table refuses items by itself.
+            Some((_, tags)) => !(rotates && self.is_top_heavy()) || tags.contains(item, self.newest),
+            None => !layer.is_full_for_single_writer() || layer.contains(item),
         }
     }
 
@@ -199,11 +197,10 @@ impl Window {
         [current, other_current]: [u64; 2],
         parallel: &ParallelFor<'_>,
     ) -> bool {
-        if let (Some((_, mine)), Some((_, theirs))) =
+        if let (Some((mine, _)), Some((theirs, _))) =
             (self.generations().table(), other.generations().table())
         {
-            return mine.is_part_of(&theirs, [current, other_current], parallel)
-                && theirs.is_part_of(&mine, [other_current, current], parallel);
+            return mine.has_same_items(theirs, [current, other_current], parallel);
         }
         fn of_age(window: &Window, current: u64, age: u64) -> Option<&Layer> {
             window.generations().ring(current).find(|(other, _)| *other == age).map(|(_, layer)| layer)
@@ -224,9 +221,9 @@ impl Window {
         let span = self.span();
         let opened = number.saturating_sub(self.newest).min(span);
         let first = number - opened.saturating_sub(1);
-        if let Some((layer, tags)) = self.generations().table() {
+        if let Some((_, tags)) = self.generations().table() {
             if opened > 0 {
-                layer.open(tags, first..=number);
+                tags.open(number);
             }
             self.newest = self.newest.max(number);
             return Ok(Vec::new());
@@ -253,6 +250,9 @@ impl Window {
     /// Makes an empty window continue with the newest generation and the schedule of another window.
     pub(super) fn keep_step(&mut self, other: &Window) {
         (self.newest, self.schedule) = (other.newest, other.schedule);
+        if let Some((_, tags)) = self.generations().table() {
+            tags.set_newest(self.newest);
+        }
     }
 
     /// Makes the window continue on another schedule; see [`Due::Schedule`].

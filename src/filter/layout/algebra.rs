@@ -1,19 +1,17 @@
 //! Union, intersection, equality and copies of layers.
 
-use super::fingerprint::{Step, Table};
 use super::layer::{Census, Layer, TallyWriter};
 use crate::bits::{Shared, Single, counter};
 use crate::error::Error;
-use crate::hash::ItemHash;
 use crate::mem::Words;
-use crate::parallel::{ParallelFor, all_pairs, alone, in_turns};
+use crate::parallel::{ParallelFor, all_pairs, alone};
 use crate::params::Cell;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
 impl Layer {
     /// Turns this layer into its union with the other layer: OR of bits, saturating sum of counters. No item of either
-    /// is lost. Layers of fingerprints need a single writer and are refused here.
+    /// is lost. Tables need a single writer and are refused here.
     ///
     /// If one layer covers the other, the number of items becomes the larger of the two layers' numbers. Otherwise the
     /// overlap isn't known, and the number is estimated from the fill.
@@ -25,33 +23,17 @@ impl Layer {
         self.union_as::<Shared>(other, &alone).map(drop)
     }
 
-    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Also accepts fingerprints,
-    /// unless generations share the layer. Returns whether anything changed.
+    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Also accepts tables, of any
+    /// sizes. Returns whether anything changed.
     ///
     /// # Errors
-    /// Same as [`union`](Layer::union); [`Error::Full`] if the union has more fingerprints than the capacity. Then some
-    /// of them have been added.
+    /// Same as [`union`](Layer::union); [`Error::Full`] if a table may not have so many items, and
+    /// [`Error::OutOfMemory`]. Then some of them have been added.
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
-        match (self.table(), other.table()) {
-            (Some(mine), Some(theirs)) if self.is_congruent(other) && self.generations() == 0 => {
-                self.take_in(mine, theirs, parallel)
-            }
-            _ => self.union_as::<Single>(other, parallel),
+        if self.has_table() && self.is_congruent(other) {
+            return self.unite(other, 0, false, parallel);
         }
-    }
-
-    /// Adds the fingerprints of another layer. Returns whether anything changed.
-    fn take_in(&self, mine: Table<'_>, theirs: Table<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
-        let changed = AtomicU64::new(0);
-        let taken = |step: Step| {
-            self.tally_fingerprint(ItemHash::default(), step);
-            if step.before != step.after {
-                changed.store(1, Relaxed);
-            }
-            if self.items() > self.capacity() { Err(Error::Full) } else { Ok(()) }
-        };
-        in_turns(self.cells(), parallel, |cells| mine.take_in(&theirs, cells, taken))?;
-        Ok(changed.into_inner() != 0)
+        self.union_as::<Single>(other, parallel)
     }
 
     fn union_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
@@ -81,8 +63,11 @@ impl Layer {
         self.intersect_as::<Shared>(other, &alone)
     }
 
-    /// Like [`intersect`](Layer::intersect), for a single writer, on the threads of `parallel`.
+    /// Like [`intersect`](Layer::intersect), for a single writer, on the threads of `parallel`. Also accepts tables.
     pub fn intersect_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+        if self.has_table() && other.has_table() {
+            return self.keep_common(other, parallel);
+        }
         self.intersect_as::<Single>(other, parallel)
     }
 
@@ -112,8 +97,7 @@ impl Layer {
         parallel: &ParallelFor<'_>,
         combined: impl Fn(u64, u64) -> u64 + Sync,
     ) -> Result<bool, Error> {
-        // Fingerprints aren't combined word by word.
-        if !self.is_congruent(other) || self.table().is_some() || self.is_static() {
+        if !self.is_congruent(other) || self.has_table() || self.is_static() {
             return Err(Error::Mismatch);
         }
         let changed = AtomicU64::new(0);
@@ -131,7 +115,7 @@ impl Layer {
         Ok(changed.into_inner() != 0)
     }
 
-    /// Whether both layers have the same geometry and the same cells or, for fingerprints, the same items.
+    /// Whether both layers have the same geometry and the same cells or, for tables, the same items.
     pub fn equal(&self, other: &Layer) -> bool {
         self.equal_in(other, &alone)
     }
@@ -139,11 +123,9 @@ impl Layer {
     /// Like [`equal`](Layer::equal), on the threads of `parallel`.
     pub(crate) fn equal_in(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
-            && match (self.table(), other.table()) {
-                (Some(mine), Some(theirs)) => {
-                    self.items() == other.items() && mine.is_part_of(&theirs, parallel)
-                }
-                _ => all_pairs(self.words(), other.words(), parallel, |mine, theirs| mine == theirs),
+            && match self.has_table() {
+                true => self.has_same_items(other, [0, 0], parallel),
+                false => all_pairs(self.words(), other.words(), parallel, |mine, theirs| mine == theirs),
             }
     }
 
@@ -154,8 +136,7 @@ impl Layer {
     }
 
     /// A copy. If items are added concurrently, the copy is consistent word by word: it contains every item whose add
-    /// had returned before copying began. A layer of fingerprints must have no writer meanwhile, because an add can
-    /// move fingerprints from one word to another.
+    /// had returned before copying began.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -165,6 +146,9 @@ impl Layer {
 
     /// Like [`snapshot`](Layer::snapshot), on the threads of `parallel`.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
+        if let Some(table) = self.reading() {
+            return Layer::with_table(&self.shape(), table.copy()?);
+        }
         let copy = Layer::new(self.shape())?;
         copy.recount_after(parallel, |range| Words::copy_range(copy.words(), self.words(), range));
         copy.take_counts(self);
@@ -173,12 +157,8 @@ impl Layer {
 
     /// Copies the counts of a layer with the same cells.
     fn take_counts(&self, other: &Layer) {
-        if self.table().is_some() || self.is_static() {
-            self.set_tallies(
-                Census { set: other.ones(), saturated: other.saturated(), ..Census::default() },
-                other.items(),
-            );
-            self.set_moves(other.moves());
+        if self.is_static() {
+            self.set_tallies(Census::of_set(other.ones()), other.items());
         } else {
             self.set_items(other.items());
         }

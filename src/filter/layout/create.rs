@@ -1,19 +1,14 @@
 //! Creates layers, and describes them.
 
 use super::dispatch;
-use super::fingerprint::State;
-use super::layer::{Census, Layer, Tallies};
+use super::layer::{Census, Layer};
+use super::quotient;
 use super::shape::Shape;
 use crate::error::Error;
 use crate::mem::Words;
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
 use crate::sync::Ordering::Relaxed;
-
-/// The tallies of an empty layer.
-fn tallies(shape: &Shape) -> Result<Option<Tallies>, Error> {
-    Tallies::new(shape, shape.words(), shape.table().map(State::new))
-}
 
 impl Layout {
     /// Bytes per item that building a static filter needs in addition to the list and the filter.
@@ -44,13 +39,16 @@ impl Layer {
     /// taken from another layer.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         debug_assert_eq!(shape.check(), Ok(()));
-        let layer = Layer::zeroed(&shape, shape.words(), tallies(&shape)?)?;
+        if shape.layout == Layout::Quotient {
+            return Layer::with_table(&shape, quotient::empty(&shape)?);
+        }
+        let layer = Layer::zeroed(&shape, shape.words())?;
         layer.describe(&shape);
         Ok(layer)
     }
 
     /// A layer with the cells in `words`, of which there must be `shape.words()`. `census` is the result of counting
-    /// the cells. `items` is the number of items; for fingerprints, it is computed from the cells instead.
+    /// the cells. `items` is the number of items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Foreign`] if the cells aren't valid for this shape.
@@ -59,7 +57,7 @@ impl Layer {
     /// If `shape` fails `Shape::check`.
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
         assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
-        let layer = Layer::with_words(&shape, words, tallies(&shape)?)?;
+        let layer = Layer::with_words(&shape, words)?;
         let admitted = dispatch!(shape.layout, A => A::admit(&layer, &shape, items, census));
         let (items, census) = admitted.ok_or(Error::Foreign("cells"))?;
         layer.set_tallies(census, items);
@@ -87,6 +85,7 @@ impl Layer {
     /// Empties the layer. An add that runs at the same time may be partly lost.
     pub fn clear(&self) {
         let shape = self.shape();
+        self.clear_table();
         self.words().iter().for_each(|word| word.store(0, Relaxed));
         self.describe(&shape);
         self.recount();
@@ -110,6 +109,9 @@ impl Layer {
 
     /// The error rate at the present fill.
     pub fn rate_now(&self) -> f64 {
+        if let Some(table) = self.reading() {
+            return table.rate();
+        }
         self.shape().rate_now(self.fill())
     }
 }

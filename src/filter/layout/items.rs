@@ -64,7 +64,7 @@ impl Layer {
     /// time; a second writer would lose updates.
     ///
     /// # Errors
-    /// [`Error::Full`] if a fingerprint table or a list has no room, [`Error::Static`] for an item that a static filter
+    /// [`Error::Full`] if a table or a list has no room, [`Error::Static`] for an item that a static filter
     /// doesn't contain. In both cases, nothing has changed.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
@@ -119,7 +119,7 @@ impl Layer {
         Ok(dispatch!(self.layout(), A => A::remove_as::<W>(self, item)))
     }
 
-    /// The item's count: the minimum of its counters, or its fingerprint's count. This is the number of its adds minus
+    /// The item's count: the minimum of its counters, or its prefix's count. This is the number of its adds minus
     /// its deletes, or more if other items share its cells. A saturated counter no longer counts. 0 or 1 for bits.
     pub fn count(&self, item: ItemHash) -> u64 {
         dispatch!(self.layout(), A => A::count(self, item))

@@ -11,7 +11,6 @@ mod blocked;
 mod built;
 mod classic;
 mod create;
-pub(crate) mod fingerprint;
 mod fuse;
 mod geometry;
 mod items;
@@ -20,6 +19,7 @@ mod list;
 mod packed;
 mod partitioned;
 pub mod probes;
+pub(crate) mod quotient;
 mod ribbon;
 mod rounds;
 mod shape;
@@ -44,10 +44,6 @@ macro_rules! dispatch {
                 type $A = $crate::filter::layout::classic::Classic;
                 $value
             }
-            $crate::params::Layout::Fingerprint => {
-                type $A = $crate::filter::layout::fingerprint::Fingerprint;
-                $value
-            }
             $crate::params::Layout::Fuse => {
                 type $A = $crate::filter::layout::fuse::Fuse;
                 $value
@@ -58,6 +54,10 @@ macro_rules! dispatch {
             }
             $crate::params::Layout::Partitioned => {
                 type $A = $crate::filter::layout::partitioned::Partitioned;
+                $value
+            }
+            $crate::params::Layout::Quotient => {
+                type $A = $crate::filter::layout::quotient::Quotients;
                 $value
             }
             $crate::params::Layout::Ribbon => {

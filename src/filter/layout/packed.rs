@@ -1,7 +1,7 @@
-//! Cells of any width up to 64 bits, stored back to back in words. One more word follows the last cell: in a
-//! fingerprint table, it is always 0, and in a fuse filter, it describes the filter.
+//! Cells of any width up to 64 bits, stored back to back in words. One more word follows the last cell; it describes
+//! the filter.
 
-use crate::mem::{Cells, Words};
+use crate::mem::Cells;
 use crate::sync::Ordering::Relaxed;
 
 #[inline(always)]
@@ -26,37 +26,10 @@ pub(super) fn word_of(width: u32, cell: u64) -> usize {
     (cell * u64::from(width) / 64) as usize
 }
 
-/// Whether a single store changes the whole cell.
-#[inline(always)]
-pub(super) fn is_in_one_word(width: u32, cell: u64) -> bool {
-    let first = cell * u64::from(width);
-    first / 64 == (first + u64::from(width) - 1) / 64
-}
-
-/// Prefetches the cache lines of two neighbouring cells, which usually share one line. There is no branch, because one
-/// in twenty would be mispredicted and a test would take 10% longer.
-#[inline(always)]
-pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
-    let first = (cell * u64::from(width)) as usize;
-    let last = first + 2 * width as usize - 1;
-    Words::prefetch(words, first / 64);
-    Words::prefetch(words, last / 64);
-}
-
 /// Contents of a cell.
 #[inline(always)]
 pub(super) fn get(words: &Cells, width: u32, cell: u64) -> u64 {
     load(words, cell * u64::from(width), width) & mask(width)
-}
-
-/// Contents of two neighbouring cells.
-#[inline(always)]
-pub(super) fn pair(words: &Cells, width: u32, cell: u64) -> [u64; 2] {
-    if width > u64::BITS / 2 {
-        return [get(words, width, cell), get(words, width, cell + 1)];
-    }
-    let both = load(words, cell * u64::from(width), 2 * width);
-    [both & mask(width), both >> width & mask(width)]
 }
 
 /// Changes a cell. Only one thread may write; others can read at the same time.
@@ -93,12 +66,6 @@ mod tests {
                         for other in 0..cells {
                             let expected = if other == cell { content } else { around };
                             assert_eq!(get(&words, width, other), expected);
-                        }
-                        if cell + 1 < cells {
-                            assert_eq!(pair(&words, width, cell), [content, around]);
-                        }
-                        if cell > 0 {
-                            assert_eq!(pair(&words, width, cell - 1), [around, content]);
                         }
                     }
                     set(&words, width, cell, around);

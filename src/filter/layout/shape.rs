@@ -42,8 +42,8 @@ pub struct Shape {
     pub error_rate: f64,
     /// Number of cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON, the number of bits per fingerprint; each bit halves the
-    /// error rate, as a probe does. For a list, 1.
+    /// Probes per item: k. For FUSE and RIBBON, the number of bits per fingerprint; each bit halves the error rate, as
+    /// a probe does. For a table or a list, 1.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,
@@ -51,6 +51,6 @@ pub struct Shape {
     pub layout: Layout,
     /// Bits or counters.
     pub cell: Cell,
-    /// Number of generations that share the cells, if these are fingerprints; 0 if they aren't shared.
+    /// Number of generations that share the table; 0 if there is none, or if it isn't shared.
     pub generations: u16,
 }

@@ -1,13 +1,17 @@
 //! The header of Bloom filters: the kinds fixed, chain and window. In a head, its structs have a fixed length; the
 //! [packed](pack) form is shorter.
 
+use super::Whole;
+use crate::filter::layout::quotient::{END, Loading};
 use crate::filter::layout::{LayerSpec, Shape};
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::mem::Words;
 use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
-use crate::wire::arrival::{Filled, Place};
-use crate::wire::codec::{Kind, put_fields, read, take_fields, write, written};
+use crate::wire::arrival::Place;
+use crate::wire::codec::{
+    Kind, put_fields, put_number, read, take, take_fields, take_number, write, written,
+};
 use crate::wire::error::DecodeError;
 use crate::wire::format::MOST_PACKED;
 use serde::{Deserialize, Serialize};
@@ -34,10 +38,14 @@ struct FilterHeader {
     rotations: u64,
     newest: u64,
     layers: u32,
-    moves: u32,
+    /// How many of the oldest generations of a table were dropped early, among those that would still be alive.
+    dropped: u32,
 }
 
-/// One layer. Its cell width, shard count and hash are those of the filter. The error rate is the bits of an `f64`.
+/// One layer. Its cell width, shard count and hash are those of the filter. The error rate is the bits of an `f64`. For
+/// a table, `cells` is the number of leaves, and `probes` is log2 of the number of quotients in a leaf. The header of a
+/// table with generations is followed by the number of items in each, as `u64`; generation n is at n modulo their
+/// number.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct LayerHeader {
     capacity: u64,
@@ -65,7 +73,7 @@ macro_rules! packed {
 
 // Fields that few filters use come last.
 packed!(FilterHeader, 18: capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout,
-    generations, every_ms, since_ms, rotations, newest, seed_high, tightening, moves);
+    generations, every_ms, since_ms, rotations, newest, seed_high, tightening, dropped);
 
 packed!(LayerHeader, 6: cells, probes, layout, items, capacity, error_rate);
 
@@ -81,7 +89,9 @@ pub(in crate::wire) struct BloomHead {
     layers: Vec<LayerHead>,
     /// Identifies the head and the chunks of one dump, see [`stamp`]; 0 for a packed filter, which has no chunks.
     pub(super) stamp: u32,
-    moves: u32,
+    /// For a table with generations: the oldest one that wasn't dropped early, and the number of items in each.
+    floor: u64,
+    counts: Vec<u64>,
 }
 
 /// One layer of a [`BloomHead`].
@@ -89,6 +99,9 @@ pub(in crate::wire) struct BloomHead {
 struct LayerHead {
     shape: Shape,
     items: u64,
+    /// Number of leaves of a table, and log2 of the number of quotients in a leaf.
+    leaves: u64,
+    log2_quotients: u32,
 }
 
 impl BloomHead {
@@ -110,15 +123,20 @@ impl BloomHead {
 
     /// How parts of layer `index` are written into its words.
     pub(super) fn place(&self, index: usize) -> Place {
-        match self.layers.get(index).and_then(|layer| layer.shape.table()) {
-            Some(table) => Place::Fingerprints(table),
-            None => place_cells(self.spec.cell),
-        }
+        debug_assert!(index < self.layers.len());
+        place_cells(self.spec.cell)
     }
 
-    /// Size in bytes of the cells of layer `index`.
+    /// What loads layer `index`, if it is a table.
+    pub(super) fn loading(&self, index: usize) -> Option<Loading> {
+        let LayerHead { shape, leaves, log2_quotients, .. } = self.layers.get(index)?;
+        (shape.layout == Layout::Quotient).then(|| Loading::new(shape, *leaves, *log2_quotients))
+    }
+
+    /// Length of layer `index`: the size of its cells in bytes or, for a table, the number of its positions.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
-        self.layers.get(index).map(|layer| layer.shape.bytes())
+        let shape = self.layers.get(index)?.shape;
+        Some(if shape.layout == Layout::Quotient { END } else { shape.bytes() })
     }
 
     /// Number of layers.
@@ -127,9 +145,16 @@ impl BloomHead {
     }
 
     /// Builds the filter from the cells of all its layers.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Bloom, DecodeError> {
-        let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items }, filled)| {
-            Layer::from_words(shape, filled.words, items, filled.census).map_err(DecodeError::from)
+    pub(super) fn build(self, arrays: Vec<Whole>) -> Result<Bloom, DecodeError> {
+        let grows = self.spec.grows();
+        let generations = (self.newest, self.floor, &self.counts[..]);
+        let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items, .. }, whole)| {
+            Ok::<_, DecodeError>(match whole {
+                Whole::Cells(filled) => Layer::from_words(shape, filled.words, items, filled.census)?,
+                Whole::Table(loading) => {
+                    Layer::from_table(&shape, loading.finish(items, generations)?, grows)?
+                }
+            })
         });
         let body = match self.spec.family {
             Family::Fixed(_) => Body::Fixed(layers.last().ok_or(DecodeError::Length("body"))??),
@@ -139,12 +164,7 @@ impl BloomHead {
                 Body::Window(Box::new(Window::from_parts(ring, self.newest, self.schedule)))
             }
         };
-        let filter = Bloom::from_parts(self.spec, body);
-        if !filter.has_sound_generations() {
-            return Err(DecodeError::Field("generations"));
-        }
-        filter.newest_layer().set_moves(self.moves);
-        Ok(filter)
+        Ok(Bloom::from_parts(self.spec, body))
     }
 }
 
@@ -163,16 +183,30 @@ pub(super) fn place_cells(cell: Cell) -> Place {
     })
 }
 
-/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not when
-/// an item is added. So a load detects when the chunks of a dump over several commands don't fit together. It also
-/// changes when a fingerprint is moved: if a fingerprint moved from a cell that hasn't been dumped yet to one that has,
-/// it would be missing from the copy.
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows by a layer or rotates,
+/// but not when an item is added. So a load detects when the chunks of a dump over several commands don't fit together.
+/// It doesn't change when a table grows or shrinks, because the pieces of tables of different sizes fit together.
 fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(header);
     for layer in layers {
-        write(&mut bytes, &LayerHeader { items: 0, ..*layer });
+        let (cells, probes) = if is_table(layer.layout) { (0, 0) } else { (layer.cells, layer.probes) };
+        write(&mut bytes, &LayerHeader { items: 0, cells, probes, ..*layer });
     }
     crc32c::crc32c(&bytes)
+}
+
+fn is_table(layout: u32) -> bool {
+    layout == u32::from(Layout::Quotient.number())
+}
+
+/// The oldest of `span` generations that are alive at once, if none was dropped early.
+fn oldest(newest: u64, span: u16) -> u64 {
+    newest.saturating_add(1).saturating_sub(span.into())
+}
+
+fn dropped(window: &Window) -> u32 {
+    let oldest = oldest(window.newest(), u16::try_from(window.span()).unwrap_or(u16::MAX));
+    u32::try_from(window.floor().saturating_sub(oldest)).unwrap_or(u32::MAX)
 }
 
 fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
@@ -187,7 +221,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         cell: spec.cell as u8,
         shards: spec.shards,
         layers: u32::try_from(filter.layers().len()).unwrap_or(u32::MAX),
-        moves: filter.layers().iter().fold(0, |sum, layer| sum.wrapping_add(layer.moves())),
+        dropped: filter.window().map_or(0, dropped),
         ..FilterHeader::default()
     };
     match spec.family {
@@ -211,17 +245,31 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
             Kind::Window
         }
     };
-    let is_counted = !spec.is_table();
-    let layers = filter.layers().iter().map(|layer| LayerHeader {
-        capacity: layer.capacity(),
-        error_rate: layer.error_rate().to_bits(),
-        cells: layer.cells(),
-        // Readers accept no larger count. A count that was at the limit when it was loaded may have grown since.
-        items: if is_counted { layer.items().min(limits::MAX_CAPACITY) } else { 0 },
-        probes: layer.probes(),
-        layout: layer.shape().layout.number().into(),
+    let items = |layer: &Layer| match layer.tags() {
+        Some(tags) => tags.saved_items().into_iter().fold(0, u64::saturating_add),
+        None => layer.items(),
+    };
+    let layers = filter.layers().iter().map(|layer| {
+        let (cells, probes) = match layer.leaves_and_quotients() {
+            Some((leaves, log2_quotients)) => (leaves, log2_quotients),
+            None => (layer.cells(), layer.probes()),
+        };
+        LayerHeader {
+            capacity: layer.capacity(),
+            error_rate: layer.error_rate().to_bits(),
+            cells,
+            // Readers accept no larger count. A count that was at the limit when it was loaded may have grown since.
+            items: items(layer).min(limits::MAX_CAPACITY),
+            probes,
+            layout: layer.shape().layout.number().into(),
+        }
     });
     (kind, header, layers.collect())
+}
+
+/// The number of items in each generation of a table; none if there are no generations in a table.
+fn counts(filter: &Bloom) -> Vec<u64> {
+    filter.newest_layer().tags().map_or_else(Vec::new, |tags| tags.saved_items())
 }
 
 /// Appends the header of `filter`, and returns its kind.
@@ -229,6 +277,7 @@ pub(super) fn encode(filter: &Bloom, to: &mut Vec<u8>) -> Kind {
     let (kind, header, layers) = headers(filter);
     write(to, &header);
     layers.iter().for_each(|layer| write(to, layer));
+    counts(filter).iter().for_each(|count| to.extend_from_slice(&count.to_le_bytes()));
     kind
 }
 
@@ -259,6 +308,7 @@ pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
         }
         put_fields(&mut packed, layer.fields());
     }
+    counts(filter).into_iter().for_each(|count| put_number(&mut packed, count));
     (kind, packed)
 }
 
@@ -285,7 +335,9 @@ pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
         so_far.push(layer.capacity);
         layers.push(layer);
     }
-    if rest.is_empty() { validate(kind, &header, spec, &layers, 0) } else { Err(short) }
+    let counts = (0..spec.table_generations()).map(|_| take_number(&mut rest)).collect::<Option<Vec<u64>>>();
+    let counts = counts.ok_or(short)?;
+    if rest.is_empty() { validate(kind, &header, spec, &layers, (0, counts)) } else { Err(short) }
 }
 
 /// Reads and validates a header.
@@ -293,7 +345,13 @@ pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     let header: FilterHeader = read(&mut rest)?;
     let layers = read_layers(&mut rest, header.layers)?;
     let spec = parameters(kind, &header)?;
-    validate(kind, &header, spec, &layers, stamp(&header, &layers))
+    let short = DecodeError::Length("header");
+    let counts = (0..spec.table_generations()).map(|_| take(&mut rest).map(u64::from_le_bytes));
+    let counts = counts.collect::<Option<Vec<u64>>>().ok_or(short)?;
+    if !rest.is_empty() {
+        return Err(short);
+    }
+    validate(kind, &header, spec, &layers, (stamp(&header, &layers), counts))
 }
 
 fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError> {
@@ -301,8 +359,7 @@ fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError
     if count == 0 || count > limits::MAX_LAYERS {
         return Err(DecodeError::Field("layers"));
     }
-    let layers = (0..count).map(|_| read(rest)).collect::<Result<_, _>>()?;
-    if rest.is_empty() { Ok(layers) } else { Err(DecodeError::Length("header")) }
+    (0..count).map(|_| read(rest)).collect()
 }
 
 /// Turns the header into parameters, and refuses every value that no command could have produced.
@@ -328,11 +385,15 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     };
     let (family, expected_layers) = match kind {
         Kind::Fixed => (Family::Fixed(overflow), 1),
-        Kind::Chain => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
+        Kind::Chain => {
+            // A table grows by itself.
+            let layers = if layout == Some(Layout::Quotient) { 1 } else { header.layers };
+            (Family::Scaling { expansion: header.expansion, tightening }, layers)
+        }
         Kind::Window => {
             let generations = u16::try_from(header.generations).map_err(|_| field("generations"))?;
-            // With fingerprints, all generations share one layer.
-            let layers = if layout == Some(Layout::Fingerprint) { 1 } else { header.generations };
+            // All generations share one table.
+            let layers = if layout == Some(Layout::Quotient) { 1 } else { header.generations };
             (Family::Window { generations, overflow, every_ms: header.every_ms }, layers)
         }
         Kind::Cuckoo | Kind::Foreign | Kind::Rebuild => return Err(field("kind")),
@@ -374,8 +435,8 @@ fn is_canonical(kind: Kind, header: &FilterHeader, is_table: bool) -> bool {
         canonical =
             FilterHeader { generations: 0, every_ms: 0, since_ms: 0, rotations: 0, newest: 0, ..canonical };
     }
-    if !is_table {
-        canonical.moves = 0;
+    if kind != Kind::Window || !is_table {
+        canonical.dropped = 0;
     }
     canonical.fields() == header.fields()
 }
@@ -386,7 +447,7 @@ fn validate(
     header: &FilterHeader,
     spec: Spec,
     layers: &[LayerHeader],
-    stamp: u32,
+    (stamp, counts): (u32, Vec<u64>),
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
     // One of the layers must have the capacity that the parameters require of a first layer. It isn't always the first
@@ -397,11 +458,16 @@ fn validate(
     }
     let mut heads = Vec::with_capacity(layers.len());
     for layer in layers {
+        let is_table = is_table(layer.layout);
+        let (cells, probes) = if is_table { (layer.capacity, 1) } else { (layer.cells, layer.probes) };
+        if is_table && !Loading::is_possible(layer.cells, layer.probes) {
+            return Err(field("cells"));
+        }
         let shape = Shape {
             capacity: layer.capacity,
             error_rate: f64::from_bits(layer.error_rate),
-            cells: layer.cells,
-            probes: layer.probes,
+            cells,
+            probes,
             shards: header.shards,
             layout: u8::try_from(layer.layout)
                 .ok()
@@ -411,10 +477,10 @@ fn validate(
             generations,
         };
         shape.check().map_err(field)?;
-        // A fingerprint table can't be read in another layout, and AUTO never chooses this layout.
+        // AUTO never chooses these layouts.
         let is_expected = match shape.layout {
             Layout::List => spec.is_list(),
-            Layout::Fingerprint | Layout::Fuse | Layout::Ribbon => {
+            Layout::Quotient | Layout::Fuse | Layout::Ribbon => {
                 spec.layout == Some(shape.layout) && !spec.is_list()
             }
             _ => spec.layout.is_none_or(Layout::has_probes),
@@ -426,15 +492,19 @@ fn validate(
         if kind == Kind::Window && shape != first {
             return Err(field("layer"));
         }
-        // Fingerprints are counted when they are read, because a dump can contain more of them than there were when it
-        // began.
-        let most = if spec.is_table() { 0 } else { limits::MAX_CAPACITY };
-        if layer.items > most {
+        if layer.items > limits::MAX_CAPACITY {
             return Err(field("items"));
         }
-        heads.push(LayerHead { shape, items: layer.items });
+        let (leaves, log2_quotients) = (layer.cells, layer.probes);
+        heads.push(LayerHead { shape, items: layer.items, leaves, log2_quotients });
     }
     let schedule =
         Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
-    Ok(BloomHead { spec, schedule, newest: header.newest, layers: heads, stamp, moves: header.moves })
+    let newest = header.newest;
+    let floor =
+        if generations > 0 { oldest(newest, generations).saturating_add(header.dropped.into()) } else { 0 };
+    if floor > newest {
+        return Err(field("generations"));
+    }
+    Ok(BloomHead { spec, schedule, newest, layers: heads, stamp, floor, counts })
 }

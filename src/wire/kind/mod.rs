@@ -9,6 +9,7 @@ mod rebuild;
 use super::arrival::{Filled, Place};
 use super::codec::Kind;
 use super::error::DecodeError;
+use crate::filter::layout::quotient::Loading;
 use crate::filter::{Census, Filter, FilterRef, slots_in_use};
 use crate::mem::Words;
 use crate::params::Cell;
@@ -37,9 +38,9 @@ impl Head {
         }
     }
 
-    /// Size in bytes of the cell array `index`, in the order of the body; `None` after the last one. Sizes are computed
-    /// on request, because an 80-byte head can declare 65,536 sub-filters, and a list of their sizes would need 512
-    /// KiB.
+    /// Length of the cell array `index`, in the order of the body; `None` after the last one: its size in bytes or, for
+    /// a table, the number of its positions. Lengths are computed on request, because an 80-byte head can declare
+    /// 65,536 sub-filters, and a list of their sizes would need 512 KiB.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         match self {
             Head::Bloom(head) => head.array(index),
@@ -49,9 +50,26 @@ impl Head {
         }
     }
 
-    /// Total bytes of all arrays, if the sum doesn't overflow.
+    /// Total length of all arrays, if the sum doesn't overflow.
     pub(super) fn body_len(&self) -> Option<u64> {
         (0..).map_while(|index| self.array(index)).try_fold(0u64, u64::checked_add)
+    }
+
+    /// Bytes of memory of the cell array `index`. For a table, this is an estimate.
+    pub(super) fn bytes(&self, index: usize) -> Option<u64> {
+        match self.loading(index) {
+            Some(loading) => Some(loading.estimate()),
+            None => self.array(index),
+        }
+    }
+
+    /// What loads array `index`, if it is a table.
+    pub(super) fn loading(&self, index: usize) -> Option<Loading> {
+        match self {
+            Head::Bloom(head) => head.loading(index),
+            Head::Rebuild(head) => head.loading(index),
+            Head::Cuckoo(_) | Head::Foreign(_) => None,
+        }
     }
 
     /// How parts of array `index` are written into its words, and how their cells are counted.
@@ -65,14 +83,30 @@ impl Head {
     }
 
     /// Builds the filter from all its arrays.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Whole>) -> Result<Filter, DecodeError> {
         Ok(match self {
             Head::Bloom(head) => Filter::Bloom(head.build(arrays)?),
-            Head::Cuckoo(head) => Filter::Cuckoo(head.build(arrays)?),
-            Head::Foreign(head) => Filter::Foreign(Box::new(head.build(arrays)?)),
+            Head::Cuckoo(head) => Filter::Cuckoo(head.build(cells_of(arrays)?)?),
+            Head::Foreign(head) => Filter::Foreign(Box::new(head.build(cells_of(arrays)?)?)),
             Head::Rebuild(head) => Filter::Rebuild(Box::new(head.build(arrays)?)),
         })
     }
+}
+
+/// A complete array of a filter's cells.
+#[derive(Debug)]
+pub(super) enum Whole {
+    Cells(Filled),
+    Table(Box<Loading>),
+}
+
+/// The arrays of a filter without tables.
+fn cells_of(arrays: Vec<Whole>) -> Result<Vec<Filled>, DecodeError> {
+    let cells = arrays.into_iter().map(|array| match array {
+        Whole::Cells(filled) => Ok(filled),
+        Whole::Table(_) => Err(DecodeError::Length("body")),
+    });
+    cells.collect()
 }
 
 /// Writes the slots of a cuckoo filter into zeroed words, and counts the fingerprints.

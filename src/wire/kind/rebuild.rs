@@ -4,9 +4,11 @@
 
 use super::bloom::{self, BloomHead};
 use super::foreign::{self, ForeignHead};
+use super::{Whole, cells_of};
+use crate::filter::layout::quotient::Loading;
 use crate::filter::{Live, LiveRef, Rebuild};
 use crate::params::{Cell, limits};
-use crate::wire::arrival::{Filled, Place};
+use crate::wire::arrival::Place;
 use crate::wire::codec::{Kind, read, write};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
@@ -59,10 +61,10 @@ impl LiveHead {
         }
     }
 
-    fn build(self, arrays: Vec<Filled>) -> Result<Live, DecodeError> {
+    fn build(self, arrays: Vec<Whole>) -> Result<Live, DecodeError> {
         Ok(match self {
             LiveHead::Bloom(head) => Live::Bloom(head.build(arrays)?),
-            LiveHead::Foreign(head) => Live::Foreign(Box::new(head.build(arrays)?)),
+            LiveHead::Foreign(head) => Live::Foreign(Box::new(head.build(cells_of(arrays)?)?)),
         })
     }
 }
@@ -73,7 +75,16 @@ impl RebuildHead {
         stamp(self.live.stamp(), self.shadow.stamp)
     }
 
-    /// Size in bytes of the cell array `index`, in the order of the body.
+    /// What loads array `index`, if it is a table.
+    pub(super) fn loading(&self, index: usize) -> Option<Loading> {
+        match (index.checked_sub(self.live.count()), &self.live) {
+            (Some(index), _) => self.shadow.loading(index),
+            (None, LiveHead::Bloom(head)) => head.loading(index),
+            (None, LiveHead::Foreign(_)) => None,
+        }
+    }
+
+    /// Length of the cell array `index`, in the order of the body.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         match index.checked_sub(self.live.count()) {
             None => self.live.array(index),
@@ -91,7 +102,7 @@ impl RebuildHead {
     }
 
     /// Builds both filters from all their arrays.
-    pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Rebuild, DecodeError> {
+    pub(super) fn build(self, mut arrays: Vec<Whole>) -> Result<Rebuild, DecodeError> {
         let live = self.live.count();
         if arrays.len() < live {
             return Err(DecodeError::Length("body"));

@@ -99,6 +99,13 @@ class Chain(Fixed):
         self.sizes = [[self.spec.capacity, 0]]
 
 
+class Table(Fixed):
+    """A set of items with their counts that may grow. The capacity that it is sized for isn't known."""
+
+    def alive(self):
+        return [(None, shown_capacity(self), len(self.counts))]
+
+
 class Window:
     """Generations by number. Rotations and the clock determine which one is current. Generations that are too old don't
     count, even if they haven't been dropped yet."""
@@ -156,6 +163,34 @@ class Window:
         self.sets.clear()
 
 
+class TableWindow(Window):
+    """A window whose generations share a table: an item is in only one of them, and can be deleted."""
+
+    def add(self, item, events) -> bool:
+        self.open(self.current())
+        absent = not self.contains(item)
+        ((capacity, size),) = self.layers()
+        if absent and self.spec.on_full == "ERROR" and size >= capacity:
+            events["window full"] += 1
+            raise Refused()
+        self.take_out(item)
+        self.sets[self.newest].add(item)
+        return absent
+
+    def take_out(self, item):
+        for items in self.sets.values():
+            items.discard(item)
+
+    def remove(self, item, events) -> bool:
+        self.open(self.current())
+        known = self.contains(item)
+        self.take_out(item)
+        return known
+
+    def layers(self):
+        return [(self.spec.capacity * self.spec.generations, sum(map(len, self.sets.values())))]
+
+
 Bloom = (Fixed, Window)
 
 
@@ -165,6 +200,16 @@ def cardinality(filter_) -> int:
 
 def capacity(filter_) -> int:
     return sum(capacity for capacity, _ in filter_.layers())
+
+
+def shown_capacity(filter_):
+    """The capacity in replies. The model doesn't know what a growing table is sized for."""
+    return NUMBER if grows(filter_.spec) else capacity(filter_)
+
+
+def grows(spec) -> bool:
+    """Whether this is a table for which the capacity is only a hint."""
+    return spec.layout == "QUOTIENT" and spec.on_full == "SCALE"
 
 
 # ---- parameters -----------------------------------------------------------------------------------------------------
@@ -194,7 +239,9 @@ def shards(word) -> int:
 
 def new_bloom(spec: BloomSpec, now: int):
     if spec.kind == "window":
-        return Window(spec, now)
+        return TableWindow(spec, now) if spec.layout == "QUOTIENT" else Window(spec, now)
+    if spec.layout == "QUOTIENT":
+        return Table(spec)
     return Chain(spec) if spec.kind == "scaling" else Fixed(spec)
 
 
@@ -212,7 +259,7 @@ OPTIONS = {
     "EVERY": partial(integer, low=1),
     "SINCE": partial(integer, low=0, high=MAX_TIME),
     "SHARDS": shards,
-    "LAYOUT": one_of("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"),
+    "LAYOUT": one_of("AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"),
     "HASH": one_of("XXH3", "SIPHASH"),
     "SEED": bytes,
     "TIGHTENING": partial(number, low=0, high=1),
@@ -244,34 +291,40 @@ def spec_of(options: dict, rate: float, items: int, default_expansion: int, now:
     counting, window, tightening = options.get("COUNTING"), options.get("WINDOW"), options.get("TIGHTENING")
     scales = bool(expansion) or tightening is not None or on_full == "SCALE"
     fixed = "NONSCALING" in options or expansion == 0 or on_full in ("ERROR", "SATURATE")
+    shards = options.get("SHARDS", 1)
+    if layout == "AUTO" and ((counting and shards == 1 and on_full != "SATURATE") or (window or 0) > 64):
+        layout = "QUOTIENT"
+    is_table = layout == "QUOTIENT"
     if (
         ("NONSCALING" in options and expansion is not None)
         or ("EVERY" in options and not window)
         or ("SINCE" in options and "EVERY" not in options)
         or (counting and window)
-        # The sequences don't use LAYOUT FINGERPRINT, which allows these three.
-        or (scales and counting and layout != "AUTO")
-        or (window and window > 64)
-        or on_full == "ROTATE"
-        or (scales and window)
+        or (scales and counting and not is_table)
+        or (window and (expansion or tightening is not None or (scales and not is_table)))
+        or (window and window > 64 and not is_table)
+        or on_full == "ROTATE"  # the sequences don't use it
+        or (is_table and (shards > 1 or on_full == "SATURATE"))
     ):
         raise Refused()
-    common = {"shards": options.get("SHARDS", 1), "layout": layout, "hash": options.get("HASH", "XXH3")}
+    common = {"shards": shards, "layout": layout, "hash": options.get("HASH", "XXH3")}
     if window:
         every = options.get("EVERY", 0)
         since = options.get("SINCE", now) if every else 0
         ring = {"generations": window, "every": every, "since": since}
-        return BloomSpec(rate, items, "window", on_full or "SATURATE", **ring, **common)
-    if counting:
+        return BloomSpec(rate, items, "window", on_full or ("SCALE" if is_table else "SATURATE"), **ring, **common)
+    if counting and not is_table:
         return BloomSpec(rate, items, "counting", on_full or "ERROR", width=counting, **common)
     if fixed and scales:
         raise Refused()
     if expansion is None:
         # A filter that was explicitly asked to scale does so, even if filters don't scale by default.
         expansion = default_expansion or (2 if scales else 0)
+    kinds = ("counting", "counting") if counting else ("fixed", "scaling")
+    width = counting or 1
     if fixed or expansion == 0:
-        return BloomSpec(rate, items, "fixed", on_full or "ERROR", **common)
-    return BloomSpec(rate, items, "scaling", "SCALE", expansion, tightening, **common)
+        return BloomSpec(rate, items, kinds[0], on_full or "ERROR", width=width, **common)
+    return BloomSpec(rate, items, kinds[1], "SCALE", expansion, tightening, width, **common)
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -284,14 +337,16 @@ class BloomCommands:
         return self.filter(key, Bloom)
 
     def bf_reserve(self, key, rate, items, *words):
-        rate, items = error_rate(rate), items_of(items)
+        rate, items = error_rate(rate), 0 if items == b"0" else items_of(items)
         options = reserve_options(Words(words))
         if "LIKE" in options:
             spec = self.found(self.bloom(options["LIKE"])).spec
             if (spec.rate, spec.capacity) != (rate, items):
                 raise Refused()
         else:
-            spec = spec_of(options, rate, items, self.settings.expansion_factor, self.now)
+            spec = spec_of(options, rate, items or 1, self.settings.expansion_factor, self.now)
+            if items == 0 and not grows(spec):
+                raise Refused()
             if "SEED" in options:
                 seed(options["SEED"], spec.hash)
         if self.bloom(key):
@@ -364,7 +419,9 @@ class BloomCommands:
         return filter_
 
     def bf_mdel(self, key, *items):
-        filter_ = self.counting(key)
+        filter_ = self.bloom(key)
+        if not isinstance(filter_, TableWindow):
+            filter_ = self.counting(key)
         return [filter_ is not None and filter_.remove(item, self.events) for item in items]
 
     def bf_del(self, key, item):
@@ -409,7 +466,7 @@ class BloomCommands:
             raise Refused()
         filter_ = self.found(self.bloom(key))
         fields = {
-            "CAPACITY": Entry(("Capacity", capacity(filter_))),
+            "CAPACITY": Entry(("Capacity", shown_capacity(filter_))),
             "SIZE": Entry(("Size", NUMBER)),
             "FILTERS": Entry(("Number of filters", len(filter_.layers()))),
             "ITEMS": Entry(("Number of items inserted", cardinality(filter_))),
@@ -431,11 +488,11 @@ class BloomCommands:
             ("Layout", spec.layout.encode()),
             ("Hash", spec.hash.encode()),
             ("Shards", spec.shards),
-            ("Bits per cell", spec.width),
+            ("Bits per cell", NUMBER if spec.layout == "QUOTIENT" else spec.width),
             ("On full", spec.on_full.encode()),
             ("Error rate", Double(spec.rate)),
             ("Error rate now", FIGURE),
-            ("Capacity", capacity(filter_)),
+            ("Capacity", shown_capacity(filter_)),
             ("Number of items inserted", cardinality(filter_)),
             ("Approximate number of items", NUMBER),
             ("Number of filters", len(filter_.layers())),
@@ -445,7 +502,7 @@ class BloomCommands:
             ("Size", NUMBER),
             ("Memory", NUMBER),
         ])  # fmt: skip
-        if spec.kind == "scaling":
+        if spec.on_full == "SCALE" and spec.kind != "window":
             tightening = None if spec.tightening is None else Double(spec.tightening)
             fields += [("Expansion rate", spec.expansion), ("Tightening ratio", tightening)]
         if spec.kind == "window":

@@ -104,39 +104,6 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// In the union of two fingerprint tables, the count of an item is the sum of its counts in the two. If there is no
-/// room for the union, nothing changes.
-pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    // Each filter has enough room for its own items. In some cases there is also room for the union, and in others
-    // there isn't.
-    let most = spec.capacity as usize * 3 / 4;
-    let (in_a, in_b) = (&case.a[..case.a.len().min(most)], &case.b[..case.b.len().min(most)]);
-    let (mut a, b) = (filled(spec, in_a), filled(spec, in_b));
-    let mut models = [in_a, in_b].map(|items| {
-        let mut model = Naive::new(*spec);
-        items.iter().for_each(|item| _ = model.add(hash(&a, *item)));
-        model
-    });
-    let before = [&a, &b].map(wire::encode);
-    let result = a.union(&b);
-    prop_assert_eq!(&wire::encode(&b), &before[1]);
-    let [both, other] = &mut models;
-    both.take_in(other);
-    if both.items() <= spec.capacity {
-        prop_assert_eq!(result, Ok(()));
-        prop_assert_eq!(both.differs(&a), None);
-        prop_assert_eq!(wire::cells(&a), both.cells());
-        prop_assert!(in_a.iter().chain(in_b).all(|item| a.contains(hash(&a, *item))));
-        let union = wire::body(&a);
-        a.union(&b).unwrap();
-        prop_assert!(spec.cell != Cell::Bit || wire::body(&a) == union, "union with a part changes nothing");
-    } else {
-        prop_assert_eq!(result, Err(Error::Full));
-        prop_assert_eq!(&wire::encode(&a), &before[0]);
-    }
-    Ok(())
-}
-
 /// The intersection has the items that both filters have, and none that test positive in only one of them.
 pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
@@ -267,7 +234,7 @@ pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) ->
     let copy = wire::decode(&bytes).unwrap();
     prop_assert!(copy.equal(&filter));
     prop_assert_eq!(summary(&copy), summary(&filter));
-    prop_assert_eq!(copy.allocated(), filter.allocated());
+    prop_assert!(spec.is_table() || copy.allocated() == filter.allocated());
     prop_assert_eq!(wire::encode(&copy), bytes);
     Ok(())
 }

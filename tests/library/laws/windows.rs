@@ -34,7 +34,7 @@ fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
     match filter.spec().layout {
-        Some(Layout::Fingerprint) => ring(filter).age(item, current).is_some_and(dead),
+        Some(Layout::Quotient) => ring(filter).age(item, current).is_some_and(dead),
         _ => ring(filter).alive(current).any(|one| dead(one.age) && one.layer.contains(item)),
     }
 }
@@ -225,8 +225,7 @@ pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCa
     Ok(())
 }
 
-/// A delete removes the item from every generation. Only a few other items, which have the same fingerprint, go with
-/// it.
+/// A delete removes the item from every generation. Only a few other items, which share its prefix, go with it.
 pub(crate) fn a_deleted_item_leaves_all_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {

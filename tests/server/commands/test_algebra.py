@@ -10,7 +10,8 @@ from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
 
-BLOOM = [kind for kind in KINDS if kind.family == "BF" and kind.name not in ("several-chunks", "window-every") and "FINGERPRINT" not in kind.options]
+OTHERS = ("several-chunks", "window-every", "window-ttl")
+BLOOM = [kind for kind in KINDS if kind.family == "BF" and kind.name not in OTHERS]
 GIB = 1 << 30
 
 
@@ -57,6 +58,23 @@ def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
                 answers = client.execute_command("BF.MEXISTS", key, *members(kind.capacity // 4, a))
                 assert set(answers) == {1}, key
         are_everywhere(primary, client, other)
+
+
+@pytest.mark.parametrize("options", ["LAYOUT QUOTIENT", "COUNTING", "WINDOW 3 LAYOUT QUOTIENT"])
+def test_tables_of_different_sizes_and_error_rates(server, options):
+    """A prefix in one table may stand for several items of the other."""
+    items = {"exact": members(3000), "vague": members(300, "other")}
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "exact", "1e-9", 10, *options.split(), "SEED", 7)
+        client.execute_command("BF.RESERVE", "vague", "0.3", 1, *options.split(), "SEED", 7)
+        for key, added in items.items():
+            client.execute_command("BF.MADD", key, *added)
+        for first, second in [("exact", "vague"), ("vague", "exact")]:
+            client.copy(first, "union", replace=True)
+            assert client.execute_command("BF.MERGE", "union", second) == b"OK"
+            assert set(client.execute_command("BF.MEXISTS", "union", *items["exact"], *items["vague"])) == {1}
+            client.restore("restored", 0, client.dump("union"), replace=True)
+            assert differences({"x": snapshot(client, "union")}, {"x": snapshot(client, "restored")}) == []
 
 
 def file_of(client, key) -> bytes:

@@ -231,8 +231,11 @@ def static_list(client, key: str) -> None:
 
 
 def tables(client, key: str) -> None:
-    client.execute_command("BF.RESERVE", key, "0.001", 4_000_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
+    client.execute_command("BF.RESERVE", key, "0.001", 4_000_000, "LAYOUT", "QUOTIENT", "NONSCALING")
     client.execute_command("BF.RESERVE", "other", "0.001", 4_000_000, "LIKE", key)
+    for start in range(0, 1_000_000, 250_000):
+        blob = b"".join(struct.pack("<I", number) for number in range(start, start + 250_000))
+        client.execute_command("BF.BULKADD", "other", "FIXED", 4, blob)
     client.execute_command("BF.ADD", "other", "ada")
 
 

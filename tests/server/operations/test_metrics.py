@@ -197,9 +197,9 @@ def test_what_filters_have_is_summed(client):
         ["BF.BULKADD", "shards", "FIXED", "4", b"".join(number.to_bytes(4, "little") for number in range(40_000))],
         "BF.ADD shards another", "BF.RESERVE like 0.01 100000 LIKE shards", "BF.ADD like x", "BF.MERGE shards like",
         "BF.RESERVE counts 0.01 100 COUNTING", "BF.MADD counts a b c a", "BF.DEL counts a", "BF.DEL counts a",
-        "BF.MDEL counts b c x", "BF.RESERVE tables 0.01 20 COUNTING EXPANSION 2 LAYOUT FINGERPRINT",
+        "BF.MDEL counts b c x", "BF.RESERVE tables 0.01 20 COUNTING EXPANSION 2 LAYOUT QUOTIENT",
         ["BF.MADD", "tables", *members(200)], ["BF.MDEL", "tables", *members(150)], "BF.DEL tables none",
-        "BF.RESERVE window 0.01 50 WINDOW 3 ONFULL ROTATE LAYOUT FINGERPRINT", ["BF.MADD", "window", *members(200)],
+        "BF.RESERVE window 0.01 50 WINDOW 3 ONFULL ROTATE LAYOUT QUOTIENT", ["BF.MADD", "window", *members(200)],
         "BF.ROTATE window", "BF.ADD window a", "BF.ROTATE window", "BF.ROTATE window", "BF.ROTATE window",
         "BF.RESERVE ring 0.01 50 WINDOW 3", ["BF.MADD", "ring", *members(50)], "BF.ROTATE ring", "BF.ADD ring new", "BF.ROTATE ring",
         "BF.ROTATE ring", "COPY small copy", "BF.CLEAR copy", "BF.ADD copy a", "RENAME copy grows",
@@ -333,6 +333,11 @@ def test_loads_that_wait_are_seen_until_they_are_flushed(server, client):
         must_become_zero(client)
 
 
+def alike(one: dict, other: dict) -> bool:
+    """Whether the gauges are equal. How much memory a table has to spare depends on its past."""
+    return all(abs(value - other[name]) <= ("bytes" in name) * 0.01 * value for name, value in one.items())
+
+
 @EVERY_SERVER
 def test_after_a_restart_the_figures_are_those_of_before(new_server):
     server = new_server(config={"save": ["3600", "1"]})
@@ -341,9 +346,9 @@ def test_after_a_restart_the_figures_are_those_of_before(new_server):
         before = gauges(client)
     server.restart()
     with server.client() as client:
-        assert gauges(client) == before
+        assert alike(gauges(client), before)
         client.execute_command("DEBUG", "RELOAD")
-        wait_for(lambda: gauges(client) == before, "the old filters to be freed")
+        wait_for(lambda: alike(gauges(client), before), "the old filters to be freed")
         assert figures(client)["payloads_refused"] == 0
 
 
@@ -355,12 +360,12 @@ def test_a_full_resync_leaves_no_figure_behind(new_server):
         replica = primary.replica()
         with replica.client() as other:
             for _ in range(2):
-                wait_for(lambda: gauges(other) == gauges(client), "the same figures")
+                wait_for(lambda: alike(gauges(other), gauges(client)), "the same figures")
                 other.execute_command("REPLICAOF", "NO", "ONE")
                 other.execute_command("BF.ADD", "own", "a")
                 other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
                 primary.wait_until_online(replica)
-            wait_for(lambda: gauges(other) == gauges(client), "the same figures")
+            wait_for(lambda: alike(gauges(other), gauges(client)), "the same figures")
             client.flushall()
             primary.wait_for_replicas()
             must_become_zero(client)

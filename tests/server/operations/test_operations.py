@@ -3,6 +3,7 @@ bytes. Each refusal must say what was wrong and leave the key unchanged,
 """
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,29 @@ def test_a_gigabyte_is_reserved_seen_and_freed(server):
         assert size <= client.info("memory")["used_memory"] - before < 1.26 * size
         client.unlink("big")
         wait_for(lambda: client.info("memory")["used_memory"] < before + (10 << 20), "the memory to come back")
+
+
+def test_a_ttl_keeps_a_burst_and_gives_its_memory_back(server):
+    """The capacity is a hint: no item leaves early if ten times as many come. When they have expired, adds free them.
+    """
+    hint, ttl = 2000, 3
+    blob = b"".join(b"%08d" % number for number in range(11 * hint))
+    with server.client() as client:
+
+        def present(end):
+            return client.execute_command("BF.BULKTEST", "recent", "FIXED", 8, blob[:end], "COUNT")
+
+        client.execute_command("BF.RESERVE", "recent", 0.01, hint, "TTL", ttl * 1000)
+        start = time.monotonic()
+        for end in range(8 * hint, 80 * hint + 1, 8 * hint):
+            client.execute_command("BF.BULKADD", "recent", "FIXED", 8, blob[end - 8 * hint : end])
+            assert present(end) == end // 8 or time.monotonic() - start > ttl
+        (large,) = client.execute_command("BF.INFO", "recent", "SIZE")
+        wait_for(lambda: present(80 * hint) == 0, "the items to expire")
+        time.sleep(ttl / 10)  # a leaf of the table is cleaned a generation later
+        client.execute_command("BF.BULKADD", "recent", "FIXED", 8, blob[80 * hint :])
+        (small,) = client.execute_command("BF.INFO", "recent", "SIZE")
+        assert small < 0.3 * large
 
 
 @pytest.mark.parametrize("reserve", [("BF.RESERVE", 0.01, 100_000), ("CF.RESERVE", 100_000)], ids=["BF", "CF"])

@@ -66,6 +66,10 @@ def test_states_are_what_they_are_called(made):
             assert info[f"{kind}/saturated"][b"Saturated counters"] > 0
         if "rotated" in kind.states:
             assert info[f"{kind}/rotated"][b"Generation"] >= 7
+        if "large" in kind.states:
+            assert info[f"{kind}/large"][b"Capacity"] > 10 * kind.capacity
+        if "shrunk" in kind.states:
+            assert info[f"{kind}/shrunk"][b"Capacity"] < info[f"{kind}/large"][b"Capacity"] / 2
         if "one" in kind.states:
             assert before[f"{kind}/one"]["answers"][PROBES.index("member:0")] == 1
         if "deleted" in kind.states:
@@ -75,6 +79,7 @@ def test_states_are_what_they_are_called(made):
             assert compacted[b"Number of filters"] < grown[b"Number of filters"]
             assert 0 < compacted[b"Number of items inserted"] < grown[b"Number of items inserted"] / 2
             assert compacted[b"Number of items deleted"] == 0
+    assert 0 < info["window-rotate/overfull"][b"Number of items inserted"] <= 200
     assert info["saturate/overfull"][b"Error rate now"] > info["saturate/overfull"][b"Error rate"]
     assert len({seen["digest"] for seen in before.values()}) == len(before)
 
@@ -84,6 +89,8 @@ def test_dump_and_restore(made):
     for key in before:
         client.restore("restored", 0, client.dump(key), replace=True)
         must_be_equal({key: before[key]}, {key: snapshot(client, "restored")})
+        if family(client, key) == "BF":
+            assert client.execute_command("BF.EQUAL", key, "restored") == 1, key
 
 
 def test_a_default_filter_takes_no_more_than_redisblooms(server):

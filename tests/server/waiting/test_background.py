@@ -61,11 +61,11 @@ def count(client, key) -> int:
 # ---- the result ------------------------------------------------------------------------------------------------------
 
 
-def test_short_tables_of_fingerprints_are_compared_apart(server):
-    """BF.EQUAL looks up each fingerprint in the other table. With tables of 1 MiB, this used to block the server for
+def test_short_tables_are_compared_apart(server):
+    """BF.EQUAL looks up each cell in the other table. With tables of 1 MiB, this used to block the server for
     42 ms."""
     with server.client() as client:
-        client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
+        client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "QUOTIENT", "NONSCALING")
         client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
         for key in "ab":
             client.execute_command("BF.BULKADD", key, "FIXED", 4, b"".join(b"%04x" % n for n in range(60_000)))

@@ -1,12 +1,10 @@
 //! Counts cells.
 
 use crate::bits::counter;
-use crate::filter::layout::fingerprint::{self, Sizes};
 use crate::mem::Words;
 use crate::params::Cell;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use std::ops::Range;
 
 /// The result of counting some cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,14 +39,6 @@ impl Census {
     /// The census of cells that aren't counters, `set` of which are not 0.
     pub(crate) fn of_set(set: u64) -> Census {
         Census { set, ..Census::default() }
-    }
-
-    /// Counts these cells of a table.
-    pub(crate) fn of_fingerprints(sizes: Sizes, words: &[AtomicU64], cells: Range<u64>) -> Census {
-        match fingerprint::census(sizes, words, cells) {
-            Some((set, saturated)) => Census { set, saturated, ..Census::default() },
-            None => Census { is_damaged: true, ..Census::default() },
-        }
     }
 
     /// The sum of this census and a census of other cells.

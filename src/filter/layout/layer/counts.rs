@@ -4,6 +4,7 @@ use super::Layer;
 use super::census::Census;
 use super::tally::{Change, Tallies, Tally, TallyWriter, UNKNOWN};
 use crate::filter::change::Added;
+use crate::filter::layout::quotient::Locked;
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
@@ -20,11 +21,11 @@ impl Layer {
         &self.0.rest().items
     }
 
-    /// The tally of the first shard, if shards have tallies.
+    /// The table of the layout QUOTIENT.
     #[inline(always)]
-    pub(in crate::filter::layout) fn first_tally(&self) -> Option<&Tally> {
+    pub(in crate::filter::layout) fn table(&self) -> Option<&Locked> {
         match self.tallies() {
-            Some(Tallies::Padded { shards, .. }) => shards.first().map(|tally| &**tally),
+            Some(Tallies::Table(table)) => Some(table),
             _ => None,
         }
     }
@@ -44,6 +45,7 @@ impl Layer {
             None => Words::ones(self.words()),
             Some(Tallies::Ones(ones)) => ones.load(Relaxed),
             Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.set),
+            Some(Tallies::Table(_)) => self.items(),
         }
     }
 
@@ -51,6 +53,7 @@ impl Layer {
     pub fn saturated(&self) -> u64 {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.saturated),
+            Some(Tallies::Table(table)) => table.read().unwrap_or_else(PoisonError::into_inner).saturated,
             _ => 0,
         }
     }
@@ -85,17 +88,17 @@ impl Layer {
         self.items() >= self.capacity()
     }
 
-    /// Like [`is_full`](Layer::is_full), for a single writer.
+    /// Like [`is_full`](Layer::is_full), for a single writer. Never for a table, which refuses items by itself.
     #[inline]
     pub(crate) fn is_full_for_single_writer(&self) -> bool {
-        self.items_for_single_writer() >= self.capacity()
+        self.items_for_single_writer() >= self.capacity() && !self.has_table()
     }
 
     /// Sets the tallies of a new layer whose cells came from elsewhere. Only sums over the shards are ever read, so the
     /// first shard gets everything.
     pub(in crate::filter::layout) fn set_tallies(&self, census: Census, items: u64) {
         match self.tallies() {
-            None => {}
+            None | Some(Tallies::Table(_)) => {}
             Some(Tallies::Ones(ones)) => ones.store(census.set, Relaxed),
             Some(Tallies::Padded { shards, .. }) => {
                 if let Some(first) = shards.first() {
@@ -134,7 +137,7 @@ impl Layer {
         const RANGE: usize = 4096;
         let per_shard = self.words().len() / self.shards() as usize;
         match self.tallies() {
-            None => {}
+            None | Some(Tallies::Table(_)) => {}
             Some(Tallies::Ones(ones)) => ones.store(0, Relaxed),
             Some(Tallies::Padded { shards, .. }) => shards.iter().for_each(|tally| {
                 tally.set.store(0, Relaxed);
@@ -156,13 +159,12 @@ impl Layer {
 
     /// Adds the cells in these words to the tally of their shard.
     fn count_words(&self, shard: usize, words: &[AtomicU64]) {
-        // The cells of a static filter don't show the number of items. Fingerprints can cross word boundaries, and are
-        // counted elsewhere, where all words are available.
+        // The cells of a static filter don't show the number of items.
         if !self.layout().has_probes() {
             return;
         }
         match self.tallies() {
-            None => {}
+            None | Some(Tallies::Table(_)) => {}
             Some(Tallies::Ones(ones)) => {
                 ones.fetch_add(Words::ones(words), Relaxed);
             }

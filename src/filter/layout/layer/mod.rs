@@ -11,8 +11,10 @@ mod counts;
 mod tally;
 
 pub(crate) use census::Census;
-pub(in crate::filter::layout) use tally::{Change, Tallies, TallyWriter};
+use tally::Tallies;
+pub(in crate::filter::layout) use tally::{Change, TallyWriter};
 
+use super::quotient::{Locked, Quotient};
 use super::shape::Shape;
 use crate::bits::Hits;
 use crate::error::Error;
@@ -95,15 +97,29 @@ impl Layer {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(super) fn zeroed(shape: &Shape, words: u64, tallies: Option<Tallies>) -> Result<Layer, Error> {
+    pub(super) fn zeroed(shape: &Shape, words: u64) -> Result<Layer, Error> {
+        let tallies = Tallies::new(shape, words)?;
         Ok(Layer(Shared::zeroed(words, Form::of(shape), Rest::of(shape), tallies)?))
+    }
+
+    /// A layer with this table.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn with_table(shape: &Shape, table: Quotient) -> Result<Layer, Error> {
+        let items = table.items();
+        let table = Some(Tallies::Table(Box::new(Locked::new(table))));
+        let layer = Layer(Shared::zeroed(1, Form::of(shape), Rest::of(shape), table)?);
+        layer.set_items(items);
+        Ok(layer)
     }
 
     /// A layer with the cells in `words`. It has no items yet.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(super) fn with_words(shape: &Shape, words: Words, tallies: Option<Tallies>) -> Result<Layer, Error> {
+    pub(super) fn with_words(shape: &Shape, words: Words) -> Result<Layer, Error> {
+        let tallies = Tallies::new(shape, words.len() as u64)?;
         Ok(Layer(Shared::with_words(words, Form::of(shape), Rest::of(shape), tallies)?))
     }
 
@@ -185,7 +201,7 @@ impl Layer {
         1 << self.form().log2_shards()
     }
 
-    /// Probes per item: k. For fingerprints, including those of FUSE and RIBBON, the number of bits per fingerprint.
+    /// Probes per item: k. For FUSE and RIBBON, the number of bits per fingerprint; for a table, 1.
     #[inline(always)]
     pub fn probes(&self) -> u32 {
         self.form().probes()
@@ -199,7 +215,8 @@ impl Layer {
 
     /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
-        self.words().len() as u64 * 8
+        let table = self.reading().map(|table| table.bytes());
+        table.unwrap_or(self.words().len() as u64 * 8)
     }
 
     /// Bytes of memory, including all overhead.
@@ -212,7 +229,7 @@ impl Layer {
         self.layout().is_static()
     }
 
-    /// The cells.
+    /// The cells. A layer with a table has none here, but a word.
     #[inline(always)]
     pub(crate) fn words(&self) -> &Cells {
         self.0.words()

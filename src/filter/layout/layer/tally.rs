@@ -2,11 +2,12 @@
 
 use crate::bits::{PerShard, Shared, Single, Writer};
 use crate::error::Error;
-use crate::filter::layout::fingerprint::State;
+use crate::filter::layout::quotient::Locked;
 use crate::filter::layout::shape::Shape;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, Mutex};
 use crossbeam_utils::CachePadded;
+use std::sync::PoisonError;
 // Not loom's type, because the models don't depend on thread numbers.
 use std::sync::atomic::AtomicUsize;
 
@@ -24,8 +25,6 @@ pub(in crate::filter::layout) struct Tally {
     pub(super) saturated: AtomicU64,
     /// Locked by a thread while it deletes an item of the shard, if several threads may do so.
     pub(super) deletes: Mutex<()>,
-    /// State of a fingerprint table.
-    pub(in crate::filter::layout) table: State,
 }
 
 /// In layers of up to this many words (8 KiB), set bits are counted on demand, which takes half a microsecond. Many
@@ -46,16 +45,14 @@ pub(in crate::filter::layout) enum Tallies {
         /// Number of items in all shards, so that a single writer needn't add up the shards; or [`UNKNOWN`].
         total: AtomicU64,
     },
+    /// The table of the layout QUOTIENT, which counts by itself. The layer has no other cells.
+    Table(Box<Locked>),
 }
 
 impl Tallies {
-    /// The tallies of an empty layer of this many words, if it needs any. A fingerprint table starts in this state.
-    pub(in crate::filter::layout) fn new(
-        shape: &Shape,
-        words: u64,
-        table: Option<State>,
-    ) -> Result<Option<Tallies>, Error> {
-        if shape.shards == 1 && !shape.cell.counts() && table.is_none() {
+    /// The tallies of an empty layer of this many words, if it needs any.
+    pub(super) fn new(shape: &Shape, words: u64) -> Result<Option<Tallies>, Error> {
+        if shape.shards == 1 && !shape.cell.counts() {
             return Ok((words > COUNTED_UP_TO).then(|| Tallies::Ones(AtomicU64::new(0))));
         }
         // The tallies of 1024 shards need 128 KiB, so their allocation can fail, like that of the cells.
@@ -64,9 +61,6 @@ impl Tallies {
         let mut shards: Vec<CachePadded<Tally>> = Vec::new();
         shards.try_reserve_exact(count).map_err(|_| refused)?;
         shards.resize_with(count, CachePadded::default);
-        if let (Some(table), Some(first)) = (table, shards.first_mut()) {
-            first.table = table;
-        }
         Ok(Some(Tallies::Padded { shards: shards.into_boxed_slice(), total: AtomicU64::new(0) }))
     }
 
@@ -75,6 +69,10 @@ impl Tallies {
         match self {
             Tallies::Ones(_) => 0,
             Tallies::Padded { shards, .. } => size_of_val(&**shards),
+            Tallies::Table(table) => {
+                let table = table.read().unwrap_or_else(PoisonError::into_inner);
+                size_of::<Locked>() + table.allocated()
+            }
         }
     }
 }

@@ -1,0 +1,305 @@
+//! Union, intersection and equality of tables of any sizes. The union of a prefix and a longer one that it begins is
+//! the shorter one, their intersection the longer one.
+
+use super::leaf::{Marked, Place, length};
+use super::table::{Address, Hash, Quotient};
+use super::{read, write};
+use crate::error::Error;
+use crate::filter::layout::Layer;
+use crate::parallel::{ParallelFor, in_turns};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use smallvec::SmallVec;
+use std::sync::{Mutex, PoisonError};
+
+/// Bits that the hashes of items begin with, and their count or age.
+#[derive(Clone, Copy)]
+struct Prefix {
+    bits: Hash,
+    length: u32,
+    value: u64,
+    /// Whether it counts as an item if the table has none with this prefix. If a prefix is divided, only one part does.
+    is_item: bool,
+}
+
+impl Prefix {
+    /// The two prefixes that are longer by a bit.
+    fn halves(self) -> [Prefix; 2] {
+        let length = self.length + 1;
+        [true, false].map(|is_low| Prefix {
+            bits: self.bits | Hash::from(!is_low) << self.length,
+            length,
+            is_item: self.is_item && is_low,
+            ..self
+        })
+    }
+}
+
+/// A prefix is at most so many bits shorter than the bits that select a quotient: it then belongs to 2^16 quotients.
+const MOST_MISSING: u32 = 16;
+
+impl Quotient {
+    /// The prefixes of a leaf, except those of expired items. With generations, their ages when `current` is the newest
+    /// one.
+    fn prefixes(&self, index: u64, current: u64) -> Vec<Prefix> {
+        // While a thread visits the leaves, another may shrink the table.
+        if index >= self.leaves() {
+            return Vec::new();
+        }
+        let (leaf, depth) = (self.leaf(index), self.depth_of(index));
+        let address = depth + self.form.log2_quotients;
+        let prefix = |cell: super::leaf::Cell| {
+            let remainder = cell.remainder ^ 1 << length(cell.remainder);
+            let value = match self.generations {
+                Some(_) => self.age_of(leaf, cell.payload, current)?,
+                None => cell.payload,
+            };
+            Some(Prefix {
+                bits: Hash::from(index)
+                    | Hash::from(cell.quotient) << depth
+                    | Hash::from(remainder) << address,
+                length: address + length(cell.remainder),
+                value,
+                is_item: true,
+            })
+        };
+        leaf.list(self.form).filter_map(prefix).collect()
+    }
+
+    /// Where a prefix belongs. `None` if it is too short, and belongs to several quotients.
+    fn place(&self, prefix: Prefix) -> Option<(Address, Place)> {
+        let at = self.address(prefix.bits);
+        (prefix.length >= at.depth + self.form.log2_quotients)
+            .then(|| (at, self.leaf(at.leaf).run(self.form, at.quotient)))
+    }
+
+    /// The cells that begin a prefix, or that it begins: their places, their lengths and values.
+    fn related(
+        &self,
+        prefix: Prefix,
+        (at, run): (Address, Place),
+        current: u64,
+    ) -> Vec<(Place, Marked, u64)> {
+        let leaf = self.leaf(at.leaf);
+        let own = prefix.length - at.depth - self.form.log2_quotients;
+        let cells = leaf.run_cells(self.form, run).filter(|(_, remainder, _)| {
+            (remainder ^ at.bits).trailing_zeros() >= own.min(length(*remainder))
+        });
+        cells
+            .filter_map(|(place, remainder, payload)| match self.generations {
+                Some(_) => Some((place, remainder, self.age_of(leaf, payload, current)?)),
+                None => Some((place, remainder, payload)),
+            })
+            .collect()
+    }
+
+    /// Whether every item with this prefix is in the table with this value.
+    fn covers(&self, prefix: Prefix, current: u64) -> bool {
+        let halves = |table: &Quotient| prefix.halves().into_iter().all(|half| table.covers(half, current));
+        let Some(place) = self.place(prefix) else { return halves(self) };
+        let own = prefix.length - place.0.depth - self.form.log2_quotients;
+        match self.related(prefix, place, current)[..] {
+            [] => false,
+            [(_, remainder, value)] if length(remainder) <= own => value == prefix.value,
+            _ => halves(self),
+        }
+    }
+
+    /// Calls `found` with the parts of a prefix whose items are also in this table, and their values here.
+    fn meet(&self, prefix: Prefix, found: &mut impl FnMut(Prefix, u64)) {
+        let Some(place) = self.place(prefix) else { return self.meet_short(prefix, found) };
+        let address = place.0.depth + self.form.log2_quotients;
+        for (_, remainder, value) in self.related(prefix, place, self.newest()) {
+            let bits = remainder ^ 1 << length(remainder);
+            let longer = prefix.length.max(address + length(remainder));
+            let mask = (1 << address) - 1;
+            let bits = prefix.bits & mask | (prefix.bits >> address | Hash::from(bits)) << address;
+            found(Prefix { bits, length: longer, is_item: true, ..prefix }, value);
+        }
+    }
+
+    /// Like [`meet`](Quotient::meet), for a prefix that belongs to several quotients. Visits only those with cells.
+    fn meet_short(&self, prefix: Prefix, found: &mut impl FnMut(Prefix, u64)) {
+        let at = self.address(prefix.bits);
+        if prefix.length < at.depth {
+            return prefix.halves().into_iter().for_each(|half| self.meet(half, found));
+        }
+        for part in self.prefixes(at.leaf, self.newest()) {
+            if (part.bits ^ prefix.bits) & ((1 << prefix.length) - 1) == 0 {
+                found(Prefix { value: prefix.value, ..part }, part.value);
+            }
+        }
+    }
+
+    /// Adds all items with this prefix. `together` combines values. Returns whether anything changed.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Full`].
+    fn add(&mut self, prefix: Prefix, together: &impl Fn(u64, u64) -> u64) -> Result<bool, Error> {
+        self.prepare(prefix.bits)?;
+        let Some((at, run)) = self.place(prefix) else {
+            if self.address(prefix.bits).depth + self.form.log2_quotients - prefix.length > MOST_MISSING {
+                return Err(Error::Full);
+            }
+            let [low, high] = prefix.halves();
+            return Ok(self.add(low, together)? | self.add(high, together)?);
+        };
+        let (form, newest) = (self.form, self.newest());
+        let own = prefix.length - at.depth - form.log2_quotients;
+        if own > form.most_remainder() {
+            return Err(Error::Full);
+        }
+        // Cells of expired items count as well: they are removed or used again.
+        let related: SmallVec<[_; 4]> = self
+            .leaf(at.leaf)
+            .run_cells(form, run)
+            .filter(|(_, remainder, _)| (remainder ^ at.bits).trailing_zeros() >= own.min(length(*remainder)))
+            .map(|(place, remainder, payload)| {
+                let value = match self.generations {
+                    Some(_) => self.age_of(self.leaf(at.leaf), payload, newest),
+                    None => Some(payload),
+                };
+                (place, remainder, value)
+            })
+            .collect();
+        let values = related.iter().filter_map(|(_, _, value)| *value);
+        let (sum, had) = (values.clone().fold(prefix.value, together), values.clone().count() as u64);
+        values.for_each(|value| self.count_out(value));
+        self.items = self.items.saturating_sub(had);
+        if had > 0 || prefix.is_item {
+            self.count_in(sum);
+            self.items += 1;
+        }
+        let payload = self.payload_of(sum);
+        if let [(place, remainder, before)] = related[..]
+            && length(remainder) <= own
+        {
+            self.leaf_mut(at.leaf).set_payload(form, place, payload);
+            return Ok(before != Some(sum));
+        }
+        // From the last to the first, so that places stay valid.
+        for (place, remainder, _) in related.into_iter().rev() {
+            self.remove(at.leaf, place, remainder);
+        }
+        let run = self.leaf(at.leaf).run(form, at.quotient);
+        let remainder = at.bits & ((1 << own) - 1) | 1 << own;
+        self.insert(at.leaf, run, (remainder, payload))?;
+        self.spend(prefix.length);
+        self.grow();
+        Ok(true)
+    }
+}
+
+impl Layer {
+    /// Number of leaves of the table.
+    fn leaves(&self) -> u64 {
+        read(self).leaves()
+    }
+
+    /// Whether the tables of both layers have the same items. With generations, the items' ages must be equal when
+    /// these are the newest ones.
+    pub(crate) fn has_same_items(
+        &self,
+        other: &Layer,
+        current: [u64; 2],
+        parallel: &ParallelFor<'_>,
+    ) -> bool {
+        let [mine, theirs] = current;
+        let sides = [(self, other, current), (other, self, [theirs, mine])];
+        sides.into_iter().all(|(a, b, current)| {
+            crate::parallel::all_of(a.leaves() as usize, parallel, |index| {
+                // Never two locks at once: if both layers are the same, a writer may wait between them.
+                let prefixes = read(a).prefixes(index as u64, current[0]);
+                let other = read(b);
+                prefixes.into_iter().all(|prefix| other.covers(prefix, current[1]))
+            })
+        })
+    }
+
+    /// Adds the items of another layer, whose ages become older by `ages_by`. A table that `grows` takes more items
+    /// than it has room for now. Returns whether anything changed.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if the table may not have so many items. Some of them have been added by
+    /// then.
+    pub(crate) fn unite(
+        &self,
+        other: &Layer,
+        ages_by: i128,
+        grows: bool,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<bool, Error> {
+        let (changed, most) = (AtomicU64::new(0), (1u64 << self.cell().payload()) - 1);
+        let room = if grows { u64::MAX } else { read(self).room() };
+        let span = u64::from(self.generations());
+        let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
+        in_turns(other.leaves(), parallel, |leaves| {
+            for index in leaves {
+                let theirs = {
+                    let table = read(other);
+                    table.prefixes(index, table.newest())
+                };
+                let mut mine = write(self);
+                for prefix in theirs {
+                    let value = match span {
+                        0 => prefix.value,
+                        _ => match u64::try_from((i128::from(prefix.value) + ages_by).max(0)) {
+                            Ok(age) if age < span && age <= mine.newest() => age,
+                            _ => continue,
+                        },
+                    };
+                    let has_item = match span {
+                        0 => mine.find(prefix.bits).is_some(),
+                        _ => mine.age(prefix.bits, mine.newest()).is_some(),
+                    };
+                    if mine.items >= room && !has_item {
+                        return Err(Error::Full);
+                    }
+                    if mine.add(Prefix { value, ..prefix }, &together)? {
+                        changed.store(1, Relaxed);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        write(self).count_saturated();
+        self.count_table();
+        if grows {
+            self.grow_table();
+        }
+        Ok(changed.into_inner() != 0)
+    }
+
+    /// Keeps only the items that another layer also has. Counts become the smaller ones.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn keep_common(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+        let mut common = read(self).emptied()?;
+        common.set_room(u64::MAX);
+        let common = Mutex::new(common);
+        in_turns(self.leaves(), parallel, |leaves| {
+            let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
+            for index in leaves {
+                let mine = read(self).prefixes(index, 0);
+                let (theirs, mut found) = (read(other), Vec::new());
+                for prefix in mine {
+                    theirs.meet(prefix, &mut |part, value| {
+                        found.push(Prefix { value: part.value.min(value), ..part });
+                    });
+                }
+                drop(theirs);
+                found.into_iter().try_for_each(|prefix| common.add(prefix, &u64::max).map(drop))?;
+            }
+            Ok(())
+        })?;
+        let mut common = common.into_inner().unwrap_or_else(PoisonError::into_inner);
+        common.set_room(read(self).room());
+        common.count_saturated();
+        // A prefix that was divided counts once.
+        common.items = common.items.min(self.items()).min(other.items());
+        *write(self) = common;
+        self.count_table();
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! A table whose cells belong to generations: the payload of a cell has t bits, and is the number of its generation
+//! modulo 2^t.
+//!
+//! Each leaf records the generation s at which it was last cleaned. Its cells belong to generations s − g + 1 to
+//! s + slack, where g generations are alive at once and the slack is 2^t − g. These are 2^t numbers, so s determines
+//! which of them a cell means, no matter how long ago the leaf was cleaned. A write at the newest generation n first
+//! cleans the leaf if n > s + slack: it frees the cells of generations up to n − g, and s becomes n. So a rotation
+//! doesn't have to touch any cell.
+//!
+//! A table with a bound drops its oldest generations early when it is full: all generations before the floor were
+//! dropped. The others keep their ages.
+
+use super::leaf::{Form, Leaf};
+use super::table::{Hash, Quotient};
+use crate::error::Error;
+use crate::params::limits;
+
+/// What is known about the generations of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Generations {
+    /// Number of generations that are alive at once.
+    span: u64,
+    /// The newest generation.
+    newest: u64,
+    /// The oldest generation that wasn't dropped early.
+    floor: u64,
+    /// Number of items in each generation that is alive; generation n is at n mod span.
+    items: Box<[u64]>,
+}
+
+/// Number of bits for the number of a generation: at least a quarter more numbers than generations that are alive, so
+/// that a leaf is cleaned once in that many generations.
+pub(super) fn payload(span: u16) -> u32 {
+    let span = u32::from(span);
+    (span + span.div_ceil(4)).next_power_of_two().ilog2()
+}
+
+/// Whether a cell of a leaf that was last cleaned at one generation is alive at a `later` one, if generations are
+/// dropped only when they are too old.
+pub(super) fn is_alive(form: Form, span: u64, payload: u64, cleaned: u64, later: u64) -> bool {
+    let numbers = 1 << form.payload;
+    let latest = cleaned + numbers - span;
+    later + (latest.wrapping_sub(payload) & (numbers - 1)) < latest + span
+}
+
+/// As many zeros. They are a small list, whose memory isn't refused.
+fn zeros(len: usize) -> Box<[u64]> {
+    std::iter::repeat_n(0, len).collect()
+}
+
+impl Generations {
+    /// `span` generations without items, the newest of which is generation 0.
+    pub(super) fn new(span: u16) -> Generations {
+        Generations { span: span.into(), newest: 0, floor: 0, items: zeros(span.into()) }
+    }
+
+    pub(super) fn emptied(&self) -> Generations {
+        Generations { items: zeros(self.items.len()), ..self.clone() }
+    }
+
+    pub(super) fn allocated(&self) -> usize {
+        size_of::<Generations>() + size_of_val(&*self.items)
+    }
+
+    pub(crate) fn span(&self) -> u64 {
+        self.span
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Number of items in a generation that is alive.
+    pub(crate) fn items(&self, generation: u64) -> u64 {
+        self.items[(generation % self.span) as usize]
+    }
+
+    fn items_mut(&mut self, generation: u64) -> &mut u64 {
+        &mut self.items[(generation % self.span) as usize]
+    }
+
+    /// The number of items in each generation, from the newest one on limited so that together they are at most this
+    /// many. Generation n is at n mod span.
+    pub(super) fn within(&self, cells: u64) -> Vec<u64> {
+        let (mut items, mut left) = (self.items.to_vec(), cells);
+        for age in 0..self.span {
+            let count = &mut items[((self.newest + self.span - age) % self.span) as usize];
+            *count = left.min(*count);
+            left -= *count;
+        }
+        items
+    }
+
+    /// The lowest age at which a cell is free when `current` is the newest generation.
+    #[inline(always)]
+    fn end(&self, current: u64) -> u64 {
+        self.span.min(current.saturating_add(1).saturating_sub(self.floor))
+    }
+}
+
+impl Quotient {
+    /// The newest generation; 0 without generations.
+    #[inline(always)]
+    pub(super) fn newest(&self) -> u64 {
+        self.generations.as_ref().map_or(0, |generations| generations.newest)
+    }
+
+    /// The latest generation that cells of this leaf can belong to.
+    #[inline(always)]
+    fn latest(&self, leaf: &Leaf, span: u64) -> u64 {
+        leaf.cleaned() + (1 << self.form.payload) - span
+    }
+
+    /// The age of a cell: the number of generations since the one it belongs to. `None` if it has expired.
+    #[inline(always)]
+    pub(super) fn age_of(&self, leaf: &Leaf, payload: u64, current: u64) -> Option<u64> {
+        let generations = self.generations.as_ref()?;
+        let latest = self.latest(leaf, generations.span);
+        let before = latest.wrapping_sub(payload) & ((1 << self.form.payload) - 1);
+        let age = current.saturating_add(before).saturating_sub(latest);
+        (age < generations.end(current)).then_some(age)
+    }
+
+    /// Whether the cell's item has expired. Never without generations.
+    #[inline(always)]
+    pub(super) fn is_dead(&self, leaf: &Leaf, payload: u64) -> bool {
+        self.generations
+            .as_ref()
+            .is_some_and(|generations| self.age_of(leaf, payload, generations.newest).is_none())
+    }
+
+    /// The number of a generation as a cell contains it.
+    #[inline(always)]
+    fn number(&self, generation: u64) -> u64 {
+        generation & ((1 << self.form.payload) - 1)
+    }
+
+    /// Number of generations since the item was last added, when `current` is the newest one. `None` if it is absent.
+    #[inline(always)]
+    pub(super) fn age(&self, hash: Hash, current: u64) -> Option<u64> {
+        let (leaf, payload) = self.find(hash)?;
+        self.age_of(leaf, payload, current)
+    }
+
+    /// Puts the item into the newest generation. Returns its previous age if it was present.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::OutOfMemory`]. In both cases, nothing has changed.
+    #[inline]
+    pub(super) fn refresh(&mut self, hash: Hash) -> Result<Option<u64>, Error> {
+        let newest = self.newest();
+        let before = self.age(hash, newest);
+        if before == Some(0) {
+            return Ok(before);
+        }
+        // A refused item must not clean its leaf: the refused command isn't replicated.
+        if before.is_none() && self.items >= self.room {
+            return Err(Error::Full);
+        }
+        self.prepare(hash)?;
+        let number = self.number(newest);
+        let is_reused = self.change(hash, |_, _| Some(number))?.0.is_some();
+        match before {
+            Some(before) => self.count_out(before),
+            // An expired cell that is used again isn't a new cell, but its item is new.
+            None => self.items += u64::from(is_reused),
+        }
+        self.count_in(0);
+        Ok(before)
+    }
+
+    /// Cleans the leaf of a hash if the newest generation has no number in it yet.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; then nothing has changed.
+    pub(super) fn prepare(&mut self, hash: Hash) -> Result<(), Error> {
+        let Some(generations) = &self.generations else { return Ok(()) };
+        let (leaf, span) = (self.address(hash).leaf, generations.span);
+        if generations.newest > self.latest(self.leaf(leaf), span) && self.leaf(leaf).cells() > 0 {
+            self.clean(leaf)?;
+        }
+        Ok(())
+    }
+
+    /// Counts an item in the generation of this age.
+    pub(super) fn count_in(&mut self, age: u64) {
+        if let Some(generations) = &mut self.generations {
+            *generations.items_mut(generations.newest.saturating_sub(age)) += 1;
+        }
+    }
+
+    /// Counts an item out of the generation of this age.
+    pub(super) fn count_out(&mut self, age: u64) {
+        if let Some(generations) = &mut self.generations {
+            let count = generations.items_mut(generations.newest.saturating_sub(age));
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// The payload of a cell with this count or, with generations, of this age.
+    pub(super) fn payload_of(&self, value: u64) -> u64 {
+        match &self.generations {
+            Some(generations) => self.number(generations.newest.saturating_sub(value)),
+            None => value,
+        }
+    }
+
+    /// Deletes the item from its generation. Returns whether it was present.
+    pub(super) fn expire(&mut self, hash: Hash) -> bool {
+        let newest = self.newest();
+        let Some(age) = self.age(hash, newest) else { return false };
+        let removed = self.change(hash, |_, _| None);
+        debug_assert!(removed.is_ok());
+        self.count_out(age);
+        true
+    }
+
+    /// Begins generations up to `newest`. Items of those that are then too old are gone.
+    pub(super) fn open(&mut self, newest: u64) {
+        if let Some(generations) = &mut self.generations {
+            let opened = newest.saturating_sub(generations.newest).min(generations.span);
+            for generation in newest + 1 - opened..=newest {
+                *generations.items_mut(generation) = 0;
+            }
+            generations.newest = generations.newest.max(newest);
+            self.items = generations.items.iter().sum();
+        }
+    }
+
+    /// Drops all generations before `floor`, which must not be after the newest one.
+    pub(super) fn drop_before(&mut self, floor: u64) {
+        if let Some(generations) = &mut self.generations {
+            let oldest = (generations.newest + 1).saturating_sub(generations.span);
+            (oldest..floor).for_each(|generation| *generations.items_mut(generation) = 0);
+            generations.floor = generations.floor.max(floor);
+            self.items = generations.items.iter().sum();
+        }
+    }
+
+    /// Makes an empty table continue with these generations.
+    pub(super) fn set_newest(&mut self, newest: u64) {
+        if let Some(generations) = &mut self.generations {
+            generations.newest = newest;
+        }
+    }
+
+    /// Sets the generations of a table whose cells came from elsewhere. Returns false if no commands could have
+    /// produced them.
+    pub(super) fn restore(&mut self, newest: u64, floor: u64, items: &[u64]) -> bool {
+        let Some(generations) = &mut self.generations else { return items.is_empty() };
+        let sum = items.iter().try_fold(0u64, |sum, items| sum.checked_add(*items));
+        let is_sound = newest <= limits::MAX_GENERATION
+            && floor <= newest
+            && items.len() == generations.items.len()
+            && sum.is_some();
+        if is_sound {
+            (generations.newest, generations.floor) = (newest, floor);
+            generations.items.copy_from_slice(items);
+            // Items may have been deleted after the numbers were written.
+            generations.items = generations.within(self.cells).into();
+            self.items = generations.items.iter().sum();
+        }
+        is_sound
+    }
+}
