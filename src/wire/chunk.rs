@@ -15,8 +15,8 @@ use super::format::{CHUNK, MAX_CHUNK};
 /// Number of bytes before the data.
 pub(super) const PREFIX: usize = 20;
 
-/// Number of words that a chunk with leaves of a table has at least, unless it is the last. Writing so many takes under
-/// a millisecond.
+/// Number of words that a chunk with leaves of a table has at least, unless it is the last. Writing them takes less
+/// than a millisecond.
 pub(super) const TABLE_WORDS: usize = CHUNK / 32;
 
 /// Appends words to a chunk.

@@ -27,7 +27,7 @@ impl Layer {
     /// sizes. Returns whether anything changed.
     ///
     /// # Errors
-    /// Same as [`union`](Layer::union); [`Error::Full`] if a table may not have so many items, and
+    /// Same as [`union`](Layer::union); [`Error::Full`] if a table has no room for all items, and
     /// [`Error::OutOfMemory`]. Then some of them have been added.
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         if self.has_table() && self.is_congruent(other) {

@@ -35,7 +35,7 @@ impl Prefix {
     }
 }
 
-/// A prefix is at most so many bits shorter than the bits that select a quotient: it then belongs to 2^16 quotients.
+/// A prefix is at most this many bits shorter than the bits that select a quotient: it then belongs to 2^16 quotients.
 const MOST_MISSING: u32 = 16;
 
 impl Quotient {
@@ -220,8 +220,8 @@ impl Layer {
     /// than it has room for now. Returns whether anything changed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Full`] if the table may not have so many items. Some of them have been added by
-    /// then.
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if the table has no room for all items. Some of them have been added
+    /// by then.
     pub(crate) fn unite(
         &self,
         other: &Layer,

@@ -18,8 +18,8 @@ use crate::metrics::CELL_BYTES;
 /// Quotients between two samples. Their part of the unary part nearly always fits into 128 bits.
 const SAMPLED: usize = 32;
 
-/// Maximum number of cells in a leaf. A leaf is split at about 820, so it has so many only if items collide. A sample
-/// can count them, and they fit into a piece.
+/// Maximum number of cells in a leaf. A leaf is split at about 820, so it reaches this number only if items collide. A
+/// sample can count the cells, and they fit into a piece.
 pub(super) const MOST_CELLS: usize = 1 << 14;
 
 /// What all leaves of a table have in common.

@@ -279,7 +279,7 @@ impl Layer {
         span.unwrap_or(0) as u16
     }
 
-    /// Makes the number of items that of the table.
+    /// Sets the layer's number of items to the table's.
     fn count_table(&self) {
         self.set_items(read(self).items);
     }

@@ -1,6 +1,6 @@
 //! Tables in pieces. A piece contains the leaves of a range of hashes, in the order of their hashes' bits, the lowest
 //! first. So the place at which a piece ends doesn't depend on the number of leaves: a dump goes on where it was while
-//! the table grows and shrinks, and its pieces can come from two servers.
+//! the table grows and shrinks.
 //!
 //! A leaf is written as words:
 //!
@@ -15,7 +15,7 @@
 use super::bits::get;
 use super::generations::is_alive;
 use super::leaf::{Cell, Form, Leaf, MOST_CELLS, length, order};
-use super::table::{Hash, LOG2_QUOTIENTS, MOST_DEPTH, Quotient, depth_in, unit};
+use super::table::{Hash, LOAD, LOG2_QUOTIENTS, MOST_DEPTH, Quotient, depth_in, unit};
 use super::{new_generations, payload};
 use crate::error::Error;
 use crate::filter::layout::shape::Shape;
@@ -162,7 +162,7 @@ impl Loading {
 
     /// Approximate bytes of memory that the table will need.
     pub(crate) fn estimate(&self) -> u64 {
-        let cells = if self.leaves == 1 { self.form.quotients() as u64 } else { self.leaves * 820 };
+        let cells = if self.leaves == 1 { self.form.quotients() as u64 } else { self.leaves * LOAD };
         Shape { capacity: cells, ..self.shape }.bytes()
     }
 
@@ -179,14 +179,14 @@ impl Loading {
     /// Reads a piece: words, in which only whole leaves can be.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if the piece isn't valid, [`Error::OutOfMemory`]. The piece may have been read in part.
+    /// [`Error::Foreign`] if the piece isn't valid, [`Error::OutOfMemory`]. In both cases, nothing has changed.
     pub(crate) fn read(&mut self, words: &[u64]) -> Result<(), Error> {
-        let before = (self.position, self.next, self.done.len(), self.totals, self.bytes);
+        let before = (self.position, self.next, self.done.len(), self.totals, self.bytes, self.words);
         let begun = (self.begun.clone(), self.cleaned, self.pending.clone(), self.pending_at);
         let read = self.read_leaves(words);
         if read.is_err() {
             self.done.truncate(before.2);
-            (self.position, self.next, _, self.totals, self.bytes) = before;
+            (self.position, self.next, _, self.totals, self.bytes, self.words) = before;
             (self.begun, self.cleaned, self.pending, self.pending_at) = begun;
         }
         read

@@ -23,7 +23,7 @@ use crate::error::Error;
 pub(super) const LOG2_QUOTIENTS: u32 = 10;
 
 /// Average number of cells per leaf above which a leaf is split. The unary part then needs 1 + 1024/820 bits per cell.
-const LOAD: u64 = 820;
+pub(super) const LOAD: u64 = 820;
 
 /// The error rate is a number of 2^-120.
 const RATE_BITS: u32 = 120;
@@ -64,8 +64,8 @@ pub(super) struct Address {
 struct Plan {
     leaves: u64,
     log2_quotients: u32,
-    /// Number of bits of each remainder, until there are so many items. Only with several leaves: a table with one is
-    /// too small to gain by it.
+    /// Number of bits of each remainder until the announced items have come. Only with several leaves: a table with one
+    /// is too small to gain by it.
     remainder: u32,
 }
 
