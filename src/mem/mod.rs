@@ -6,4 +6,4 @@ mod words;
 
 pub(crate) use shared::{Shared, size_class};
 pub use words::{Cells, use_huge_pages};
-pub(crate) use words::{Words, prefetch};
+pub(crate) use words::{Words, prefetch, zeros};

@@ -73,6 +73,17 @@ unsafe impl Send for Words {}
 // SAFETY: as above; AtomicU64 is Sync.
 unsafe impl Sync for Words {}
 
+/// A list of `len` zeros.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub(crate) fn zeros(len: usize) -> Result<Box<[u64]>, Error> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes: (len as u64).saturating_mul(8) })?;
+    list.resize(len, 0);
+    Ok(list.into_boxed_slice())
+}
+
 impl Words {
     /// Allocates `len > 0` zero words.
     ///

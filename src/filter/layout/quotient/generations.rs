@@ -13,10 +13,11 @@
 use super::leaf::{Form, Leaf};
 use super::table::{Hash, Quotient};
 use crate::error::Error;
+use crate::mem::zeros;
 use crate::params::limits;
 
 /// What is known about the generations of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Generations {
     /// Number of generations that are alive at once.
     span: u64,
@@ -43,19 +44,31 @@ pub(super) fn is_alive(form: Form, span: u64, payload: u64, cleaned: u64, later:
     later + (latest.wrapping_sub(payload) & (numbers - 1)) < latest + span
 }
 
-/// As many zeros. They are a small list, whose memory isn't refused.
-fn zeros(len: usize) -> Box<[u64]> {
-    std::iter::repeat_n(0, len).collect()
-}
-
 impl Generations {
     /// `span` generations without items, the newest of which is generation 0.
-    pub(super) fn new(span: u16) -> Generations {
-        Generations { span: span.into(), newest: 0, floor: 0, items: zeros(span.into()) }
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn new(span: u16) -> Result<Generations, Error> {
+        Ok(Generations { span: span.into(), newest: 0, floor: 0, items: zeros(span.into())? })
     }
 
-    pub(super) fn emptied(&self) -> Generations {
-        Generations { items: zeros(self.items.len()), ..self.clone() }
+    /// The same generations without items.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn emptied(&self) -> Result<Generations, Error> {
+        Ok(Generations { items: zeros(self.items.len())?, ..*self })
+    }
+
+    /// A copy.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn copy(&self) -> Result<Generations, Error> {
+        let mut copy = self.emptied()?;
+        copy.items.copy_from_slice(&self.items);
+        Ok(copy)
     }
 
     pub(super) fn allocated(&self) -> usize {

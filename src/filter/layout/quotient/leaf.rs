@@ -12,7 +12,7 @@
 
 use super::bits::{get, insert_one, move_down, move_up, put, remove_bit, select, window};
 use crate::error::Error;
-use crate::mem::{prefetch, size_class};
+use crate::mem::{prefetch, size_class, zeros};
 use crate::metrics::CELL_BYTES;
 
 /// Quotients between two samples. Their part of the unary part nearly always fits into 128 bits.
@@ -128,12 +128,9 @@ impl Drop for Leaf {
 
 impl Leaf {
     fn zeroed(words: usize) -> Result<Leaf, Error> {
-        let mut block = Vec::new();
-        let bytes = size_class(words * 8);
-        block.try_reserve_exact(bytes / 8).map_err(|_| Error::OutOfMemory { bytes: bytes as u64 })?;
-        block.resize(bytes / 8, 0);
-        CELL_BYTES.add(bytes as u64);
-        Ok(Leaf(block.into_boxed_slice()))
+        let leaf = zeros(size_class(words * 8) / 8)?;
+        CELL_BYTES.add(size_of_val(&*leaf) as u64);
+        Ok(Leaf(leaf))
     }
 
     /// A copy that shares no memory with this leaf.

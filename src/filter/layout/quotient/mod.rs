@@ -40,14 +40,14 @@ fn hash(item: ItemHash) -> Hash {
 
 /// An empty table for a layer of this shape. It refuses more items than the capacity.
 pub(super) fn empty(shape: &Shape) -> Result<Quotient, Error> {
-    let mut table = Quotient::new(shape.error_rate, payload(shape), shape.capacity, new_generations(shape))?;
+    let mut table = Quotient::new(shape.error_rate, payload(shape), shape.capacity, new_generations(shape)?)?;
     table.set_room(shape.capacity);
     Ok(table)
 }
 
 /// The generations of a new table of this shape.
-fn new_generations(shape: &Shape) -> Option<Generations> {
-    (shape.generations > 0).then(|| Generations::new(shape.generations))
+fn new_generations(shape: &Shape) -> Result<Option<Generations>, Error> {
+    (shape.generations > 0).then(|| Generations::new(shape.generations)).transpose()
 }
 
 /// Bits of a count or of a generation's number.

@@ -135,7 +135,7 @@ fn counts_are_those_of_a_map() {
 fn ages_are_those_of_a_map() {
     for (seed, span, bits) in [(1, 2, 12), (2, 8, 14), (3, 60, 10), (4, 1000, 13)] {
         let mut random = SmallRng::seed_from_u64(seed);
-        let mut table = Quotient::new(0.01, payload(span), 0, Some(Generations::new(span))).unwrap();
+        let mut table = Quotient::new(0.01, payload(span), 0, Generations::new(span).ok()).unwrap();
         let mut truth: HashMap<Hash, u64> = HashMap::new();
         let (mut newest, mut floor) = (0u64, 0u64);
         for step in 0..if cfg!(miri) { 200 } else { 30_000 } {

@@ -368,7 +368,7 @@ impl Loading {
             return Err(Error::Foreign("cells"));
         }
         let Shape { error_rate, capacity, .. } = self.shape;
-        let span = new_generations(&self.shape);
+        let span = new_generations(&self.shape)?;
         let mut table = Quotient::with_one_leaf(error_rate, self.form.payload, capacity, span);
         table.set_room(capacity);
         table.adopt(self.form, self.done, self.totals)?;

@@ -176,7 +176,7 @@ impl Quotient {
     }
 
     /// An empty table like this one, with a single leaf.
-    fn alike(&self) -> Quotient {
+    fn alike(&self, generations: Option<Generations>) -> Quotient {
         Quotient {
             form: Form { log2_quotients: self.plan.log2_quotients, ..self.form },
             first: Leaf::default(),
@@ -187,7 +187,7 @@ impl Quotient {
             sum: 0,
             saturated: 0,
             bytes: 0,
-            generations: self.generations.as_ref().map(|generations| Box::new(generations.emptied())),
+            generations: generations.map(Box::new),
             ..*self
         }
     }
@@ -197,7 +197,8 @@ impl Quotient {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(super) fn emptied(&self) -> Result<Quotient, Error> {
-        self.alike().planned()
+        let generations = self.generations.as_ref().map(|generations| generations.emptied()).transpose()?;
+        self.alike(generations).planned()
     }
 
     /// A copy that shares no memory with this table.
@@ -205,13 +206,13 @@ impl Quotient {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(in crate::filter::layout) fn copy(&self) -> Result<Quotient, Error> {
-        let mut copy = self.alike();
+        let generations = self.generations.as_ref().map(|generations| generations.copy()).transpose()?;
+        let mut copy = self.alike(generations);
         copy.form = self.form;
         copy.first = self.first.copy()?;
         for leaf in self.more.iter().flatten() {
             copy.push(leaf.copy()?)?;
         }
-        copy.generations.clone_from(&self.generations);
         (copy.cells, copy.items, copy.saturated) = (self.cells, self.items, self.saturated);
         (copy.sum, copy.bytes) = (self.sum, self.bytes);
         Ok(copy)
