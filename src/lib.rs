@@ -23,7 +23,7 @@
 //! | you want | use |
 //! | --- | --- |
 //! | a filter that needs no capacity | [`Bloom::growing`] |
-//! | a cache line per test, for a number of items that is known | [`Bloom::fixed`]; [`Bloom::scaling`] grows by layers |
+//! | a cache line per test, for a number of items that is known | [`Bloom::fixed`]; [`Bloom::scaling`] can grow |
 //! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
 //! | to forget old items | [`Bloom::windowed`] |
 //! | the least memory for items that are all known in advance | [`StaticBuilder`] |

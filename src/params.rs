@@ -281,8 +281,9 @@ impl Default for Steps {
 
 /// How the layers of a scaling filter share its error rate.
 ///
-/// [`Tightening::INVERSE_SQUARE`] gives most of it to the layers that most chains have (see `sizing`). A ratio r gives
-/// layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom Filters", 2007).
+/// [`Tightening::INVERSE_SQUARE`] gives most of it to the first layer, which is the only one of most chains. A
+/// table gets the rest; see `sizing`. A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
+/// Filters", 2007).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tightening(f64);
 
@@ -311,7 +312,7 @@ pub enum Family {
     Fixed(Overflow),
     /// A chain of layers that grows when the newest layer is full; or a table, which grows by itself.
     Scaling {
-        /// Ratio of a layer's capacity to the previous layer's, `1..=32768`.
+        /// Ratio of a layer's capacity to the previous layer's, `1..=32768`. No effect on tables.
         expansion: u32,
         /// How the layers share the error rate.
         tightening: Tightening,
@@ -380,7 +381,7 @@ impl Spec {
         Spec { cell: Cell::Counter4, ..Spec::fixed(capacity, error_rate) }
     }
 
-    /// A filter that grows when it is full: each layer has twice the capacity of the previous one.
+    /// A filter that grows when it is full: it adds a table, which takes all further items.
     pub fn scaling(capacity: u64, error_rate: f64) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
@@ -427,6 +428,14 @@ impl Spec {
     #[doc(hidden)]
     pub fn grows(&self) -> bool {
         matches!(self.family, Family::Scaling { .. } | Family::Window { overflow: Overflow::Saturate, .. })
+    }
+
+    /// Whether the filter, when it is full, adds a table that takes all further items. A scaling filter with a chosen
+    /// layout, shards or tightening adds layers instead.
+    #[doc(hidden)]
+    pub fn adds_table(&self) -> bool {
+        let adds_layers = self.layout.is_some() || self.shards > 1;
+        !adds_layers && matches!(self.family, Family::Scaling { tightening: Tightening::INVERSE_SQUARE, .. })
     }
 
     /// Factor by which the capacity grows from layer to layer; `None` if the capacity is fixed.

@@ -62,6 +62,7 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
             (format!("counting {}", spec.cell.bits()), 1, "grows")
         }
         Family::Scaling { .. } if spec.is_table() => ("scaling".into(), 1, "grows"),
+        Family::Scaling { .. } if spec.adds_table() => ("scaling".into(), 1, "adds a table"),
         Family::Scaling { .. } => ("scaling".into(), 1, "grows by a layer"),
         Family::Window { generations, overflow, .. } => {
             let (layers, when_full) = match shape.generations {

@@ -8,6 +8,11 @@ use crate::error::Error;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
 
+/// Maximum number of bytes by which a table grows if the tables of these filters are united with it.
+fn table_bytes<'b>(filters: impl Iterator<Item = &'b Bloom>) -> u64 {
+    filters.filter_map(Bloom::table).fold(0, |sum, table| sum.saturating_add(table.bytes()))
+}
+
 impl LiveRef<'_> {
     /// Whether both filters give the same answer for every item. If they are windows, the answers depend on their
     /// current generations, whose numbers are in `generations`.
@@ -122,19 +127,19 @@ impl<'s> Union<'s> {
     /// The number of bytes of cells by which the destination will grow.
     pub fn bytes(&self) -> u64 {
         let new = self.chain.iter().filter(|joined| joined.held.is_none());
-        let new = new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes());
-        new.fold(self.table_bytes(), u64::saturating_add)
+        let new = new.filter_map(|joined| joined.parts.first()).filter(|first| !first.has_table());
+        let others = self.others.iter().map(|(_, source)| *source);
+        new.map(|first| first.bytes()).fold(table_bytes(self.alike().chain(others)), u64::saturating_add)
     }
 
-    /// Maximum number of bytes by which a table grows.
-    fn table_bytes(&self) -> u64 {
-        let tables = self.alike.iter().filter_map(|source| source.bloom()).filter(|source| source.is_table());
-        tables.fold(0, |sum, source| sum.saturating_add(source.bytes()))
+    /// The native filters with the destination's shape.
+    fn alike(&self) -> impl Iterator<Item = &Bloom> {
+        self.alike.iter().filter_map(|source| source.bloom())
     }
 
     /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with `base`.
     pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
-        let most = base.bytes().saturating_add(self.table_bytes());
+        let most = base.bytes().saturating_add(table_bytes(self.alike()));
         self.others.iter().fold(most, |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
 
@@ -173,7 +178,7 @@ impl<'s> Union<'s> {
     /// Bytes of cells that [`apply`](Union::apply) needs temporarily. A table is changed in a copy, because it may not
     /// have room for all items.
     pub fn spare_bytes(&self, destination: LiveRef<'_>) -> u64 {
-        destination.bloom().filter(|filter| filter.has_no_probes()).map_or(0, Bloom::bytes)
+        destination.bloom().filter(|filter| filter.has_table()).map_or(0, Bloom::bytes)
     }
 
     /// Applies the union to the filter that it was planned for. Returns whether anything changed.
@@ -183,7 +188,7 @@ impl<'s> Union<'s> {
     /// changed.
     pub fn apply(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         match destination {
-            LiveMut::Bloom(filter) if filter.has_no_probes() => {
+            LiveMut::Bloom(filter) if filter.has_table() => {
                 let (made, changed) = self.apart(LiveRef::Bloom(filter), parallel)?;
                 if changed {
                     LiveMut::Bloom(filter).exchange(made);
@@ -197,11 +202,11 @@ impl<'s> Union<'s> {
     /// Merges the sources into `destination`, which is a filter or a copy of one. A table is only changed in a copy.
     /// Returns whether anything changed.
     fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
-        let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;
         match destination {
             LiveMut::Bloom(filter) => {
-                for source in self.alike.iter().filter_map(|source| source.bloom()) {
+                let new = Joined::copies(&self.chain, &filter.spec(), parallel)?;
+                for source in self.alike() {
                     changed |= filter.take_in_cells(source, parallel)?;
                 }
                 changed |= filter.take_in_layers(&self.chain, new, parallel)?;

@@ -2,7 +2,7 @@
 
 use super::foreign::LinkSpec;
 use super::live::LiveRef;
-use crate::params::{Family, Spec, limits};
+use crate::params::{Family, Layout, Spec, limits};
 
 /// An array of cells that a filter adds when it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,16 @@ impl From<LinkSpec> for Step {
     }
 }
 
-/// The layers that a filter with this spec adds after layers with the capacities in `so_far`.
-pub fn layers_after(spec: Spec, mut so_far: Vec<u64>) -> impl Iterator<Item = Step> {
+/// The layers that a filter with this spec adds after layers with the capacities in `so_far`. For a table, each step
+/// doubles the filter.
+pub fn layers_after(mut spec: Spec, mut so_far: Vec<u64>) -> impl Iterator<Item = Step> {
     std::iter::from_fn(move || {
         if so_far.len() >= limits::MAX_LAYERS {
             return None;
+        }
+        if spec.adds_table() && !so_far.is_empty() {
+            let error_rate = spec.next_layer(&so_far).error_rate;
+            spec = Spec { layout: Some(Layout::Quotient), error_rate, ..spec };
         }
         let shape = spec.next_shape(&so_far).ok()?;
         so_far.push(shape.capacity);
@@ -36,7 +41,7 @@ impl<'a> LiveRef<'a> {
     pub fn outlook(self) -> Box<dyn Iterator<Item = Step> + 'a> {
         match self {
             LiveRef::Bloom(filter) if matches!(filter.spec().family, Family::Scaling { .. }) => {
-                let capacities = filter.layers().iter().map(|layer| layer.capacity()).collect();
+                let capacities = filter.layers().iter().map(|layer| layer.room(true)).collect();
                 Box::new(layers_after(filter.spec(), capacities))
             }
             LiveRef::Bloom(_) => Box::new(std::iter::empty()),

@@ -10,7 +10,7 @@ use super::record::{Field, Record, Replies, Row, Unit, Value, Word, counter, gau
 use super::usage::{self, Span, Usage};
 use super::{Filter, FilterRef, LiveRef};
 use crate::hash::Seed;
-use crate::params::{Family, Overflow};
+use crate::params::{Family, Layout, Overflow};
 
 record!(
 /// Everything that is known about a filter. Computing it is cheap: large layers keep their counts up to date as cells
@@ -51,7 +51,7 @@ pub struct Summary {
         line: Some("error rate, now"),
         metrics: &[gauge("bloomery_error_ratio", "False-positive rate at the present fill, computed.")],
     },
-    /// Number of items that all layers together are sized for, with LAYOUT QUOTIENT now; of a cuckoo filter, number of
+    /// Number of items that all layers together are sized for, tables for now; of a cuckoo filter, number of
     /// slots; of a filter from [BF.IMPORT](bf.import.md), which has no capacity, the number at which half of the bits
     /// are set
     capacity: u64 = "Capacity" {
@@ -120,13 +120,13 @@ pub struct Summary {
         metrics: &[gauge("bloomery_memory_bytes", "Memory of the filter, without its key.")
             .of(|summary| vec![(None, Some(summary.bytes() as f64))])],
     },
-    /// Filters that grow: size of each layer relative to the previous one. Null for another system's filter that
-    /// doesn't grow, and 0 for such a cuckoo filter
+    /// EXPANSION, of filters that grow. Null for another system's filter that doesn't grow, and 0 for such a cuckoo
+    /// filter
     expansion_rate: Option<u64> = "Expansion rate" {
         null: |summary| !summary.is_native(),
         metrics: &[gauge(
             "bloomery_expansion_ratio",
-            "Size of each layer relative to the previous one. Absent if the filter does not grow.",
+            "EXPANSION of the filter. Absent if the filter does not grow.",
         )
         .of(|summary| vec![(None, summary.expansion_rate.filter(|rate| *rate > 0).map(|rate| rate as f64))])],
     },
@@ -358,7 +358,18 @@ impl Summary {
     fn cell_bytes(&self) -> f64 {
         match self.buckets {
             Some(_) => self.capacity as f64,
-            None => self.cells.saturating_mul(self.bits_per_cell.unwrap_or(1)) as f64 / 8.0,
+            None => {
+                let is_table =
+                    |layer: &&LayerSummary| layer.layout.as_deref() == Some(Layout::Quotient.as_str());
+                // `bits_per_cell` is for the other layers, unless the table is the only one.
+                let tables = self.layers.iter().filter(|layer| self.filters > 1 && is_table(layer));
+                let own =
+                    |bits, layer: &LayerSummary| bits + layer.cells as f64 * -layer.error_rate.log2().floor();
+                let (cells, bits) = tables.fold((self.cells, 0.0), |(cells, bits), layer| {
+                    (cells.saturating_sub(layer.cells), own(bits, layer))
+                });
+                (cells.saturating_mul(self.bits_per_cell.unwrap_or(1)) as f64 + bits) / 8.0
+            }
         }
     }
 
@@ -443,13 +454,14 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
         None => filter.layers().iter().map(|one| layer(one, filter.grows())).collect(),
         Some(window) => window.alive(window.number_at(now_ms)).map(generation).collect(),
     };
+    let bits = filter.layers().iter().find(|layer| !layer.has_table()).unwrap_or(filter.newest_layer());
     Summary {
         kind: spec.kind().into(),
         origin: NATIVE.into(),
         layout: Some(spec.layout_word().into()),
         hash: Some(spec.hash.as_str().into()),
         shards: Some(spec.shards.into()),
-        bits_per_cell: Some(filter.newest_layer().shape().cell_bits().into()),
+        bits_per_cell: Some(bits.shape().cell_bits().into()),
         on_full: (!spec.is_static()).then(|| spec.on_full().into()),
         error_rate: Some(spec.error_rate),
         error_rate_now: filter.rate_now(),

@@ -194,8 +194,8 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     let pair = Pair::new();
     let server = &pair.primary;
     for (key, options) in [
-        ("young", "0.001 1000 SEED 5"),
-        ("grown", "0.0001 20 SEED 5"),
+        ("young", "0.001 1000 SEED 5 LAYOUT CLASSIC"),
+        ("grown", "0.0001 20 SEED 5 LAYOUT CLASSIC"),
         ("fixed", "0.0001 300 NONSCALING LAYOUT CLASSIC SEED 5"),
         ("empty", "0.01 7 SEED 5"),
     ] {
@@ -234,6 +234,62 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     pair.follow();
     // The wire form keeps all layers, although the first one came from another filter.
     must_survive_the_wire(server, "young");
+}
+
+/// Tables of any size become one table, which is the newest layer, also in a filter that grows by layers.
+#[test]
+fn tables_of_grown_filters_become_one() {
+    for layout in ["AUTO", "CLASSIC"] {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server.line(&format!("BF.RESERVE young 0.001 1000 SEED 5 LAYOUT {layout}")).unwrap();
+        add(server, "young", "y", 100);
+        for (key, options, items) in
+            [("few", "0.01 20", 90), ("many", "0.001 50", 2000), ("same", "0.01 20", 400)]
+        {
+            server.line(&format!("BF.RESERVE {key} {options} SEED 5")).unwrap();
+            add(server, key, key, items);
+            assert_eq!(field(server, key, "Number of filters"), Reply::Integer(2));
+        }
+        let has_all = || {
+            let all = [("y", 100), ("few", 90), ("many", 2000), ("same", 400)];
+            all.iter().all(|(prefix, items)| found(server, "young", prefix, *items) == *items)
+        };
+        // Both have full bits of one shape. Their union would exceed the error rate.
+        assert_eq!(server.line("BF.MERGE same few"), OK);
+        assert_eq!(field(server, "same", "Number of filters"), Reply::Integer(3));
+        assert_eq!(server.line("BF.MERGE young many same few"), OK);
+        let expected = Reply::Integer(5);
+        assert_eq!(field(server, "young", "Number of filters"), expected, "four of bits and a table");
+        assert!(has_all());
+        pair.follow();
+        let before = server.dump("young");
+        assert_eq!(server.line("BF.MERGE young many same few"), OK, "a repetition changes nothing");
+        assert!(server.dump("young") == before && server.take_replicated().is_empty());
+        // The bits that were reserved are filled first.
+        add(server, "young", "more", 3000);
+        assert_eq!((field(server, "young", "Number of filters"), has_all()), (expected, true));
+        let Reply::Array(layers) = field(server, "young", "Layers") else { panic!() };
+        let is_full = |layer: &Reply| {
+            let Reply::Map(layer) = layer else { panic!() };
+            let has = |field, value: i64| layer.contains(&(field, Reply::Integer(value)));
+            has("Capacity", 1000) && has("Number of items inserted", 1000)
+        };
+        assert!(layers.iter().any(is_full), "{layers:?}");
+        // The table promises the rate of this filter, not that of its first source.
+        let promised = |layer: &Reply| {
+            let Reply::Map(layer) = layer else { panic!() };
+            layer.contains(&("Error rate", Reply::Double(0.001 * 0.4)))
+        };
+        assert!(layers.last().is_some_and(promised), "{layers:?}");
+        assert_eq!(found(server, "young", "more", 3000), 3000);
+        assert!(found(server, "young", "stranger", 2000) < 60);
+        pair.follow();
+        must_survive_the_wire(server, "young");
+        assert_eq!(server.line("BF.CLEAR young"), OK);
+        assert_eq!(field(server, "young", "Number of filters"), Reply::Integer(1));
+        pair.follow();
+    }
 }
 
 #[test]
@@ -685,9 +741,9 @@ fn card(server: &FakeServer, key: &str) -> i64 {
 fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     let pair = Pair::new();
     let server = &pair.primary;
-    server.line("BF.RESERVE a 0.001 50 SEED 1").unwrap();
-    server.line("BF.RESERVE b 0.001 50 SEED 1").unwrap();
-    server.line("BF.RESERVE sum 0.01 900 SEED 1").unwrap();
+    server.line("BF.RESERVE a 0.001 50 SEED 1 LAYOUT CLASSIC").unwrap();
+    server.line("BF.RESERVE b 0.001 50 SEED 1 LAYOUT CLASSIC").unwrap();
+    server.line("BF.RESERVE sum 0.01 900 SEED 1 LAYOUT CLASSIC").unwrap();
     for round in 0..120 {
         for item in 0..7 {
             server.line(&format!("BF.ADD a a{round}/{item}")).unwrap();

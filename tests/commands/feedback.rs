@@ -240,7 +240,7 @@ fn advice_on_what_is_wrong() {
         ("COUNTING NONSCALING", 10_000, "full"),
         ("WINDOW 2", 12_000, "over capacity"),
         ("WINDOW 2 ONFULL ERROR", 10_000, "full"),
-        ("EXPANSION 1", 85_000, "many layers"),
+        ("EXPANSION 1 LAYOUT CLASSIC", 85_000, "many layers"),
     ] {
         let server = FakeServer::default();
         lines(&server, &[&format!("BF.RESERVE k 0.01 10000 {options}")]);

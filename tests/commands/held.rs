@@ -4,7 +4,7 @@
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
 use bloomery::filter::{Bloom, Cuckoo, CuckooSpec, Filter};
-use bloomery::{Family, Spec, Tightening};
+use bloomery::{Family, Layout, Spec, Tightening};
 use bloomery_commands::{Answer, Reply};
 use std::collections::BTreeMap;
 
@@ -84,7 +84,9 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
 /// same number of layers.
 #[test]
 fn a_filter_that_began_small_has_few_layers() {
-    for (options, most) in [("EXPANSION 1", 80), ("EXPANSION 1 TIGHTENING 0.9", 80), ("EXPANSION 2", 16)] {
+    for (options, most) in
+        [("EXPANSION 1", 2), ("EXPANSION 1 TIGHTENING 0.9", 80), ("EXPANSION 2 LAYOUT CLASSIC", 16)]
+    {
         let (server, replica) = (FakeServer::default(), FakeServer::default());
         replica.obeys.set(true);
         server.line(&format!("BF.RESERVE k 0.01 1 {options}")).unwrap();
@@ -104,7 +106,8 @@ fn a_filter_that_began_small_has_few_layers() {
 fn the_layers_that_info_lists_are_limited() {
     let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
     for (grown, listed) in [(100, 101), (127, 128), (135, 128)] {
-        let mut filter = Bloom::new(Spec { family, ..Spec::scaling(1, 0.01) }).unwrap();
+        let spec = Spec { family, layout: Some(Layout::Classic), ..Spec::scaling(1, 0.01) };
+        let mut filter = Bloom::new(spec).unwrap();
         (0..grown).for_each(|_| assert_eq!(filter.grow(), Ok(true)));
         let newest = filter.newest_layer().capacity();
         let server = FakeServer::default();

@@ -377,7 +377,7 @@ fn the_limit_of_items() {
 #[test]
 fn few_items_are_timed_if_each_has_many_probes() {
     let server = FakeServer::default();
-    server.line("BF.RESERVE k 0.01 1 EXPANSION 1").unwrap();
+    server.line("BF.RESERVE k 0.01 1 EXPANSION 1 LAYOUT CLASSIC").unwrap();
     // Make the filter grow here: a command that makes it grow is timed, because growth can take a long time.
     server.line("BF.MADD k 0 1").unwrap();
     let timed = |line: &str| {

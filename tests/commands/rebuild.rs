@@ -121,12 +121,17 @@ fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     let sent = pair.follow().pop().unwrap();
     assert!(sent.contains("ONFULL SATURATE") && sent.contains("LAYOUT CLASSIC"), "{sent}");
     server.line("BF.REBUILD k ABORT").unwrap();
-    // A chain becomes one layer for the items in all its layers.
-    server.line("BF.RESERVE chain 0.01 50 EXPANSION 1").unwrap();
-    add(server, "chain", "a", 180);
-    server.line("BF.REBUILD chain BEGIN").unwrap();
-    assert_eq!(status(server, "chain", "Capacity"), Reply::Integer(200));
-    assert_eq!(status(server, "chain", "Number of filters"), Reply::Integer(1));
+    // A filter that has grown becomes one layer for the items in all its layers.
+    for (key, options, capacities) in
+        [("chain", "TIGHTENING 0.5", 200..=200), ("grown", "LAYOUT AUTO", 175..=180)]
+    {
+        server.line(&format!("BF.RESERVE {key} 0.01 50 EXPANSION 1 {options}")).unwrap();
+        add(server, key, "a", 180);
+        server.line(&format!("BF.REBUILD {key} BEGIN")).unwrap();
+        let Reply::Integer(capacity) = status(server, key, "Capacity") else { panic!() };
+        assert!(capacities.contains(&capacity), "{key}: {capacity}");
+        assert_eq!(status(server, key, "Number of filters"), Reply::Integer(1));
+    }
     for (options, kind, field, value) in [
         ("ERROR 0.5 CAPACITY 7 SEED 1", "fixed", "Capacity", Reply::Integer(7)),
         ("COUNTING 8", "counting", "Layout", Reply::from("QUOTIENT")),
@@ -314,7 +319,7 @@ fn why_a_rebuild_ended_goes_with_the_filter() {
 #[test]
 fn memory_is_asked_for_both_filters_together() {
     let server = FakeServer::default();
-    server.line("BF.RESERVE k 0.01 1000 EXPANSION 1").unwrap();
+    server.line("BF.RESERVE k 0.01 1000 EXPANSION 1 LAYOUT CLASSIC").unwrap();
     add(&server, "k", "a", 10);
     let Reply::Integer(size) = full(&server, "k", "Cells") else { panic!() };
     let bytes = size as u64 / 8;

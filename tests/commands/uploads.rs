@@ -350,8 +350,12 @@ fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
     (family, pieces)
 }
 
-const OURS: [&str; 3] =
-    ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
+const OURS: [&str; 4] = [
+    "BF.RESERVE k 0.01 100",
+    "BF.RESERVE k 0.01 10 EXPANSION 1 LAYOUT CLASSIC",
+    "BF.RESERVE k 0.01 10",
+    "CF.RESERVE k 10 EXPANSION 1",
+];
 
 /// Two clients load into one key. A chunk in Bloomery's format contains another filter's cells, which must not get into
 /// RedisBloom's filter.

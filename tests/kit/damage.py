@@ -49,7 +49,7 @@ def sources(client) -> dict[str, bytes]:
 def rebuilding(client, made: list[str]) -> list[str]:
     """Copies some filters, and gives each copy a shadow with a few items."""
     keys = []
-    for name in ["fixed/full", "scaling/grown", "counting-4/full", "window-every/rotated", "go-zero", "guava/UTF16"]:
+    for name in ["fixed/full", "scaling/overfull", "counting-4/full", "window-every/rotated", "go-zero", "guava/UTF16"]:
         assert name in made, name
         key = f"rebuilding {name}"
         client.copy(name, key)

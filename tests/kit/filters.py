@@ -75,8 +75,8 @@ KINDS = [
     Kind("partitioned-scaling", 20, "EXPANSION 2 LAYOUT PARTITIONED", CHAIN),
     Kind("sharded", 2000, "NONSCALING SHARDS 8"),
     Kind("several-chunks", 3_000_000, "NONSCALING", ("one",)),
-    Kind("scaling", 20, "EXPANSION 2", CHAIN),
-    Kind("constant", 20, "EXPANSION 1 HASH SIPHASH", CHAIN),
+    Kind("scaling", 20, "EXPANSION 2", ("empty", "one", "full", "overfull", "large")),
+    Kind("constant", 20, "EXPANSION 1 HASH SIPHASH LAYOUT CLASSIC", CHAIN),
     Kind("tightening", 20, "EXPANSION 3 TIGHTENING 0.5", CHAIN),
     Kind("counting-4", 300, "COUNTING LAYOUT BLOCKED", COUNTING),
     Kind("counting-8", 300, "COUNTING 8 HASH SIPHASH LAYOUT CLASSIC", COUNTING),
@@ -247,7 +247,7 @@ def snapshot(client, key) -> dict:
     if bloom:
         seen["card"] = client.execute_command("BF.CARD", key)
         seen["five"] = pairs(client.execute_command("BF.INFO", key))
-    if info.get(b"Layout") == b"QUOTIENT":  # how much memory a table has to spare depends on its past
+    if any(b"QUOTIENT" in layer for layer in info.get(b"Layers", ())):  # how much memory a table has to spare depends on its past
         del seen["info"][b"Size"], seen["five"][b"Size"], seen["lines"]
     per_item = {b"counting": "BF.COUNT", b"window": "BF.AGE"}.get(info[b"Kind"]) if bloom else "CF.COUNT"
     if per_item:

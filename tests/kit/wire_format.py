@@ -999,12 +999,14 @@ def bloom_header(kind, header):
         generations = (filter_.generations, filter_.newest, filter_.floor) if is_table else ()
         layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *generations)
         layer.check()
-        need((layer.layout == QUOTIENT) == is_table, "layer layout")
+        may_be_table = kind == CHAIN and layer_count > 1 and QUOTIENT not in [older.layout for older in filter_.layers]
+        need(is_table or layer.layout != QUOTIENT or may_be_table and filter_.layout not in BUILT, "layer layout")
+        need(layer.layout == QUOTIENT or not is_table, "layer layout")
         static = LIST if kind == CHAIN else filter_.layout
         need(layer.layout == static if filter_.layout in BUILT else layer.layout not in STATIC, "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
-        if is_table:
+        if layer.layout == QUOTIENT:
             stamped[at + 16 : at + 24], stamped[at + 32 : at + 36] = bytes(8), bytes(4)  # leaves, quotients
     if is_table and kind == WINDOW:
         items = [int.from_bytes(header[at : at + 8], "little") for at in range(layers_end, len(header), 8)]

@@ -137,6 +137,23 @@ fn growing() {
             None => unreachable!("no filter of bits has everything"),
         });
     }
+    // An add that makes a full filter add a table.
+    let outgrown = kinds::TABLES.iter().filter(|(name, _)| name.starts_with("outgrown"));
+    for (name, kind) in outgrown {
+        let full = || {
+            let mut filter = Bloom::new(kind()).unwrap();
+            let mut items = 0u64..;
+            while !filter.newest_layer().is_full() {
+                filter.add(items.next().unwrap().to_le_bytes()).unwrap();
+            }
+            filter
+        };
+        refuse_each(name, full, |filter| {
+            let stranger =
+                (0u64..).map(|item| filter.hash(item.to_le_bytes())).find(|item| !filter.contains(*item));
+            filter.add(stranger.unwrap()).map(drop)
+        });
+    }
     for (name, spec) in CUCKOOS {
         refuse_each(name, || nested(*spec), Cuckoo::grow);
     }

@@ -307,7 +307,9 @@ fn chains_after_ten_growths() {
     for (capacity, expansion, tightening, growths, filters) in chains {
         for rate in [0.1, 0.01, 0.001] {
             let family = Family::Scaling { expansion, tightening };
-            let spec = Spec { family, ..Spec::fixed(capacity, rate) };
+            // With AUTO and inverse squares, the second layer is a table.
+            let layout = tightening.ratio().is_none().then_some(Layout::Classic);
+            let spec = Spec { family, layout, ..Spec::fixed(capacity, rate) };
             let measured = measure(spec, Keys::Sequential, filters, questions(rate) / 4, to_growth(growths));
             gates.check(
                 &format!("chain from {capacity} by {expansion}, {growths} growths, {tightening:?}"),

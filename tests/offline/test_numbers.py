@@ -127,7 +127,7 @@ SAME = {
     ],
     "FUSE, 1%": [
         (PERFORMANCE, cell("1 million ", 2)),
-        (CHOOSING, r"(?m)^0.0001: 50.*\n(?:.*\n)*0.01: ([\d.]+)$"),
+        (CHOOSING, r"(?m)^0.0001: 25.*\n(?:.*\n)*0.01: ([\d.]+)$"),
         (README, cell("bits at 1%, 0.1%, built", 1)),
         (CHOOSING, cell("1% ", 1)),
         (SIZING, cell("0.78% ", 1)),

@@ -91,6 +91,14 @@ def layers(round: "Round", key: str) -> None:
         round.quietly("UNLINK", "layer")
 
 
+def outgrown(round: "Round", key: str) -> None:
+    """Makes a default filter that has grown from 100 items to a quarter of the round's size."""
+    round.quietly("BF.RESERVE", key, 0.01, 100, "SEED", 1)
+    for start in range(0, round.bytes // 8, MIB):
+        items = b"".join(number.to_bytes(8, "little") for number in range(start, start + MIB))
+        round.quietly("BF.BULKADD", key, "FIXED", 8, items)
+
+
 def rebuild(round: "Round", key: str) -> None:
     native(KINDS[0])(round, key)
     round.quietly("BF.REBUILD", key, "BEGIN")
@@ -177,6 +185,7 @@ def crafted_sub_filters(round: "Round", key: str) -> None:
 NATIVE = {kind.options: kind for kind in reversed(KINDS)}.values()
 FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) for kind in NATIVE} | {
     "many layers": ("BF", layers),
+    "outgrown": ("BF", outgrown),
     "rebuild": ("BF", rebuild),
     "go-zero": ("BF", go_zero),
     "RedisBloom": ("BF", redisbloom(1)),
@@ -397,7 +406,7 @@ class Bench:
     def __init__(self, server, arguments):
         self.server, self.arguments = server, arguments
         self.clock, self.capacities = Clock(server), {}
-        self.clock.quietly("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+        self.clock.quietly("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC")
         self.clock.quietly("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % number for number in range(500)))
         for number in range(SOURCES):
             self.clock.quietly("BF.RESERVE", b"tiny:%d" % number, 0.01, 1, "NONSCALING", "SEED", 1)

@@ -245,12 +245,13 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("counter8-partitioned",  || counted(Spec { cell: Cell::Counter8, layout: Some(Layout::Partitioned), ..Spec::fixed(80, 0.05) })),
     ("counter8-siphash",      || counted(Spec { cell: Cell::Counter8, hash: HashKind::SipHash, ..Spec::fixed(80, 0.01) })),
     ("counter16-blocked",     || counted(Spec { cell: Cell::Counter16, layout: Some(Layout::Blocked), ..Spec::fixed(80, 0.1) })),
-    ("chain-by-2",            || grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 500)),
+    ("chain-by-2",            || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Classic), ..Spec::fixed(50, 0.01) }, 500)),
     ("chain-by-1-sharded",    || grown(1, Tightening::INVERSE_SQUARE, Spec { shards: 2, ..Spec::fixed(50, 0.01) }, 220)),
     ("chain-partitioned",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Partitioned), hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 400)),
     ("chain-tightening",      || grown(3, Tightening::geometric(0.5).unwrap(), Spec { layout: Some(Layout::Classic), ..Spec::fixed(40, 0.001) }, 300)),
     ("quotient-empty",        || make(table(Spec::scaling(100, 0.01)))),
     ("quotient",              || with(table(Spec::fixed(150, 0.001)), 150)),
+    ("quotient-after-bits",   || grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 200)),
     ("quotient-scaling",      || with(table(Spec { hash: HashKind::SipHash, ..Spec::scaling(20, 0.01) }), 300)),
     ("quotient-counting",     || counted_in(make(table(Spec::counting(80, 0.01))))),
     ("quotient-leaves",       || {
@@ -306,7 +307,7 @@ pub(crate) const FOREIGN: &[ForeignRecipe] = &[
 #[rustfmt::skip] // a table
 pub(crate) const REBUILDS: &[RebuildRecipe] = &[
     ("rebuild-counting",      || rebuilt(Live::Bloom(counted(Spec::counting(80, 0.01))), with(Spec::counting(100, 0.01), 90), 20)),
-    ("rebuild-chain",         || rebuilt(Live::Bloom(grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 300)), with(Spec::fixed(400, 0.001), 200), 0)),
+    ("rebuild-chain",         || rebuilt(Live::Bloom(grown(2, Tightening::INVERSE_SQUARE, Spec { layout: Some(Layout::Classic), ..Spec::fixed(50, 0.01) }, 300)), with(Spec::fixed(400, 0.001), 200), 0)),
     ("rebuild-windows",       || {
         let live = rotated(Spec::fixed(100, 0.01), 60_000);
         let family = Family::Window { generations: 3, overflow: Overflow::Saturate, every_ms: 60_000 };

@@ -82,9 +82,10 @@ kinds! {
     scaling_classic:             scaling(Classic, 10, 2, INVERSE_SQUARE);
     scaling_blocked:             scaling(Blocked, 10, 2, INVERSE_SQUARE);
     scaling_partitioned:         scaling(Partitioned, 10, 2, INVERSE_SQUARE);
-    scaling_by_1:                scaling(None, 12, 1, INVERSE_SQUARE);
-    scaling_by_4:                scaling(None, 5, 4, INVERSE_SQUARE);
-    scaling_from_1:              scaling(None, 1, 3, INVERSE_SQUARE);
+    scaling_by_1:                scaling(Classic, 12, 1, INVERSE_SQUARE);
+    scaling_by_4:                scaling(Classic, 5, 4, INVERSE_SQUARE);
+    scaling_from_1:              scaling(Classic, 1, 3, INVERSE_SQUARE);
+    scaling_auto:                scaling(None, 10, 2, halving());
     scaling_tightening:          scaling(Classic, 10, 2, halving());
     scaling_tightening_blocked:  scaling(Blocked, 10, 1, halving());
     scaling_sharded_siphash:     Spec { shards: 4, hash: SipHash, ..scaling(None, 10, 2, INVERSE_SQUARE) };
@@ -97,7 +98,7 @@ kinds! {
     window_refusing:             refusing_window();
 }
 
-// Tables.
+// Tables, alone or after bits.
 #[rustfmt::skip] // a table
 kinds! {
     TABLES:
@@ -110,6 +111,8 @@ kinds! {
     quotient_short:              Spec { error_rate: 0.3, cell: Counter4, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
     quotient_scaling_counting4:  Spec { cell: Counter4, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
     quotient_scaling_counting16: Spec { cell: Counter16, hash: SipHash, ..scaling(Quotient, 10, 2, INVERSE_SQUARE) };
+    outgrown:                    scaling(None, 10, 2, INVERSE_SQUARE);
+    outgrown_from_1:             Spec { hash: SipHash, ..scaling(None, 1, 1, INVERSE_SQUARE) };
     quotient_window:             window(Quotient, 3, 0);
     quotient_window_refusing:    window_table(2, Overflow::Error, 0);
     quotient_window_rotating:    Spec { hash: SipHash, ..window_table(7, Overflow::Rotate, 1000) };

@@ -3,8 +3,10 @@
 //! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes missing files, and never changes an existing one. If
 //! a file no longer matches, it isn't outdated: the code breaks the format.
 
+use super::corrupt::has_table;
 use crate::support::golden::{all, answers, bloom, bytes, cuckoo, item, items, path};
 use crate::support::{describe, wire};
+use bloomery::filter::FilterRef;
 use bloomery::wire::{DecodeError, Decoder, Encoder, VERSION};
 use bloomery::{Cuckoo, Filter};
 use std::fs;
@@ -120,7 +122,10 @@ fn chunks_can_begin_at_any_word() {
         let encoder = Encoder::native(&filter);
         let body = wire::body(&filter);
         let mut piece = Vec::new();
-        if name.starts_with("quotient") {
+        if has_table(&filter) && FilterRef::from(&filter).arrays().count() > 1 {
+            continue;
+        }
+        if has_table(&filter) {
             // A chunk of a table begins with any leaf, whatever the size of the table.
             for (bits, offset) in
                 (0..12).flat_map(|bits| (0..1 << bits).map(move |n| (bits, n << (51 - bits))))

@@ -343,8 +343,8 @@ pub(super) fn add_to_bloom<'a, 'i, C: Call<'a>>(
 ) {
     for_each_group(&mut &mut *filter, Work::Write, items, |filter, group| {
         let layers = filter.layers().len();
-        // A whole group is looked up at once, so that its cache misses overlap. They can be many: a chain that has
-        // grown from 100 to 5 million items has sixteen layers.
+        // A whole group is looked up at once, so that its cache misses overlap. They can be many: a filter may have
+        // many layers.
         let known = filter.known(group);
         group.iter().enumerate().try_for_each(|(index, item)| {
             note(if known.has(index) {

@@ -74,10 +74,10 @@ impl Stored for Filter {
     }
 
     /// True only for a native filter that isn't being rebuilt and is neither a window, in which an add may drop other
-    /// items, nor a table, which an add may make larger.
+    /// items, nor has a table, which an add may make larger.
     #[inline]
     fn is_plain(&self) -> bool {
-        matches!(self, Filter::Bloom(filter) if filter.window().is_none() && !filter.is_table())
+        matches!(self, Filter::Bloom(filter) if filter.window().is_none() && !filter.has_table())
     }
 }
 

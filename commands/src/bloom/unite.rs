@@ -168,6 +168,6 @@ const TABLE: u64 = 128;
 /// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would
 /// take as long.
 pub(super) fn work(filter: LiveRef<'_>) -> u64 {
-    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().is_table());
-    filter.bytes().saturating_mul(if is_looked_up { TABLE } else { 1 })
+    let table = filter.bloom().and_then(|filter| filter.table()).map_or(0, |table| table.bytes());
+    filter.bytes().saturating_add(table.saturating_mul(TABLE - 1))
 }

@@ -276,7 +276,7 @@ fn needed(filter: &Bloom) -> u64 {
                 .div_ceil(share)
         }
         // A table has room for more than its capacity when it has grown.
-        None if filter.is_table() => at_least(filter.spec().capacity, filter.items(), filter.estimate()),
+        None if filter.has_table() => at_least(filter.spec().capacity, filter.items(), filter.estimate()),
         None => at_least(filter.capacity(), filter.items(), filter.estimate()),
     }
 }

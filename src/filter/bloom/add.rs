@@ -161,8 +161,8 @@ impl Bloom {
     /// # Errors
     /// Same as [`next_shape`](Bloom::next_shape).
     pub(crate) fn next_bytes(&self) -> Result<Option<u64>, Error> {
-        if self.newest_layer().has_table() {
-            return Ok(self.parameters.grows().then(|| self.newest_layer().next_table_bytes()));
+        if let Some(table) = self.table() {
+            return Ok(self.parameters.grows().then(|| table.next_table_bytes()));
         }
         Ok(self.next_shape()?.map(|shape| shape.bytes()))
     }

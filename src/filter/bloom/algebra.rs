@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
 use crate::filter::layout::Layer;
 use crate::parallel::{ParallelFor, alone};
-use crate::params::limits;
+use crate::params::{Layout, Spec, limits};
 use smallvec::SmallVec;
 
 /// A layer of the chain that a union builds.
@@ -33,15 +33,15 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Whether the filter stores prefixes, fingerprints or hashes, which can't be combined word by word.
-    pub(crate) fn has_no_probes(&self) -> bool {
-        !self.newest_layer().shape().layout.has_probes()
+    /// Whether the filter stores prefixes or hashes, which can't be combined word by word.
+    fn has_no_probes(&self) -> bool {
+        self.parameters.layout().is_some_and(|layout| !layout.has_probes())
     }
 
-    /// Whether the filter is a table, which can be combined with others of any size.
+    /// Whether the filter is nothing but a table, which can be combined with others of any size.
     #[doc(hidden)]
     pub fn is_table(&self) -> bool {
-        self.newest_layer().has_table()
+        self.parameters.layout() == Some(Layout::Quotient)
     }
 
     /// The name of the first difference between two tables that affects an item's prefix or its generation.
@@ -101,7 +101,7 @@ impl Bloom {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
         }
-        if self.is_table() {
+        if self.has_table() {
             let mut made = self.copy(&alone)?;
             made.take_in_cells(other, &alone)?;
             self.exchange(&mut made);
@@ -199,11 +199,12 @@ impl Bloom {
         if self.has_no_probes() || source.has_no_probes() {
             return Err(Incompatible::Layouts);
         }
-        let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
-        // Layers in a chain may have any shape.
-        match (&self.body, &source.body, self.difference_of_cells(source)) {
-            (Body::Chain(_), Body::Chain(_) | Body::Fixed(_), None) => Ok(Inclusion::Layers),
-            _ => Err(Incompatible::Differs(what)),
+        // Layers in a chain may have any shape. The bits of filters that have added a table are full, so their union
+        // would exceed the error rate.
+        match (self.difference(source), &self.body, &source.body, self.difference_of_cells(source)) {
+            (None, ..) if !self.has_table() => Ok(Inclusion::Cells),
+            (_, Body::Chain(_), Body::Chain(_) | Body::Fixed(_), None) => Ok(Inclusion::Layers),
+            (what, ..) => Err(Incompatible::Differs(what.unwrap_or("kind"))),
         }
     }
 
@@ -227,19 +228,25 @@ impl Bloom {
             let held = |number| Joined { held: Some(number), parts: Vec::new() };
             chain.extend((0..self.layers().len()).map(held));
         }
-        for layer in source.layers().iter().filter(|layer| layer.ones() > 0) {
-            self.join(layer, chain, parallel);
-        }
+        let layers = source.layers().iter().filter(|layer| layer.ones() > 0);
+        layers.for_each(|layer| self.join(layer, chain, parallel));
         if chain.len() > limits::MAX_LAYERS { Err(Incompatible::TooManyLayers) } else { Ok(()) }
     }
 
     /// Puts one layer of a source into the chain: into its older copy if there is one, otherwise at the end. Does
-    /// nothing if the chain already contains the layer's cells.
+    /// nothing if the chain already contains the layer's cells. Tables of any size become one table.
     fn join<'s>(&self, layer: &'s Layer, chain: &mut Vec<Joined<'s>>, parallel: &ParallelFor<'_>) {
         let parts = |joined: &Joined<'s>| {
             let held = joined.held.map(|number| &self.layers()[number]);
             held.into_iter().chain(joined.parts.iter().copied()).collect::<SmallVec<[&Layer; 2]>>()
         };
+        if layer.has_table() {
+            match chain.iter_mut().find(|joined| parts(joined)[0].has_table()) {
+                Some(joined) => joined.parts.push(layer),
+                None => chain.push(Joined { held: None, parts: vec![layer] }),
+            }
+            return;
+        }
         // Clients repeat a merge if its reply was lost. The repetition must change nothing.
         if chain.iter().any(|joined| parts(joined).iter().any(|part| part.covers(layer, parallel))) {
             return;
@@ -265,24 +272,25 @@ impl Bloom {
         source: &Bloom,
         parallel: &ParallelFor<'_>,
     ) -> Result<bool, Error> {
-        let mut changed = false;
+        let (mut changed, grows) = (false, self.parameters.grows());
         if self.is_table() {
             let ages_by = match (self.window(), source.window()) {
                 (Some(mine), Some(theirs)) => mine.standing().ages_by(theirs.standing()),
                 _ => 0,
             };
             let (mine, theirs) = (self.newest_layer(), source.newest_layer());
-            return mine.unite(theirs, ages_by, self.parameters.grows(), parallel);
+            return mine.unite(theirs, ages_by, grows, parallel);
         }
         match (&mut self.body, source.window()) {
             (Body::Window(window), Some(source)) => {
                 for theirs in Window::taken_from(window.standing(), source) {
-                    changed |= window.of_age(theirs.age).union_single_writer(theirs.layer, parallel)?;
+                    changed |=
+                        window.of_age(theirs.age).union_single_writer(theirs.layer, false, parallel)?;
                 }
             }
             _ => {
                 for (mine, theirs) in self.layers().iter().zip(source.layers()) {
-                    changed |= theirs.ones() > 0 && mine.union_single_writer(theirs, parallel)?;
+                    changed |= theirs.ones() > 0 && mine.union_single_writer(theirs, grows, parallel)?;
                 }
             }
         }
@@ -303,7 +311,7 @@ impl Bloom {
         let mut changed = !new.is_empty();
         for (number, parts) in joined.iter().filter_map(|joined| Some((joined.held?, &joined.parts))) {
             for part in parts {
-                changed |= self.layers()[number].union_single_writer(part, parallel)?;
+                changed |= self.layers()[number].union_single_writer(part, true, parallel)?;
             }
         }
         if !new.is_empty() {
@@ -318,18 +326,27 @@ impl Bloom {
 }
 
 impl Joined<'_> {
-    /// Builds the new layers of a planned chain.
+    /// Builds the new layers of a planned chain, for a filter of this spec.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn copies(joined: &[Joined<'_>], parallel: &ParallelFor<'_>) -> Result<Vec<Layer>, Error> {
+    pub(crate) fn copies(
+        joined: &[Joined<'_>],
+        spec: &Spec,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<Vec<Layer>, Error> {
         let new = joined.iter().filter(|joined| joined.held.is_none());
-        let copy = |(first, more): (&&Layer, &[&Layer])| {
-            let copy = first.copy(parallel)?;
-            more.iter().try_for_each(|part| copy.union_single_writer(part, parallel).map(drop))?;
-            Ok(copy)
+        let copy = |parts: &[&Layer]| {
+            let [first, more @ ..] = parts else { return Ok(None) };
+            // Later items go to the table, so it must promise this filter's error rate.
+            let (copy, more) = match first.has_table() {
+                true => (Layer::new(spec.table_layer().shape()?)?, parts),
+                false => (first.copy(parallel)?, more),
+            };
+            more.iter().try_for_each(|part| copy.union_single_writer(part, true, parallel).map(drop))?;
+            Ok(Some(copy))
         };
-        new.filter_map(|joined| joined.parts.split_first()).map(copy).collect()
+        new.filter_map(|joined| copy(&joined.parts).transpose()).collect()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The scaling filter: layers of growing capacity and shrinking error rate (Almeida, Baquero, Preguiça, Hutchison,
 //! "Scalable Bloom Filters", 2007). Items go to the newest layer. A test looks at all layers, newest first.
 //!
-//! With the layout QUOTIENT, a chain is a single table, which grows by itself.
+//! By default, the second layer is a table, which grows by itself, so there is no third one. With the layout QUOTIENT,
+//! the only layer is a table.
 
 use crate::error::Error;
 use crate::filter::layout::{Layer, Shape};
@@ -9,7 +10,8 @@ use crate::hash::ItemHash;
 use crate::params::{Spec, limits};
 use smallvec::SmallVec;
 
-/// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest.
+/// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest. There is at
+/// most one table.
 pub struct Chain(Layers);
 
 /// A single layer is stored inline, because most chains never grow. Several layers are boxed, which keeps the enum at
@@ -77,17 +79,23 @@ impl Chain {
         spec.next_shape(&capacities)
     }
 
+    /// Makes the chain's table the newest layer. If it has none, adds the next layer.
     pub(crate) fn grow(&mut self, spec: &Spec) -> Result<(), Error> {
-        let layer = Layer::new(self.next_shape(spec)?)?;
+        let table = self.layers().iter().position(Layer::has_table);
+        let next = match table {
+            Some(_) => None,
+            None => Some(Layer::new(self.next_shape(spec)?)?),
+        };
         let mut layers = self.0.take();
         layers.reserve_exact(1);
-        layers.push(layer);
+        let newest = next.or_else(|| table.map(|index| layers.remove(index)));
+        newest.iter().filter(|layer| layer.has_table()).for_each(Layer::grow_table);
+        layers.extend(newest);
         self.0 = Layers::Several(Box::new(layers));
         Ok(())
     }
 
-    /// Inserts layers that were filled elsewhere. The newest layer stays the newest, so adds and growth continue as
-    /// before.
+    /// Inserts layers that were filled elsewhere. The newest layer stays the newest, so adds continue as before.
     pub(crate) fn insert_before_newest(&mut self, layers: Vec<Layer>) {
         let mut all = self.0.take();
         let newest = all.pop();

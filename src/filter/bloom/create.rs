@@ -139,9 +139,7 @@ impl Bloom {
     /// [`Error::OutOfMemory`]; then nothing has changed.
     pub fn clear(&mut self) -> Result<Vec<Layer>, Error> {
         let body = match &self.body {
-            Body::Chain(chain) if !chain.newest().has_table() => {
-                Body::Chain(Chain::new(self.spec().next_shape(&[])?)?)
-            }
+            Body::Chain(_) if !self.is_table() => Body::Chain(Chain::new(self.spec().next_shape(&[])?)?),
             body => body.map(Layer::emptied)?,
         };
         self.dump_number = dump_number::next();

@@ -190,6 +190,19 @@ impl Bloom {
         }
     }
 
+    /// Whether one of the layers is a table.
+    #[inline]
+    #[doc(hidden)]
+    pub fn has_table(&self) -> bool {
+        self.table().is_some()
+    }
+
+    /// The layer that is a table, if there is one.
+    #[doc(hidden)]
+    pub fn table(&self) -> Option<&Layer> {
+        self.layers().iter().find(|layer| layer.has_table())
+    }
+
     /// Whether the item may be in the filter. A window answers as of its newest generation.
     #[inline]
     pub fn contains(&self, item: impl Item) -> bool {
@@ -299,7 +312,7 @@ impl Bloom {
         self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.room(grows)))
     }
 
-    /// Whether the filter grows: by itself if it is a table, otherwise by layers.
+    /// Whether the filter grows: by itself if it has a table, otherwise by a table or another layer.
     pub(crate) fn grows(&self) -> bool {
         self.parameters.grows()
     }

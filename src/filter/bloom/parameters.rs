@@ -155,6 +155,11 @@ impl Parameters {
         matches!(self.kind, Kind::WindowRotates)
     }
 
+    /// The layout that was chosen; `None` for AUTO.
+    pub(super) fn layout(&self) -> Option<Layout> {
+        self.layout
+    }
+
     /// Whether every cell has a counter, so that items can be deleted.
     #[inline(always)]
     pub(super) fn counts(&self) -> bool {

@@ -58,12 +58,26 @@ impl Spec {
         layer.shape_within(penalty)
     }
 
+    /// The requirements for the table of a filter that has grown. The first layer has its share of the error rate; the
+    /// rest is for the table, however many items come.
+    pub(crate) fn table_layer(&self) -> LayerSpec {
+        LayerSpec {
+            capacity: 1,
+            error_rate: self.error_rate * (1.0 - inverse_square(0)),
+            layout: Some(Layout::Quotient),
+            cell: self.cell,
+            shards: self.shards,
+            generations: 0,
+        }
+    }
+
     /// The requirements for the next layer of a filter of this spec, after layers with the capacities `so_far`.
     ///
     /// A chain must stay within its error rate, no matter how far it grows. Most chains never grow, so by default the
-    /// first layer gets 60% of the rate, and the others share the rest.
+    /// first layer gets 60% of the rate, and the table or the other layers get the rest.
     pub(crate) fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let mut generations = 0;
+        let layout = if self.is_list() { Some(Layout::List) } else { self.layout };
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
             Family::Window { generations: number, .. } if self.is_table() => {
@@ -76,6 +90,7 @@ impl Spec {
                 let all = so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
                 (all.max(self.capacity).min(limits::MAX_CAPACITY), self.error_rate)
             }
+            Family::Scaling { .. } if self.adds_table() && !so_far.is_empty() => return self.table_layer(),
             Family::Scaling { expansion, tightening } => {
                 let capacity = so_far.last().map_or(self.capacity, |last| {
                     let all = so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
@@ -89,7 +104,6 @@ impl Spec {
             }
         };
         let Spec { cell, shards, .. } = *self;
-        let layout = if self.is_list() { Some(Layout::List) } else { self.layout };
         LayerSpec { capacity, error_rate, layout, cell, shards, generations }
     }
 }
@@ -103,7 +117,7 @@ mod tests {
     fn layers_are_few_whatever_the_expansion() {
         let layers = |first: u64, expansion: u32, items: u64| {
             let family = Family::Scaling { expansion, tightening: Tightening::INVERSE_SQUARE };
-            let spec = Spec { family, ..Spec::scaling(first, 0.01) };
+            let spec = Spec { family, layout: Some(Layout::Classic), ..Spec::scaling(first, 0.01) };
             let mut so_far: Vec<u64> = Vec::new();
             while so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one)) < items {
                 so_far.push(spec.next_layer(&so_far).capacity);
@@ -127,7 +141,7 @@ mod tests {
         for (capacity, expansion) in [(100, 2), (100, 1), (1, 4), (10_000_000, 2), (10_000_000, 1)] {
             for tightening in [Tightening::INVERSE_SQUARE, Tightening::geometric(0.5).unwrap()] {
                 let family = Family::Scaling { expansion, tightening };
-                let spec = Spec { family, ..Spec::scaling(capacity, 0.01) };
+                let spec = Spec { family, layout: Some(Layout::Blocked), ..Spec::scaling(capacity, 0.01) };
                 let (mut so_far, mut sum) = (Vec::new(), 0.0);
                 for _ in 0..300 {
                     let layer = spec.next_layer(&so_far);

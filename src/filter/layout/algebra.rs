@@ -23,15 +23,20 @@ impl Layer {
         self.union_as::<Shared>(other, &alone).map(drop)
     }
 
-    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Also accepts tables, of any
-    /// sizes. Returns whether anything changed.
+    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Also accepts tables of any
+    /// sizes, and lets this one grow if it `grows`. Returns whether anything changed.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union); [`Error::Full`] if a table has no room for all items, and
     /// [`Error::OutOfMemory`]. Then some of them have been added.
-    pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
+    pub fn union_single_writer(
+        &self,
+        other: &Layer,
+        grows: bool,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<bool, Error> {
         if self.has_table() && self.is_congruent(other) {
-            return self.unite(other, 0, false, parallel);
+            return self.unite(other, 0, grows, parallel);
         }
         self.union_as::<Single>(other, parallel)
     }

@@ -15,8 +15,8 @@ use std::cell::Cell;
 /// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 pub(crate) const AUTO_PENALTY: f64 = 1.15;
 
-/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this many times the memory of CLASSIC. The last
-/// layers of a chain use most of its memory, and have low error rates, for which blocks cost most.
+/// AUTO chooses BLOCKED for a layer of a chain if it needs at most this many times the memory of CLASSIC. The layers
+/// of a chain have lower error rates, for which blocks cost more.
 pub(crate) const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 
 /// AUTO chooses CLASSIC for layers up to this size, which fit into the second-level cache of a server's core. In the

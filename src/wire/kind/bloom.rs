@@ -104,6 +104,12 @@ struct LayerHead {
     log2_quotients: u32,
 }
 
+impl LayerHead {
+    fn is_table(&self) -> bool {
+        self.shape.layout == Layout::Quotient
+    }
+}
+
 impl BloomHead {
     /// For a window: when its generations rotate, and the number of the newest generation.
     pub(super) fn schedule(&self) -> Option<(Schedule, u64)> {
@@ -477,9 +483,12 @@ fn validate(
             generations,
         };
         shape.check().map_err(field)?;
-        // AUTO never chooses these layouts.
+        // AUTO never chooses these layouts for the first layer.
         let is_expected = match shape.layout {
             Layout::List => spec.is_list(),
+            Layout::Quotient if kind == Kind::Chain && !spec.is_table() => {
+                !spec.is_list() && layers.len() > 1 && heads.iter().all(|head: &LayerHead| !head.is_table())
+            }
             Layout::Quotient | Layout::Fuse | Layout::Ribbon => {
                 spec.layout == Some(shape.layout) && !spec.is_list()
             }

@@ -1,5 +1,6 @@
 """Bloom filters, and the commands BF.*: a filter is the set of its items."""
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -85,11 +86,14 @@ class Chain(Fixed):
             return False
         capacity, size = self.sizes[-1]
         if size >= capacity:
-            self.sizes.append([capacity * self.spec.expansion, 0])
+            self.sizes.append([self.next_capacity(capacity), 0])
             events["scaling grown"] += 1
         self.sizes[-1][1] += 1
         self.counts[item] = 1
         return True
+
+    def next_capacity(self, last):
+        return last * self.spec.expansion
 
     def layers(self):
         return [(capacity, size) for capacity, size in self.sizes]
@@ -97,6 +101,19 @@ class Chain(Fixed):
     def clear(self):
         super().clear()
         self.sizes = [[self.spec.capacity, 0]]
+
+
+class WithTable(Chain):
+    """A chain whose second layer is a table, which takes all further items."""
+
+    def next_capacity(self, last):
+        return math.inf
+
+    def layers(self):
+        return [(1 if capacity == math.inf else capacity, size) for capacity, size in self.sizes]
+
+    def alive(self):
+        return [(None, NUMBER if capacity == math.inf else capacity, size) for capacity, size in self.sizes]
 
 
 class Table(Fixed):
@@ -204,7 +221,11 @@ def capacity(filter_) -> int:
 
 def shown_capacity(filter_):
     """The capacity in replies. The model doesn't know what a growing table is sized for."""
-    return NUMBER if grows(filter_.spec) else capacity(filter_)
+    return NUMBER if grows(filter_.spec) or has_added_table(filter_) else capacity(filter_)
+
+
+def has_added_table(filter_) -> bool:
+    return isinstance(filter_, WithTable) and len(filter_.sizes) > 1
 
 
 def grows(spec) -> bool:
@@ -242,7 +263,10 @@ def new_bloom(spec: BloomSpec, now: int):
         return TableWindow(spec, now) if spec.layout == "QUOTIENT" else Window(spec, now)
     if spec.layout == "QUOTIENT":
         return Table(spec)
-    return Chain(spec) if spec.kind == "scaling" else Fixed(spec)
+    if spec.kind == "scaling":
+        adds_layers = spec.layout != "AUTO" or spec.shards > 1 or spec.tightening is not None
+        return Chain(spec) if adds_layers else WithTable(spec)
+    return Fixed(spec)
 
 
 def default_spec(rate, items, expansion) -> BloomSpec:

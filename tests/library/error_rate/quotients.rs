@@ -134,7 +134,7 @@ fn every_use_keeps_its_rate_whatever_its_past() {
     assert!((ratio - 1.0).abs() < 0.03, "{all} hits, {expected:.0} expected");
 }
 
-/// Tables of 1 to 20,000 items, many of each, full or with room left.
+/// Tables of 1 to 20,000 items, many of each, full or with room left, alone or after bits.
 #[test]
 fn tables_of_all_sizes() {
     let mut gates = Gates::default();
@@ -143,6 +143,7 @@ fn tables_of_all_sizes() {
             ("full", Spec { capacity: items, ..fixed(Cell::Bit) }),
             ("grown", scaling(Cell::Bit)),
             ("COUNTING", scaling(Cell::Counter4)),
+            ("after bits", Spec { capacity: items.div_ceil(10), layout: None, ..scaling(Cell::Bit) }),
         ] {
             for error_rate in [0.1, 0.01] {
                 let asked = questions(error_rate) / filters / 4;

@@ -101,6 +101,11 @@ macro_rules! laws {
         without_growth_a_full_chain_refuses,
         growing_keeps_every_answer,
     ); };
+    (@outgrown $kind:ident) => {
+        laws!(@each $kind);
+        laws!(@combined $kind);
+        laws!(@laws $kind scaling: a_full_filter_adds_one_table, without_growth_a_full_chain_refuses,);
+    };
     (@window $kind:ident) => { laws!(@laws $kind windows:
         an_item_lives_for_its_generations,
         ages_count_generations,
@@ -161,6 +166,7 @@ laws! {
     scaling_by_1: every, bits, scaling;
     scaling_by_4: every, bits, scaling;
     scaling_from_1: every, bits, scaling;
+    scaling_auto: every, bits, scaling;
     scaling_tightening: every, bits, scaling;
     scaling_tightening_blocked: every, bits, scaling;
     scaling_sharded_siphash: every, bits, scaling;
@@ -174,6 +180,8 @@ laws! {
     quotient_fixed: table, full;
     quotient_counting8: table, full, counts;
     quotient_scaling: table, bits;
+    outgrown: outgrown, bits;
+    outgrown_from_1: outgrown, bits;
     quotient_from_1: table, bits;
     quotient_siphash: table, bits;
     quotient_long: table, bits;

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::support::{filled, hash, wire};
-use bloomery::{Added, Bloom, Error, Family, Spec};
+use bloomery::{Added, Bloom, Error, Family, Layout, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -40,6 +40,26 @@ pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case
         prop_assert_eq!(filter.layers().len(), expected);
         let (_, older) = filter.layers().split_last().unwrap();
         prop_assert!(older.iter().all(|layer| layer.items() == layer.capacity()));
+    }
+    Ok(())
+}
+
+/// The first new item that finds the bits full goes to a table, and so do all others. Both parts together keep the
+/// promise.
+pub(crate) fn a_full_filter_adds_one_table(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in case.a.iter().chain(&case.b) {
+        let item = hash(&filter, *item);
+        let (bits, tables) = filter.layers().split_first().unwrap();
+        let (held, is_new) = (bits.items(), !filter.contains(item));
+        let has_table = tables.len() == 1 || is_new && held == spec.capacity;
+        let added = u64::from(is_new && !has_table);
+        filter.add(item).unwrap();
+        let (bits, tables) = filter.layers().split_first().unwrap();
+        prop_assert_eq!((bits.items(), tables.len()), (held + added, usize::from(has_table)));
+        prop_assert!(tables.iter().all(|table| table.shape().layout == Layout::Quotient));
+        prop_assert!(filter.layers().iter().map(|layer| layer.error_rate()).sum::<f64>() <= spec.error_rate);
+        prop_assert!(tables.iter().all(|table| table.rate_now() <= table.error_rate()));
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
         are_everywhere(primary, client, other)
 
 
-@pytest.mark.parametrize("options", ["LAYOUT QUOTIENT", "COUNTING", "WINDOW 3 LAYOUT QUOTIENT"])
+@pytest.mark.parametrize("options", ["EXPANSION 2", "LAYOUT QUOTIENT", "COUNTING", "WINDOW 3 LAYOUT QUOTIENT"])
 def test_tables_of_different_sizes_and_error_rates(server, options):
     """A prefix in one table may stand for several items of the other."""
     items = {"exact": members(3000), "vague": members(300, "other")}
@@ -73,8 +73,28 @@ def test_tables_of_different_sizes_and_error_rates(server, options):
             client.copy(first, "union", replace=True)
             assert client.execute_command("BF.MERGE", "union", second) == b"OK"
             assert set(client.execute_command("BF.MEXISTS", "union", *items["exact"], *items["vague"])) == {1}
+            union = {"x": snapshot(client, "union")}
             client.restore("restored", 0, client.dump("union"), replace=True)
-            assert differences({"x": snapshot(client, "union")}, {"x": snapshot(client, "restored")}) == []
+            assert differences(union, {"x": snapshot(client, "restored")}) == []
+            if options != "COUNTING":
+                client.execute_command("BF.MERGE", "union", second)
+                assert differences(union, {"x": snapshot(client, "union")}) == []
+
+
+@pytest.mark.parametrize("options", ["LAYOUT CLASSIC", "LAYOUT BLOCKED", "LAYOUT PARTITIONED", "TIGHTENING 0.5"])
+def test_a_filter_that_adds_layers_and_one_that_has_a_table(server, options):
+    """The union can be saved, whichever of the two filters it takes after."""
+    items = {"layers": members(500), "table": members(500, "other")}
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "layers", 0.01, 100, *options.split(), "SEED", 7)
+        client.execute_command("BF.RESERVE", "table", 0.01, 100, "SEED", 7)
+        for key, added in items.items():
+            client.execute_command("BF.MADD", key, *added)
+        for first, second in [("layers", "table"), ("table", "layers")]:
+            assert client.execute_command("BF.MERGE", "union", first, second) == b"OK"
+            client.restore("restored", 0, client.dump("union"), replace=True)
+            assert set(client.execute_command("BF.MEXISTS", "restored", *items["layers"], *items["table"])) == {1}
+            client.delete("union")
 
 
 def file_of(client, key) -> bytes:

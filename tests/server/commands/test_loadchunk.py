@@ -48,6 +48,25 @@ def test_every_kind_in_pieces(server, new_server):
         assert differences(before, snapshots(there, keys)) == []
 
 
+def test_a_default_filter_grows_while_it_is_dumped(server):
+    """The copy has all items that were there when the dump began."""
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "source", 0.01, 100)
+        items = b"".join(b"%08d" % number for number in range(500_000))
+        client.execute_command("BF.BULKADD", "source", "FIXED", 8, items)
+        iterator, piece = client.execute_command("BF.SCANDUMP", "source", 0)
+        loaded = 0
+        while iterator:
+            load_pieces(client, "target", "BF", [(iterator, piece)])
+            loaded += 1
+            more = b"".join(b"%08d" % (loaded * 1_000_000 + number) for number in range(200_000))
+            client.execute_command("BF.BULKADD", "source", "FIXED", 8, more)
+            iterator, piece = client.execute_command("BF.SCANDUMP", "source", iterator)
+        assert loaded >= 4
+        assert client.execute_command("BF.INFO", "target", "FILTERS") == [2]
+        assert client.execute_command("BF.BULKTEST", "target", "FIXED", 8, items, "COUNT") == 500_000
+
+
 @pytest.mark.large
 @pytest.mark.parametrize("prefix, size", [("BF", [0.01, 870_000_000]), ("CF", [1 << 30])], ids=["BF", "CF"])
 def test_a_gigabyte_in_pieces(new_server, prefix, size):

@@ -26,7 +26,7 @@ def one_worker(new_server):
     def make(*arguments, **config):
         server = new_server(module_args=["THREADS", "1", *arguments], config=config)
         with server.client() as client:
-            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC")
             client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
             client.execute_command("BF.RESERVE", "g", 0.01, CAPACITY, "NONSCALING")
         return server
@@ -88,7 +88,7 @@ def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
                 continue  # BF.CLEAR would wait too
             if not client.exists("g"):
                 client.execute_command("BF.RESERVE", "g", 0.01, CAPACITY, "NONSCALING")
-                client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+                client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC")
                 client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
             client.delete("f")
             reserve(client, "f")

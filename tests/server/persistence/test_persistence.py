@@ -62,6 +62,8 @@ def test_states_are_what_they_are_called(made):
     for kind in KINDS:
         if "grown" in kind.states:
             assert info[f"{kind}/grown"][b"Number of filters"] >= 6
+        if kind.name == "scaling":
+            assert info["scaling/overfull"][b"Number of filters"] == info["scaling/large"][b"Number of filters"] == 2
         if "saturated" in kind.states:
             assert info[f"{kind}/saturated"][b"Saturated counters"] > 0
         if "rotated" in kind.states:

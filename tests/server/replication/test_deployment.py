@@ -28,7 +28,7 @@ def test_replication_over_tls(new_server, tmp_path):
     wait_for(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to be in sync")
     with primary.client() as client, replica.client() as there:
         keys = make_all(client, SMALL)
-        client.execute_command("BF.REBUILD", "scaling/grown", "BEGIN", "CAPACITY", 500)
+        client.execute_command("BF.REBUILD", "scaling/overfull", "BEGIN", "CAPACITY", 500)
         written = primary.info("replication")["master_repl_offset"]
         wait_for(lambda: replica.info("replication")["slave_repl_offset"] >= written, "the replica to catch up")
         assert not differences(snapshots(client, keys), snapshots(there, keys))
@@ -79,7 +79,7 @@ def test_sentinel_replaces_a_killed_primary(spec, new_server, tmp_path):
     replica = primary.replica()
     with primary.client() as client:
         keys = make_all(client, SMALL)
-        client.execute_command("BF.REBUILD", "scaling/grown", "BEGIN", "CAPACITY", 500)
+        client.execute_command("BF.REBUILD", "scaling/overfull", "BEGIN", "CAPACITY", 500)
         before = snapshots(client, keys)
     primary.wait_for_replicas()
     with sentinel(spec, primary, tmp_path) as watcher:
@@ -88,8 +88,8 @@ def test_sentinel_replaces_a_killed_primary(spec, new_server, tmp_path):
         wait_for(lambda: replication(replica, "role") == "master", "Sentinel to promote the replica")
         there = replica.client()
         assert not differences(before, snapshots(there, keys))
-        assert there.execute_command("BF.MADD", "scaling/grown", *map(str, range(300)))
-        assert there.execute_command("BF.REBUILD", "scaling/grown", "COMMIT") == b"OK"
+        assert there.execute_command("BF.MADD", "scaling/overfull", *map(str, range(300)))
+        assert there.execute_command("BF.REBUILD", "scaling/overfull", "COMMIT") == b"OK"
         after = snapshots(there, keys)
         # The old primary comes back without data, and Sentinel makes it a replica of the new one.
         primary.start()

@@ -44,7 +44,7 @@ def slow(new_server):
     """A server with one worker, and a filter in which testing an item takes a few microseconds."""
     server = new_server(module_args=["THREADS", "1", "OFFLOAD_MAX_BYTES", "1gb"])
     with server.client() as client:
-        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "SEED", 1)
+        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC", "SEED", 1)
         client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(100 * LAYERS)))
     return server
 
@@ -141,7 +141,7 @@ def test_more_clients_than_may_wait_are_refused(new_server):
     server = new_server(module_args=["THREADS", "1", "OFFLOAD_MIN_ITEMS", "1"])
     try:
         with server.client() as client:
-            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "SEED", 1)
+            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC", "SEED", 1)
             client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(100 * LAYERS)))
             connections = [send(server, bulk_test(bytes(LARGE)))]
             wait_for(lambda: figures(client)["pool_jobs_running"] == 1, "the worker to be busy")
@@ -169,7 +169,7 @@ def test_clients_that_go_at_any_moment(new_server):
     chance = random.Random(seed := random.randrange(1 << 30))
     server = new_server(module_args=["THREADS", "2"])
     with server.client() as client:
-        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "SEED", 1)
+        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC", "SEED", 1)
         client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(100 * LAYERS)))
         client.execute_command("BF.ADD", "slow", b"\0")
         payload = client.dump("slow")

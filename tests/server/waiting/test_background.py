@@ -33,7 +33,7 @@ def one_worker(new_server):
     def make(**options):
         server = new_server(module_args=["THREADS", "1", "OFFLOAD_MAX_BYTES", "1gb"], **options)
         with server.client() as client:
-            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC")
             client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
             fill(client)
         return server
@@ -182,9 +182,9 @@ def test_others_are_served_and_writes_to_the_keys_wait(one_worker):
 
 def chain_and_source(client):
     """Makes a chain to which adding is slow, and a filter that a worker will merge into it."""
-    client.execute_command("BF.RESERVE", "k", 0.01, 100, "EXPANSION", 1, "SEED", 1)
+    client.execute_command("BF.RESERVE", "k", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC", "SEED", 1)
     client.execute_command("BF.BULKADD", "k", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
-    client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "SEED", 1)
+    client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "LAYOUT", "CLASSIC", "SEED", 1)
 
 
 @ANOTHER_SERVER
@@ -489,7 +489,7 @@ def test_a_slot_that_is_elsewhere_by_then(new_server):
     with server.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
         wait_for(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster")
-        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC")
         client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
         client.execute_command("BF.RESERVE", "{x}a", 0.01, MANY, "NONSCALING")
         client.execute_command("BF.RESERVE", "{x}b", 0.01, MANY, "LIKE", "{x}a")

@@ -29,7 +29,7 @@ def reserve(client, name, *like):
 def crowded(new_server):
     server = new_server(module_args=["THREADS", "1", "OFFLOAD_MAX_BYTES", "4gb"])
     with server.client() as client:
-        client.execute_command("BF.RESERVE", "deep", 0.01, 100, "EXPANSION", 1)
+        client.execute_command("BF.RESERVE", "deep", 0.01, 100, "EXPANSION", 1, "LAYOUT", "CLASSIC")
         client.execute_command("BF.BULKADD", "deep", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
         client.execute_command("BF.RESERVE", "large", 0.001, LARGE * 8 // 15, "NONSCALING")
         client.execute_command("BF.RESERVE", "larger", 0.001, LARGE * 8 // 15, "LIKE", "large")
@@ -95,7 +95,7 @@ def test_many_clients_that_wait_have_few_threads(new_server):
     earlier ones have ended."""
     server = new_server(module_args=["THREADS", "1"], config={"maxclients": 2000})
     with server.client() as client:
-        client.execute_command("BF.RESERVE", "deep", 0.01, 1, "EXPANSION", 1)
+        client.execute_command("BF.RESERVE", "deep", 0.01, 1, "EXPANSION", 1, "LAYOUT", "CLASSIC")
         client.execute_command("BF.BULKADD", "deep", "FIXED", 8, b"".join(b"%08d" % n for n in range(100_000)))
         own = threads(server)
         test = ["BF.BULKTEST", "deep", "FIXED", 8, b"".join(b"-%07d" % n for n in range(16_384)), "COUNT"]

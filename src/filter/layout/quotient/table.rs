@@ -28,8 +28,9 @@ pub(super) const LOAD: u64 = 820;
 /// The error rate is a number of 2^-120.
 const RATE_BITS: u32 = 120;
 
-/// A new prefix is as long as if all cells that the table is sized for now would use an eighth of what is left of the
-/// error rate. So each doubling uses an eighth, and after any number of doublings something is left.
+/// A new prefix is as long as if all cells that the table is sized for now, or those of a full leaf if that are more,
+/// would use an eighth of what is left of the error rate. So the first leaf and each doubling use an eighth, and after
+/// any number of doublings something is left.
 const PARTS: u128 = 8;
 
 /// Leaves are joined when there are fewer cells than this fraction of those at which they would be split again.
@@ -526,9 +527,8 @@ impl Quotient {
         if self.cells < self.planned && self.plan.leaves > 1 && self.leaves >= self.plan.leaves {
             return self.plan.remainder;
         }
-        let sized = u128::from(self.sized_for().max(self.planned).max(1));
-        // Most filters are tiny and stay so, and those that grow shouldn't have spent much by then.
-        let cells = if self.leaves == 1 { 4 * sized } else { sized } * PARTS;
+        let sized = self.sized_for().max(self.planned).max(LOAD);
+        let cells = u128::from(sized) * PARTS;
         // Merges can use up the error rate. Then new items add little to it.
         let left = self.promise.saturating_sub(self.sum).max(self.promise / 256).max(1);
         // The prefix has ⌈log2(cells / left)⌉ bits.
