@@ -8,6 +8,7 @@
 //!
 //! Shard and position never share bits, because otherwise a shard would use only part of its cells.
 
+use crate::item::ItemBytes;
 use crate::spelling::spelling;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::fmt;
@@ -216,7 +217,7 @@ impl From<Hashed> for ItemHash {
     }
 }
 
-/// An item that a filter accepts: bytes, or a [`Hashed`] item.
+/// An item that a filter accepts: what has [bytes](ItemBytes), or a [`Hashed`] item.
 pub trait Item {
     /// The item's hash with this function.
     ///
@@ -226,10 +227,10 @@ pub trait Item {
     fn hash_by(&self, hasher: Hasher) -> ItemHash;
 }
 
-impl<T: AsRef<[u8]>> Item for T {
+impl<T: ItemBytes> Item for T {
     #[inline(always)]
     fn hash_by(&self, hasher: Hasher) -> ItemHash {
-        hasher.hash(self.as_ref())
+        hasher.hash(self.item_bytes().as_ref())
     }
 }
 

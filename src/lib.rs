@@ -29,6 +29,7 @@
 //! | the least memory for items that are all known in advance | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
 //! | threads that read while one writes | [`Bloom::reader`] |
+//! | integers, addresses or a type of your own as items | [`ItemBytes`] |
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
 //! | another layout, hash, seed or policy | [`Spec`] with [`Bloom::new`] |
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
@@ -40,6 +41,7 @@
 
 mod error;
 pub mod filter;
+mod item;
 mod math;
 mod murmur;
 pub mod options;
@@ -69,6 +71,7 @@ pub use filter::{
     StaticBuilder, Summary,
 };
 pub use hash::{HashKind, Hashed, Item, Seed};
+pub use item::ItemBytes;
 pub use params::{Cell, Family, Layout, Overflow, Spec, Steps, Tightening, limits};
 pub use spelling::UnknownChoice;
 #[doc(hidden)]

@@ -5,6 +5,7 @@ use super::change::{Added, Removed};
 use super::layout::{Layer, LayerSpec};
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item};
+use crate::item::ItemBytes;
 use crate::params::{Family, Overflow, Spec};
 
 /// A Bloom filter of fixed size, with bits or counters. Any number of threads can add, test and delete items at the
@@ -62,18 +63,22 @@ impl AtomicBloom {
     /// [`Layout::Quotient`](crate::Layout::Quotient), which has one writer; and for static layouts.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
+        let spec = AtomicBloom::shared(spec)?;
+        let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
+        let layer =
+            Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 }.shape()?)?;
+        Ok(AtomicBloom { spec: Spec { seed: spec.seed.narrow(spec.hash), ..spec }, layer })
+    }
+
+    /// The spec of a filter with several writers, which otherwise is as this one.
+    fn shared(spec: Spec) -> Result<Spec, Error> {
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
         }
         if spec.is_table() || spec.is_static() {
             return Err(Error::Exclusive("this layout has one writer; use another one"));
         }
-        let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
-        let layer =
-            Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 }.shape()?)?;
-        let spec =
-            Spec { seed: spec.seed.narrow(spec.hash), family: Family::Fixed(Overflow::Saturate), ..spec };
-        Ok(AtomicBloom { spec, layer })
+        Ok(Spec { family: Family::Fixed(Overflow::Saturate), ..spec })
     }
 
     /// The parameters.
@@ -87,8 +92,8 @@ impl AtomicBloom {
 
     /// Hashes an item for this filter and for all filters with the same hash function and seed.
     #[inline]
-    pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
-        Hashed::new(self.hasher(), item.as_ref())
+    pub fn hash(&self, item: impl ItemBytes) -> Hashed {
+        Hashed::new(self.hasher(), item.item_bytes().as_ref())
     }
 
     /// Adds the item and returns whether it was absent before. If two threads add the same new item at the same time,
@@ -144,9 +149,35 @@ impl AtomicBloom {
         self.layer.rate_now()
     }
 
+    /// Fraction of cells that are not 0.
+    pub fn fill(&self) -> f64 {
+        self.layer.fill()
+    }
+
+    /// Number of probes per item: k.
+    pub fn probes(&self) -> u32 {
+        self.layer.probes()
+    }
+
     /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
         self.layer.bytes()
+    }
+
+    /// Adds everything that the other filter has. Other threads may use both filters at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] unless both filters have the same hash, seed and shape; then nothing has changed.
+    pub fn union(&self, other: &AtomicBloom) -> Result<(), Error> {
+        if self.hasher() != other.hasher() {
+            return Err(Error::Mismatch);
+        }
+        self.layer.union(&other.layer)
+    }
+
+    /// A filter that shares the cells, for writing them out.
+    pub(crate) fn share(&self) -> Bloom {
+        Bloom::from_parts(self.spec, Body::Fixed(self.layer.share()))
     }
 
     /// A copy with a single owner. If other threads add items at the same time, the copy contains every item whose add
@@ -166,6 +197,42 @@ impl From<AtomicBloom> for Bloom {
     }
 }
 
+/// The same cells, for several writers. The filter no longer refuses items when it is full.
+///
+/// # Errors
+/// [`Error::Exclusive`] for filters that [`AtomicBloom::new`] wouldn't make.
+impl TryFrom<Bloom> for AtomicBloom {
+    type Error = Error;
+
+    fn try_from(filter: Bloom) -> Result<AtomicBloom, Error> {
+        Ok(AtomicBloom { spec: AtomicBloom::shared(filter.spec())?, layer: filter.newest_layer().share() })
+    }
+}
+
+/// Makes a copy that shares no memory with the original. It contains every item whose add returned before.
+///
+/// # Panics
+/// If memory runs out; [`AtomicBloom::snapshot`] returns an error instead.
+impl Clone for AtomicBloom {
+    fn clone(&self) -> AtomicBloom {
+        let layer = self.layer.snapshot().unwrap_or_else(|why| panic!("a copy of a filter: {why}"));
+        AtomicBloom { spec: self.spec, layer }
+    }
+}
+
+impl<I: Item> Extend<I> for AtomicBloom {
+    fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
+        (&*self).extend(items);
+    }
+}
+
+/// Adds every item, while other threads may do the same.
+impl<I: Item> Extend<I> for &AtomicBloom {
+    fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
+        items.into_iter().for_each(|item| _ = self.insert(item));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +248,32 @@ mod tests {
         assert!(atomic.remove(7u32.to_le_bytes()).unwrap().present);
         owned.remove(7u32.to_le_bytes()).unwrap();
         assert!(atomic.snapshot().unwrap() == owned && Bloom::from(atomic) == owned);
+    }
+
+    #[test]
+    fn it_is_copied_saved_and_united() {
+        let mut one = AtomicBloom::fixed(1000, 0.01).unwrap();
+        let mut other = one.clone();
+        one.extend(0..300);
+        (&other).extend(["ada", "grace"]);
+        assert!(!other.contains(7) && !one.contains("ada"), "a copy has its own cells");
+        let loaded = AtomicBloom::from_bytes(&one.to_bytes()).unwrap();
+        other.union(&loaded).unwrap();
+        assert!((0..300).all(|item| other.contains(item)) && other.contains("ada") && one.items() <= 300);
+        assert_eq!((loaded.fill(), loaded.probes()), (one.fill(), one.probes()));
+        let mut owned = Bloom::from(other);
+        owned.insert("edsger").unwrap();
+        other = owned.try_into().unwrap();
+        assert!(other.contains("edsger") && other.contains(7));
+        let stranger = AtomicBloom::fixed(1000, 0.01).unwrap();
+        assert_eq!(other.union(&stranger), Err(Error::Mismatch), "another seed");
+        for filter in [Bloom::growing(0.01), Bloom::scaling(9, 0.01), Bloom::counting(9, 0.01)] {
+            let filter = filter.unwrap();
+            let bytes = filter.to_bytes();
+            let is_fixed = matches!(filter.spec().family, Family::Fixed(_));
+            assert_eq!(AtomicBloom::try_from(filter).is_ok(), is_fixed);
+            assert_eq!(AtomicBloom::from_bytes(&bytes).is_ok(), is_fixed);
+        }
     }
 
     #[test]

@@ -3,15 +3,16 @@
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::error::DecodeError;
-use crate::filter::{Bloom, Cuckoo, Filter};
+use crate::filter::{AtomicBloom, Bloom, Cuckoo, Filter};
 
 /// Implements the conversions for one type.
 macro_rules! as_bytes {
-    ($type:ident, $of_kind:expr) => {
+    ($type:ident, $encoded:expr, $of_kind:expr) => {
         impl $type {
             /// Returns the filter in the wire format of docs/FORMAT.md.
             pub fn to_bytes(&self) -> Vec<u8> {
-                Encoder::native(self).to_vec()
+                let encoded: fn(&$type) -> Vec<u8> = $encoded;
+                encoded(self)
             }
 
             /// Reads what [`to_bytes`](Self::to_bytes) wrote. Untrusted bytes are safe, because they are validated
@@ -39,9 +40,12 @@ macro_rules! as_bytes {
     };
 }
 
-as_bytes!(Bloom, Filter::into_bloom);
-as_bytes!(Cuckoo, Filter::into_cuckoo);
-as_bytes!(Filter, Some);
+as_bytes!(Bloom, |filter| Encoder::native(filter).to_vec(), Filter::into_bloom);
+as_bytes!(AtomicBloom, |filter| Encoder::native(&filter.share()).to_vec(), |filter| {
+    filter.into_bloom()?.try_into().ok()
+});
+as_bytes!(Cuckoo, |filter| Encoder::native(filter).to_vec(), Filter::into_cuckoo);
+as_bytes!(Filter, |filter| Encoder::native(filter).to_vec(), Some);
 
 /// Accepts bytes in any form in which a serde format represents them. Text formats use a sequence of numbers.
 #[cfg(feature = "serde")]

@@ -30,6 +30,7 @@ use super::usage::{self, Usage};
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
+use crate::item::ItemBytes;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::Spec;
 use layers::contains_many;
@@ -162,8 +163,8 @@ impl Bloom {
     /// Hashes an item for this filter and for all filters with the same hash function and seed. An item that is looked
     /// up several times then needs to be hashed only once.
     #[inline]
-    pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
-        Hashed::new(self.hasher(), item.as_ref())
+    pub fn hash(&self, item: impl ItemBytes) -> Hashed {
+        Hashed::new(self.hasher(), item.item_bytes().as_ref())
     }
 
     /// The hash of an item for this filter. Unlike a [`Hashed`], it doesn't record its hash function and seed, so its

@@ -5,6 +5,7 @@ use super::layers::contains_many;
 use crate::bits::Hits;
 use crate::filter::layout::Layer;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
+use crate::item::ItemBytes;
 use std::sync::Arc;
 
 /// Reads a filter's layers from any thread, for any length of time. The layers live until the last reader is gone, even
@@ -29,8 +30,8 @@ impl Reader {
     }
 
     /// Hashes an item for the filter.
-    pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
-        Hashed::new(self.hasher, item.as_ref())
+    pub fn hash(&self, item: impl ItemBytes) -> Hashed {
+        Hashed::new(self.hasher, item.item_bytes().as_ref())
     }
 
     /// Whether the item may be in the filter. A window answers as of the generation that was the newest when the reader

@@ -7,6 +7,7 @@ use super::spec::Origin;
 use super::table::Table;
 use crate::bits::Hits;
 use crate::error::Error;
+use crate::item::ItemBytes;
 
 /// Maximum number of items that are tested together. Each has two buckets, and a core can have 10 to 16 cache misses in
 /// flight.
@@ -155,17 +156,17 @@ impl Cuckoo {
     }
 }
 
-/// An item that a cuckoo filter accepts: bytes.
+/// An item that a cuckoo filter accepts: what has [bytes](ItemBytes).
 pub trait CuckooItem {
     /// The item's hash for this filter.
     #[doc(hidden)]
     fn hash_for(&self, filter: &Cuckoo) -> CuckooHash;
 }
 
-impl<T: AsRef<[u8]>> CuckooItem for T {
+impl<T: ItemBytes> CuckooItem for T {
     #[inline(always)]
     fn hash_for(&self, filter: &Cuckoo) -> CuckooHash {
-        filter.hash(self.as_ref())
+        filter.hash(self.item_bytes().as_ref())
     }
 }
 
