@@ -326,6 +326,11 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
+    /// A text for users, in which commands get the names under which they are registered.
+    fn renamed(&self, text: String) -> String {
+        text
+    }
+
     /// Announces that what follows may block the server for long. Commands that are usually short aren't timed until
     /// they call this: reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}

@@ -2,7 +2,7 @@
 
 use super::api::{Context, Detached, OwnText, Text, add_latency};
 use super::key::OpenKey;
-use super::names::name_of;
+use super::names::{name_of, rename};
 use super::settings::settings;
 use super::waiting::{self, Commit, Request, Resumed};
 use super::{guard, log, memory, reclaim, replication_sinks, uploads, workers};
@@ -230,6 +230,10 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     fn now_ms(&self) -> u64 {
         self.resumed.and_then(|resumed| resumed.now_ms).unwrap_or_else(|| self.ctx.now_ms())
+    }
+
+    fn renamed(&self, text: String) -> String {
+        rename(text)
     }
 
     fn is_from_primary(&self) -> bool {

@@ -27,7 +27,7 @@ pub(super) fn name_of(command: &str) -> &'static CStr {
     found.map_or(c"", |(_, name)| name.as_c_str())
 }
 
-/// The text of an error, in which commands have the names under which they are registered.
+/// A text for users, in which commands get the names under which they are registered.
 pub(super) fn rename(text: String) -> String {
     if name_of("bf.add") == c"bf.add" {
         return text;

@@ -92,7 +92,7 @@ fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut summary = filter.summary(call.now_ms());
     summary.memory = Some(filter.allocated() as u64);
     live.add_usage(&mut summary, call.now_ms());
-    summary.advice = advice::on(call.arg(1), &summary);
+    summary.advice = advice::on(call.arg(1), &summary).into_iter().map(|line| call.renamed(line)).collect();
     // A window's generations are listed from newest to oldest, other layers from oldest to newest.
     if summary.generations.is_none() {
         summary.layers.drain(..summary.layers.len().saturating_sub(MOST_LAYERS));

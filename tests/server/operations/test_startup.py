@@ -7,6 +7,7 @@ import subprocess
 import pytest
 import redis
 
+from kit.filters import pairs
 from kit.servers import MODULE, ServerFailed, option
 
 LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
@@ -131,6 +132,10 @@ def test_another_prefix(new_server):
             with pytest.raises(redis.ResponseError) as refusal:
                 client.execute_command(*command.split())
             assert str(refusal.value) == text
+        client.execute_command("SIEVE.RESERVE", "full", 0.01, 1, "NONSCALING")
+        client.execute_command("SIEVE.ADD", "full", "item")
+        [advice] = pairs(client.execute_command("SIEVE.STATS", "full"))[b"Advice"]
+        assert b"; SIEVE.REBUILD full BEGIN" in advice
     assert "loaded, commands SIEVE.* and SIEVECF.*\n" in server.log()
     assert "loaded, commands BF.* and CF.*\n" in new_server().log()
 
