@@ -63,7 +63,7 @@ impl AtomicBloom {
     /// [`Layout::Quotient`](crate::Layout::Quotient), which has one writer; and for static layouts.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
-        let spec = AtomicBloom::shared(spec)?;
+        let spec = AtomicBloom::for_writers(spec)?;
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
         let layer =
             Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 }.shape()?)?;
@@ -71,7 +71,7 @@ impl AtomicBloom {
     }
 
     /// The spec of a filter with several writers, which otherwise is as this one.
-    fn shared(spec: Spec) -> Result<Spec, Error> {
+    fn for_writers(spec: Spec) -> Result<Spec, Error> {
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
         }
@@ -205,11 +205,14 @@ impl TryFrom<Bloom> for AtomicBloom {
     type Error = Error;
 
     fn try_from(filter: Bloom) -> Result<AtomicBloom, Error> {
-        Ok(AtomicBloom { spec: AtomicBloom::shared(filter.spec())?, layer: filter.newest_layer().share() })
+        Ok(AtomicBloom {
+            spec: AtomicBloom::for_writers(filter.spec())?,
+            layer: filter.newest_layer().share(),
+        })
     }
 }
 
-/// Makes a copy that shares no memory with the original. It contains every item whose add returned before.
+/// Makes a copy that shares no memory with the original. It contains every item whose add returned before the call.
 ///
 /// # Panics
 /// If memory runs out; [`AtomicBloom::snapshot`] returns an error instead.

@@ -44,7 +44,7 @@ pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case
     Ok(())
 }
 
-/// The first new item that finds the bits full goes to a table, and so do all others. Both parts together keep the
+/// The first new item that finds the bits full goes to a table, and so do all later ones. Both parts together keep the
 /// promise.
 pub(crate) fn a_full_filter_adds_one_table(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
