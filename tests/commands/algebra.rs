@@ -258,13 +258,13 @@ fn tables_of_grown_filters_become_one() {
         // Both have full bits of one shape. Their union would exceed the error rate.
         assert_eq!(server.line("BF.MERGE same few"), OK);
         assert_eq!(field(server, "same", "Number of filters"), Reply::Integer(3));
-        assert_eq!(server.line("BF.MERGE young many same few"), OK);
+        assert_eq!(server.line("BF.MERGE young same many few"), OK);
         let expected = Reply::Integer(5);
         assert_eq!(field(server, "young", "Number of filters"), expected, "four of bits and a table");
         assert!(has_all());
         pair.follow();
         let before = server.dump("young");
-        assert_eq!(server.line("BF.MERGE young many same few"), OK, "a repetition changes nothing");
+        assert_eq!(server.line("BF.MERGE young same many few"), OK, "a repetition changes nothing");
         assert!(server.dump("young") == before && server.take_replicated().is_empty());
         // The bits that were reserved are filled first.
         add(server, "young", "more", 3000);
