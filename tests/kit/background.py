@@ -51,6 +51,12 @@ class Busy:
             wait_for(lambda: self.clients() == before + 1, "the client to wait")
         return replies
 
+    def leave(self, replies):
+        """Disconnects a client that waits, and returns when the server knows: a worker that goes on may be faster."""
+        before = self.clients()
+        replies.connection.disconnect()
+        wait_for(lambda: self.clients() == before - 1, "the client to be gone")
+
     def clients(self) -> int:
         now = figures(self.control)
         return now["clients_waiting"] + now["clients_in_pieces"]

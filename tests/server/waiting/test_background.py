@@ -134,7 +134,7 @@ def test_a_load_or_its_client_is_gone_before_its_piece_is_placed(one_worker, gon
         assert figures(client)["load_held_bytes"] > size // 2, "it is counted from its beginning"
         second = busy.send(*halves[1])
         if gone == "client":
-            first.connection.disconnect()
+            busy.leave(first)
         else:
             client.flushdb()
         busy.end()
@@ -624,8 +624,7 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
         before = snapshot(client, "k")
         with Busy(server) as busy:
             gone = busy.send(*words)
-            gone.connection.disconnect()
-            wait_for(lambda: busy.clients() == 1, "the client to be gone")
+            busy.leave(gone)
             assert differences({"k": before}, {"k": snapshot(client, "k")}) == []
             reply, write = busy.send(*words), busy.send("CF.ADD", "k", "more")
             assert client.execute_command("CF.EXISTS", "k", "held") == 1
