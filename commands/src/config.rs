@@ -263,7 +263,7 @@ pub const VALKEY_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Parses a number of bytes in the syntax of redis.conf: `kb` is 1024, `k` is 1000, and so on.
-fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {

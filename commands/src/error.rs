@@ -64,6 +64,7 @@ refusals! {
     /// The capacity is an integer out of range. The error text names RedisBloom's upper bound; ours is the available
     /// memory.
     CapacityRange => "ERR capacity must be in the range [1, 1073741824]";
+    TooFewBytes => "ERR a filter of this kind needs more bytes, even for one item";
     CapacityTooLarge => "ERR capacity must be at most {}", limits::MAX_CAPACITY;
     NoExpansion => "ERR no expansion";
     BadExpansion => "ERR bad expansion";

@@ -2,7 +2,7 @@
 //! the cost of supporting deletes, with counters, fingerprints or tables.
 
 use bloomery::filter::Origin;
-use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layout, Seed, Spec};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layout, Overflow, Seed, Spec};
 
 fn bits_per_item(capacity: u64, error_rate: f64, layout: Option<Layout>) -> f64 {
     let spec = Spec { layout, ..Spec::fixed(capacity, error_rate) };
@@ -217,4 +217,41 @@ fn a_table_that_has_shrunk() {
         println!("{items}: {} cells are left, {empty:.3} of the memory", filter.ones());
         assert!(filter.items() <= items / 100 && empty <= 0.15, "{}, {empty}", filter.items());
     }
+}
+
+/// A filter that is sized by bytes needs about as many when it is full, however many items come and however often a
+/// window rotates.
+#[test]
+fn a_filter_within_a_number_of_bytes() {
+    let window = |generations, overflow| Family::Window { generations, overflow, every_ms: 0 };
+    let kinds = [
+        ("fixed", Family::Fixed(Overflow::Error), Cell::Bit, None),
+        ("counters", Family::Fixed(Overflow::Error), Cell::Counter4, Some(Layout::Classic)),
+        ("a table of counts", Family::Fixed(Overflow::Error), Cell::Counter8, Some(Layout::Quotient)),
+        ("a ring", window(8, Overflow::Error), Cell::Bit, None),
+        ("a window that refuses", window(8, Overflow::Error), Cell::Bit, Some(Layout::Quotient)),
+        ("a window that forgets", window(32, Overflow::Forget), Cell::Bit, Some(Layout::Quotient)),
+    ];
+    for (name, family, cell, layout) in kinds {
+        for (error_rate, bytes) in [(0.01, 4096), (1e-6, 1 << 16), (0.001, 1 << 20)] {
+            let spec = Spec { family, cell, layout, seed: Seed::from(7), ..Spec::fixed(1, error_rate) };
+            let spec = spec.within(bytes).unwrap();
+            let mut filter = Bloom::new(spec).unwrap();
+            let mut most = 0;
+            for item in 0..3 * filter.capacity() {
+                if filter.window().is_some() && item % (2 * spec.capacity) == 0 {
+                    drop(filter.rotate(item / spec.capacity));
+                }
+                let _ = filter.add(item);
+                if item % 64 == 0 {
+                    most = most.max(filter.bytes());
+                }
+            }
+            println!("{name} at {error_rate}: {most} of {bytes}");
+            let about = bytes - bytes / 10..=bytes + bytes / 20;
+            assert!(about.contains(&most), "{name} at {error_rate}: {most} of {bytes}");
+        }
+    }
+    let least = Spec { layout: Some(Layout::Quotient), ..Spec::counting(1, 0.01) };
+    assert_eq!(least.within(7).unwrap_err(), bloomery::Error::Capacity(0));
 }

@@ -3,7 +3,7 @@
 use super::valkey_bloom::Dialect;
 use super::{Arguments, bad, integer, may_create, number, printable, seed, upper};
 use crate::call::{Access, BloomKey, Call, Words};
-use crate::config::Settings;
+use crate::config::{Settings, bytes};
 use crate::error::CommandError;
 use bloomery::Error;
 use bloomery::filter::foreign::{ChainSpec, Growth, ValkeySpec};
@@ -33,6 +33,31 @@ pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     if capacity > limits::MAX_CAPACITY { Err(CommandError::CapacityTooLarge) } else { Ok(capacity) }
 }
 
+/// How large BF.RESERVE asks a filter to be.
+#[derive(Clone, Copy)]
+enum Size {
+    /// 0: for a filter that needn't be told.
+    Any,
+    Items(u64),
+    /// A number of bytes with a unit.
+    Bytes(u64),
+}
+
+impl Size {
+    fn parse(word: &[u8]) -> Result<Size, CommandError> {
+        let has_unit = word.last().is_some_and(|last| last.eq_ignore_ascii_case(&b'b'));
+        match str::from_utf8(word).ok().filter(|_| has_unit).and_then(bytes) {
+            Some(bytes) => Ok(Size::Bytes(bytes)),
+            None if word == b"0" => Ok(Size::Any),
+            None => capacity(word).map(Size::Items),
+        }
+    }
+
+    fn items(self) -> Option<u64> {
+        if let Size::Items(items) = self { Some(items) } else { None }
+    }
+}
+
 /// The filter that BF.RESERVE or BF.REBUILD BEGIN requests.
 pub(crate) struct Reservation {
     pub(crate) spec: Spec,
@@ -43,11 +68,7 @@ pub(crate) struct Reservation {
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
-    // 0 is for filters that needn't be told, see below.
-    let capacity = match call.arg(3) {
-        b"0" => None,
-        number => Some(capacity(number)?),
-    };
+    let size = Size::parse(call.arg(3))?;
     let mut other = None;
     let options = reserve_options(Arguments { call, next: 4 }, |word, words| {
         if word == b"LIKE" {
@@ -62,13 +83,13 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
         Ok(word == b"LIKE")
     })?;
     if let Some(index) = other {
-        return like(call, index, rate, capacity.ok_or(CommandError::CapacityRange)?);
+        return like(call, index, rate, size.items().ok_or(CommandError::CapacityRange)?);
     }
     refuse_static(options.layout.flatten())?;
     let Kind { family, layout, steps } = kind(&options, None, call.settings())?;
     let hash = options.hash.unwrap_or_default();
     let spec = Spec {
-        capacity: steps.capacity(capacity.unwrap_or(1)),
+        capacity: steps.capacity(size.items().unwrap_or(1)),
         error_rate: rate,
         seed: seed_or_random(&options, hash)?,
         shards: options.shards.unwrap_or(1),
@@ -77,10 +98,15 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
         cell: options.counting.unwrap_or(Cell::Bit),
         family,
     };
-    // A table that grows takes the capacity only as a hint.
-    if capacity.is_none() && !(spec.is_table() && spec.grows()) {
-        return Err(CommandError::CapacityRange);
-    }
+    let spec = match size {
+        Size::Bytes(bytes) => spec.within(bytes).map_err(|why| match why {
+            Error::Capacity(_) => CommandError::TooFewBytes,
+            why => why.into(),
+        })?,
+        // A table that grows takes the capacity only as a hint.
+        Size::Any if !(spec.is_table() && spec.grows()) => return Err(CommandError::CapacityRange),
+        _ => spec,
+    };
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 

@@ -1,6 +1,7 @@
 //! Computes the geometry of a filter's layers from its parameters: how the layers of a chain or window share the error
 //! rate, and how the capacity grows.
 
+use super::Bloom;
 use crate::error::Error;
 use crate::filter::layout::{AUTO_PENALTY, AUTO_PENALTY_IN_CHAIN, LayerSpec, Shape};
 use crate::math;
@@ -18,6 +19,20 @@ fn inverse_square(index: usize) -> f64 {
     6.0 / ((rank + 2.0) * (rank + 5.0))
 }
 
+/// The largest capacity that `fits`, if a larger one needs more, and no item needs less than one of `bits`.
+fn largest(bits: u64, fits: impl Fn(u64) -> bool) -> Result<u64, Error> {
+    let (mut fitting, mut too_many) = (0, bits.min(limits::MAX_CAPACITY).saturating_add(1));
+    while fitting + 1 < too_many {
+        let middle = fitting + (too_many - fitting) / 2;
+        if fits(middle) {
+            fitting = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    if fitting == 0 { Err(Error::Capacity(0)) } else { Ok(fitting) }
+}
+
 impl Spec {
     /// The spec of a filter of at most `bits` bits in which an item has `probes` probes. Its error rate is 2^−probes,
     /// the rate for which that number of probes is best. Its capacity is the largest that keeps the error rate. This
@@ -32,17 +47,19 @@ impl Spec {
         }
         let spec = |capacity| Spec { layout: Some(Layout::Classic), ..Spec::fixed(capacity, error_rate) };
         let fits = |capacity: u64| spec(capacity).next_shape(&[]).is_ok_and(|shape| shape.cells <= bits);
-        // The shape grows with the capacity, and no item needs less than a bit.
-        let (mut fitting, mut too_many) = (0, bits.min(limits::MAX_CAPACITY).saturating_add(1));
-        while fitting + 1 < too_many {
-            let middle = fitting + (too_many - fitting) / 2;
-            if fits(middle) {
-                fitting = middle;
-            } else {
-                too_many = middle;
-            }
-        }
-        if fitting == 0 { Err(Error::Capacity(0)) } else { Ok(spec(fitting)) }
+        largest(bits, fits).map(spec)
+    }
+
+    /// This spec with the largest capacity with which a full filter needs at most this much memory. For a table, whose
+    /// memory depends on when its items came, the capacity is chosen so that it usually needs less.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] if not even one item fits; the errors of [`validate`](Spec::validate).
+    pub fn within(self, bytes: u64) -> Result<Spec, Error> {
+        self.validate()?;
+        let spec = |capacity| Spec { capacity, ..self };
+        let fits = |capacity: u64| Bloom::bytes_for(&spec(capacity)).is_ok_and(|full| full <= bytes);
+        largest(bytes.saturating_mul(8), fits).map(spec)
     }
 
     /// Shape of the next layer of a filter of this spec, after layers with the capacities `so_far`.
