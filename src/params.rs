@@ -216,11 +216,11 @@ pub enum Overflow {
     Error = 0,
     /// Accept it, so the real error rate rises above the promise.
     Saturate = 1,
-    /// Drop the oldest generation early. Only for windows of [`Layout::Quotient`].
-    Rotate = 2,
+    /// Forget the oldest items early, a few at a time. Only for windows of [`Layout::Quotient`].
+    Forget = 2,
 }
 
-spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
+spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Forget = "FORGET" });
 
 impl Overflow {
     /// The choice with this number in saved filters.
@@ -354,7 +354,7 @@ pub struct Spec {
     pub family: Family,
 }
 
-const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation early, so it is only for WINDOW generations LAYOUT \
+const ONLY_TABLES_FORGET: &str = "ONFULL FORGET forgets the oldest items early, so it is only for TTL, or WINDOW generations LAYOUT \
      QUOTIENT; use ONFULL ERROR or SATURATE";
 
 /// Why a table doesn't saturate.
@@ -517,7 +517,7 @@ impl Spec {
             self.validate_static()?;
         }
         match self.family {
-            Family::Fixed(Overflow::Rotate) => return Err(Error::Exclusive(ONLY_TABLES_ROTATE)),
+            Family::Fixed(Overflow::Forget) => return Err(Error::Exclusive(ONLY_TABLES_FORGET)),
             Family::Fixed(_) => {}
             Family::Scaling { expansion, .. } => {
                 if !(1..=limits::MAX_EXPANSION).contains(&expansion) {
@@ -536,8 +536,8 @@ impl Spec {
                 if !possible.contains(&generations.into()) {
                     return Err(Error::Generations(generations.into()));
                 }
-                if overflow == Overflow::Rotate && !is_table {
-                    return Err(Error::Exclusive(ONLY_TABLES_ROTATE));
+                if overflow == Overflow::Forget && !is_table {
+                    return Err(Error::Exclusive(ONLY_TABLES_FORGET));
                 }
                 if every_ms > i64::MAX as u64 {
                     return Err(Error::Period(every_ms));

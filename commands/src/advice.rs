@@ -117,7 +117,7 @@ fn fullness(key: &[u8], summary: &Summary, room: &str) -> Option<String> {
     let is_table = summary.layout.as_deref() == Some(Layout::Quotient.as_str());
     let window = summary.generations.filter(|_| !is_table);
     match (window, summary.layers.first(), summary.on_full.as_deref()) {
-        (Some(_), None, _) | (None, _, Some("ROTATE")) => None,
+        (Some(_), None, _) | (None, _, Some("FORGET")) => None,
         (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
             format!("full: the current generation holds {} items and refuses new ones; rotate", newest.items)
         }),

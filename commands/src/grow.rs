@@ -31,7 +31,7 @@ pub(super) trait GrowInServer: Grow {
     /// The error that the client gets for a refusal to grow.
     fn refusal(why: CommandError) -> CommandError;
 
-    /// Adds an item to a filter that isn't allowed to make room, if there is still room for the item.
+    /// Adds an item to a filter that isn't allowed to grow, if there is still room for the item.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -52,10 +52,10 @@ pub(super) struct Growing {
 }
 
 impl Growing {
-    /// The growth of a shadow beside its live filter. A shadow that is a window doesn't drop generations by itself to
-    /// make room.
+    /// The growth of a shadow beside its live filter. A shadow that is a window doesn't begin generations by
+    /// itself.
     pub(super) fn of_shadow(shadow: &Bloom, live: LiveRef<'_>) -> Growing {
-        let refused = shadow.rotates_when_full().then_some(CommandError::Full);
+        let refused = shadow.forgets_when_full().then_some(CommandError::Full);
         Growing { beside: live.bytes(), refused }
     }
 }
@@ -88,9 +88,7 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But a window makes room by dropping a generation, which may have occupied none of the
-        // cells that the item needs. In that case, the window drops more generations. Once the window is empty, there
-        // is room.
+        // New cells have room. But a window that has begun a generation may have to begin another one.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),
@@ -98,8 +96,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     }
 }
 
-/// Makes room. Returns the size of the new cells in bytes, or 0 for a window, which drops items instead of adding
-/// cells.
+/// Makes room. Returns the size of the new cells in bytes, or 0 for a window, which begins a generation instead of
+/// adding cells.
 fn grow<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,
     filter: &mut F,

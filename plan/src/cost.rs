@@ -111,7 +111,7 @@ pub(crate) fn on_full(overflow: Overflow) -> &'static str {
     match overflow {
         Overflow::Error => "refuses new items",
         Overflow::Saturate => "error rate rises",
-        Overflow::Rotate => "drops the oldest",
+        Overflow::Forget => "forgets the oldest",
     }
 }
 

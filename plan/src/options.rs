@@ -314,7 +314,7 @@ mod tests {
             ("-n 1000 -e 0.001 --window 65", "BF.RESERVE k 0.001 1000 WINDOW 65"),
             (
                 "-n 1000 -e 0.001 --window 7 --on-full rotate",
-                "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ROTATE",
+                "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL FORGET",
             ),
             ("-n 1000 -e 0.001 --window 7 --every 60000", "BF.RESERVE k 0.001 1000 WINDOW 7 EVERY 60000"),
             ("-n 1000 -e 0.001 --window 7 --on-full ERROR", "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ERROR"),
@@ -357,7 +357,7 @@ mod tests {
             (
                 "--window 4 --every 1m --on-full rotate --shards 2",
                 None,
-                "WINDOW 4 EVERY 60000 ONFULL ROTATE SHARDS 2",
+                "WINDOW 4 EVERY 60000 ONFULL FORGET SHARDS 2",
             ),
             ("-n 1000 --ttl 1h --steps 4", None, "CAPACITY 1000 TTL 3600000 STEPS 4"),
             ("--expansion 2 --tightening 0.5 --nonscaling", None, "EXPANSION 2 NONSCALING TIGHTENING 0.5"),

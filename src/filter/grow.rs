@@ -48,8 +48,8 @@ impl Grow for Bloom {
     }
 
     fn next_bytes(&self) -> Result<Option<u64>, Error> {
-        let rotates = self.rotates_when_full().then_some(0);
-        Ok(Bloom::next_bytes(self)?.or(rotates))
+        let forgets = self.forgets_when_full().then_some(0);
+        Ok(Bloom::next_bytes(self)?.or(forgets))
     }
 
     fn grow(&mut self) -> Result<bool, Error> {

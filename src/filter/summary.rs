@@ -164,14 +164,10 @@ pub struct Summary {
         line: Some("next rotation"),
         metrics: &[gauge("bloomery_next_rotation_seconds", "Time until a window with a schedule rotates.")],
     },
-    /// Windows with ONFULL ROTATE only: how often this server made room by dropping the oldest generation, or by
-    /// beginning the next one
-    early_rotations: Option<u64> = "Early rotations" {
+    /// Windows with ONFULL FORGET only: items that this server forgot early, to make room
+    forgotten: Option<u64> = "Items forgotten early" {
         replies: Replies::Bloom,
-        metrics: &[counter(
-            "bloomery_early_rotations",
-            "Number of times that a full window dropped its oldest items early, to make room.",
-        )],
+        metrics: &[counter("bloomery_items_forgotten_early", "Items that a full window forgot early, to make room.")],
     },
     /// Counting filters only: counters that have reached their maximum, and stay there
     saturated_counters: Option<u64> = "Saturated counters" {
@@ -428,9 +424,8 @@ impl LiveRef<'_> {
         summary.adds = Some(self.adds());
         summary.deletes = Some(usage.deletes());
         summary.feedback = Some(feedback(usage, now_ms));
-        let rotates =
-            summary.generations.is_some() && summary.on_full.as_deref() == Some(Overflow::Rotate.as_str());
-        summary.early_rotations = rotates.then(|| usage.early_rotations());
+        let forgets = summary.on_full.as_deref() == Some(Overflow::Forget.as_str());
+        summary.forgotten = forgets.then(|| usage.forgotten());
     }
 }
 

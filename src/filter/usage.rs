@@ -33,15 +33,15 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceLock::new(),
 };
 
-/// The counts from threads other than the main thread, the reports from clients, the number of early rotations, and the
-/// reason why the last rebuild ended.
+/// The counts from threads other than the main thread, the reports from clients, the number of items that were
+/// forgotten early, and the reason why the last rebuild ended.
 #[derive(Debug, Default)]
 pub struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
     /// How often a window has made room early, by beginning a generation or by dropping one.
-    early_rotations: AtomicU64,
+    forgotten: AtomicU64,
     /// Why the last rebuild ended, if it ended on its own. This is stored with the filter, so nothing has to be cleaned
     /// up when keys are deleted.
     rebuild_ended: Mutex<Option<Box<str>>>,
@@ -82,14 +82,16 @@ impl Usage {
         count(&self.deletes, items);
     }
 
-    /// Adds 1 to the number of times that the window has made room early.
-    pub(crate) fn rotated_early(&self) {
-        self.shared.get_or_init(Arc::default).early_rotations.fetch_add(1, Relaxed);
+    /// Counts items that a full window has forgotten early.
+    pub(crate) fn forgot(&self, items: u64) {
+        if items > 0 {
+            self.shared.get_or_init(Arc::default).forgotten.fetch_add(items, Relaxed);
+        }
     }
 
-    /// How often the window has made room early.
-    pub(crate) fn early_rotations(&self) -> u64 {
-        self.shared.get().map_or(0, |more| more.early_rotations.load(Relaxed))
+    /// Number of items that a full window has forgotten early.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.shared.get().map_or(0, |more| more.forgotten.load(Relaxed))
     }
 
     /// The counters for threads that read the filter while the main thread works.

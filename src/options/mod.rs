@@ -26,10 +26,10 @@ pub enum OnFull {
     Error,
     Saturate,
     Scale,
-    Rotate,
+    Forget,
 }
 
-spelling!(pub OnFull { Error = "ERROR", Saturate = "SATURATE", Scale = "SCALE", Rotate = "ROTATE" });
+spelling!(pub OnFull { Error = "ERROR", Saturate = "SATURATE", Scale = "SCALE", Forget = "FORGET" });
 
 /// The options as given. What isn't given follows from the others, or from the configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -252,7 +252,7 @@ impl From<Overflow> for OnFull {
         match overflow {
             Overflow::Error => OnFull::Error,
             Overflow::Saturate => OnFull::Saturate,
-            Overflow::Rotate => OnFull::Rotate,
+            Overflow::Forget => OnFull::Forget,
         }
     }
 }

@@ -173,7 +173,7 @@ impl Options {
         let overflow = match self.on_full {
             Some(OnFull::Error) => Some(Overflow::Error),
             Some(OnFull::Saturate) => Some(Overflow::Saturate),
-            Some(OnFull::Rotate) => Some(Overflow::Rotate),
+            Some(OnFull::Forget) => Some(Overflow::Forget),
             Some(OnFull::Scale) | None => None,
         };
         let family = if let Some(generations) = window {
@@ -208,7 +208,7 @@ impl Options {
         let shares = self.shards.is_some_and(|shards| shards > 1);
         let needs_table = self.counting.is_some() && !shares && self.on_full != Some(OnFull::Saturate)
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
-            || self.on_full == Some(OnFull::Rotate);
+            || self.on_full == Some(OnFull::Forget);
         match self.layout.unwrap_or(otherwise) {
             _ if self.ttl_ms.is_some() => Some(Layout::Quotient),
             None if needs_table => Some(Layout::Quotient),

@@ -277,7 +277,7 @@ fn auto_is_quotient_for_counting_and_where_no_other_layout_has_what_is_asked_for
         ("COUNTING EXPANSION 2", "QUOTIENT"),
         ("COUNTING 16 ONFULL SCALE LAYOUT AUTO", "QUOTIENT"),
         ("WINDOW 65", "QUOTIENT"),
-        ("WINDOW 4 ONFULL ROTATE", "QUOTIENT"),
+        ("WINDOW 4 ONFULL FORGET", "QUOTIENT"),
         ("COUNTING", "QUOTIENT"),
         ("COUNTING EXPANSION 0", "QUOTIENT"),
         ("COUNTING SHARDS 2", "AUTO"),
@@ -301,7 +301,7 @@ fn auto_is_quotient_for_counting_and_where_no_other_layout_has_what_is_asked_for
             assert_eq!(begun.is_ok(), is_possible, "{options} over {named}: {begun:?}");
         }
     }
-    for options in ["COUNTING EXPANSION 2 SHARDS 2", "WINDOW 65 ONFULL SATURATE", "NONSCALING ONFULL ROTATE"]
+    for options in ["COUNTING EXPANSION 2 SHARDS 2", "WINDOW 65 ONFULL SATURATE", "NONSCALING ONFULL FORGET"]
     {
         let server = FakeServer::default();
         assert!(server.line(&format!("BF.RESERVE k 0.01 20 {options}")).is_err(), "{options}");

@@ -16,7 +16,7 @@ HOUR = 3_600_000
 # Fields of BF.STATS that don't describe the filter itself. They depend on the clock, the key or the server, or count
 # this server's commands since it loaded the filter.
 NOT_ITS_OWN = {
-    *(b"Next rotation in ms", b"Early rotations", b"Advice", b"Memory"),
+    *(b"Next rotation in ms", b"Items forgotten early", b"Advice", b"Memory"),
     *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
 }
 
@@ -88,7 +88,7 @@ KINDS = [
     Kind("window", 100, "WINDOW 4", WINDOW),
     Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
     Kind("window-table", 100, "WINDOW 4 LAYOUT QUOTIENT ONFULL ERROR", WINDOW),
-    Kind("window-rotate", 100, "WINDOW 2 ONFULL ROTATE", (*WINDOW, "overfull"), latest=5),
+    Kind("window-rotate", 100, "WINDOW 2 ONFULL FORGET", (*WINDOW, "overfull"), latest=5),
     Kind("window-ttl", 310, f"TTL {24 * HOUR * 310} HASH SIPHASH", (*WINDOW, "aged")),
     Kind("window-every", 100, f"WINDOW 5 EVERY {24 * HOUR} SINCE {{since}}", WINDOW),
     Kind("cuckoo", 500, "EXPANSION 0", DELETED),

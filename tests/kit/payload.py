@@ -29,7 +29,7 @@ FILTER_FIELDS = [
     ("capacity", "Q", 0), ("error rate", "d", 8), ("seed low", "Q", 16), ("seed high", "Q", 24), ("hash", "B", 32),
     ("layout", "B", 33), ("cell", "B", 34), ("overflow", "B", 35), ("shards", "I", 36), ("expansion", "I", 40),
     ("generations", "I", 44), ("tightening", "d", 48), ("every", "Q", 56), ("since", "Q", 64), ("rotations", "Q", 72),
-    ("newest", "Q", 80), ("layers", "I", 88), ("dropped", "I", 92),
+    ("newest", "Q", 80), ("layers", "Q", 88),
 ]  # fmt: skip
 FILTER_SIZE = 96
 LAYER_FIELDS = [

@@ -37,7 +37,7 @@ FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
 BYTES, UTF16, LONG, INT, JSON, KRYO5 = range(6)
 
 ENVELOPE = struct.Struct("<4sBBHIQI")
-FILTER_HEADER = struct.Struct("<QdQQBBBBIIIdQQQQII")
+FILTER_HEADER = struct.Struct("<QdQQBBBBIIIdQQQQQ")
 LAYER_HEADER = struct.Struct("<QdQQII")
 CUCKOO_HEADER = struct.Struct("<QQQQQBBHHHII")
 FOREIGN_HEADER = struct.Struct("<BBBBIII32sdd")
@@ -255,7 +255,6 @@ class Layer:
     width: int
     generations: int = 0  # number of generations that share the layer
     newest: int = 0  # the newest of these generations
-    floor: int = 0  # the oldest of these generations that has not been dropped early
     data: bytes = b""
     leaves: dict = field(default_factory=dict)  # by the bits with which their hashes begin, and the number of these
 
@@ -314,7 +313,7 @@ class Layer:
             return None
         latest = leaf.cleaned + 2**self.payload - self.generations
         generation = latest - (latest - payload) % 2**self.payload
-        is_alive = generation >= max(self.floor, current - self.generations + 1)
+        is_alive = generation >= current - self.generations + 1
         return max(0, current - generation) if is_alive else None
 
     def word(self, number):
@@ -778,7 +777,6 @@ class Filter(Hashing):
     since_ms: int
     rotations: int
     newest: int
-    floor: int
     layers: list = field(default_factory=list)
 
     def contains(self, item):
@@ -996,7 +994,7 @@ def bloom_header(kind, header):
     stamped = bytearray(header[:layers_end])
     for i in range(layer_count):
         at = FILTER_HEADER.size + i * LAYER_HEADER.size
-        generations = (filter_.generations, filter_.newest, filter_.floor) if is_table else ()
+        generations = (filter_.generations, filter_.newest) if is_table else ()
         layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *generations)
         layer.check()
         may_be_table = kind == CHAIN and layer_count > 1 and QUOTIENT not in [older.layout for older in filter_.layers]
@@ -1011,8 +1009,6 @@ def bloom_header(kind, header):
     if is_table and kind == WINDOW:
         items = [int.from_bytes(header[at : at + 8], "little") for at in range(layers_end, len(header), 8)]
         need(sum(items) == filter_.layers[0].items, "items of the generations")
-        for generation in range(max(0, filter_.newest - filter_.generations + 1), filter_.floor):
-            need(items[generation % filter_.generations] == 0, "items in a generation that was dropped")
     share = max(1, filter_.layers[0].generations)
     need(any(layer.capacity == filter_.capacity * share for layer in filter_.layers), "capacity of the first layer")
     if kind == WINDOW:
@@ -1024,7 +1020,7 @@ def bloom_header(kind, header):
 def filter_header(kind, header):
     fields = FILTER_HEADER.unpack_from(header)
     capacity, error_rate, seed_low, seed_high, hash_, layout, width, overflow, shards = fields[:9]
-    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers, dropped = fields[9:]
+    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers = fields[9:]
     need(kind in (FIXED, CHAIN, WINDOW), "kind")
     need(1 <= capacity <= 1 << 48, "capacity")
     need(1e-12 <= error_rate < 1, "error rate")
@@ -1034,10 +1030,8 @@ def filter_header(kind, header):
     need(width in CELL_WIDTHS, "cell")
     need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, QUOTIENT), "a filter that cannot count")
     need(overflow in (0, 1, 2), "overflow")
-    need(overflow < 2 or (kind == WINDOW and layout == QUOTIENT), "only a table rotates when it is full")
+    need(overflow < 2 or (kind == WINDOW and layout == QUOTIENT), "only a table forgets when it is full")
     need(shards in {1 << i for i in range(11)}, "shards")
-    floor = max(0, newest - generations + 1) + dropped if kind == WINDOW else 0
-    need(dropped == 0 or layout == QUOTIENT and kind == WINDOW and floor <= newest, "generations dropped early")
     need(layout != QUOTIENT or (kind == WINDOW or overflow == 0) and shards == 1, "what a table cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
     need(layout not in BUILT or (kind != WINDOW and overflow == 0 and shards == width == 1), "what static filters cannot do")
@@ -1057,7 +1051,7 @@ def filter_header(kind, header):
     need(kind != FIXED or layers == 1, "a fixed filter has one layer")
     filter_ = Filter(
         kind, capacity, error_rate, (seed_low, seed_high), hash_, layout, width, overflow, shards,
-        expansion, tightening, generations, every_ms, since_ms, rotations, newest, floor,
+        expansion, tightening, generations, every_ms, since_ms, rotations, newest,
     )  # fmt: skip
     return filter_, layers
 

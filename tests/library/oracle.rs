@@ -58,7 +58,7 @@ impl Run {
     /// Whether the filter must answer yes for the item.
     fn must_have(&self, item: u16) -> bool {
         let alive = |truth: &&Truth| match self.filter.window() {
-            Some(window) => window.newest() - truth.last < window.span() && truth.last >= window.floor(),
+            Some(window) => window.newest() - truth.last < window.span(),
             None => true,
         };
         self.truth.get(&item).filter(alive).is_some_and(|truth| truth.count > 0)
@@ -113,6 +113,9 @@ impl Run {
             let last = self.newest();
             let truth = self.truth.entry(item).or_default();
             *truth = Truth { count: truth.count + 1, last };
+        }
+        if self.filter.spec().on_full() == "FORGET" && items >= self.filter.capacity() && !was_there {
+            self.truth.retain(|other, _| *other == item || self.filter.contains(hash(&self.filter, *other)));
         }
     }
 

@@ -270,7 +270,7 @@ fn windows_grow_refuse_or_drop() {
     assert_eq!(refuses.add(80u64.to_le_bytes()), Err(Error::Full));
 
     for generations in [2, 8, 100] {
-        let spec = window(100, 0.001, generations, Overflow::Rotate);
+        let spec = window(100, 0.001, generations, Overflow::Forget);
         let mut drops = Bloom::new(seeded(&spec, 1)).unwrap();
         let room = 100 * u64::from(generations);
         for item in 0..20 * room {
@@ -324,7 +324,7 @@ fn a_reader_never_misses_an_item_of_a_table_that_grows_and_shrinks() {
 /// cleaned.
 #[test]
 fn a_reader_never_misses_an_item_of_a_window() {
-    let mut filter = Bloom::new(seeded(&window(700, 0.01, 3, Overflow::Rotate), 3)).unwrap();
+    let mut filter = Bloom::new(seeded(&window(700, 0.01, 3, Overflow::Forget), 3)).unwrap();
     add(&mut filter, 0..500);
     let reader = std::sync::Mutex::new(filter.reader());
     std::thread::scope(|scope| {

@@ -261,7 +261,7 @@ pub(crate) const RECIPES: &[Recipe] = &[
     }),
     ("quotient-window",       || aged(Spec::fixed(50, 0.01), 3, Overflow::Error, 0)),
     ("quotient-window-grown", || aged(Spec::fixed(5, 0.01), 3, Overflow::Saturate, 0)),
-    ("quotient-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Rotate, 60_000)),
+    ("quotient-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Forget, 60_000)),
     ("static-empty",          || built(Spec { layout: Some(Layout::Fuse), ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
     ("static",                || built(Spec { layout: Some(Layout::Fuse), ..Spec::fixed(100, 0.001) }, 150).build().unwrap()),
     ("static-siphash",        || built(Spec { layout: Some(Layout::Fuse), hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),

@@ -115,7 +115,7 @@ kinds! {
     outgrown_from_1:             Spec { hash: SipHash, ..scaling(None, 1, 1, INVERSE_SQUARE) };
     quotient_window:             window(Quotient, 3, 0);
     quotient_window_refusing:    window_table(2, Overflow::Error, 0);
-    quotient_window_rotating:    Spec { hash: SipHash, ..window_table(7, Overflow::Rotate, 1000) };
+    quotient_window_rotating:    Spec { hash: SipHash, ..window_table(7, Overflow::Forget, 1000) };
     quotient_window_long:        window(Quotient, 100, 0);
 }
 

@@ -143,7 +143,7 @@ pub(crate) fn prefixes(filter: &Bloom) -> Vec<Prefix> {
     const END: u64 = 1 << 60;
     let body = body(filter);
     let mut words = body.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
-    let window = filter.window().map(|window| (window.span(), window.newest(), window.floor()));
+    let window = filter.window().map(|window| (window.span(), window.newest()));
     let payload_bits = match window {
         Some((span, ..)) => (span + span.div_ceil(4)).next_power_of_two().ilog2(),
         None if filter.spec().cell == Cell::Bit => 0,
@@ -180,10 +180,10 @@ pub(crate) fn prefixes(filter: &Bloom) -> Vec<Prefix> {
             let payload = bits(stored, width as usize);
             let value = match window {
                 None => Some(payload.max(1)),
-                Some((span, newest, floor)) => {
+                Some((span, newest)) => {
                     let latest = cleaned + (1 << payload_bits) - span;
                     let age = (newest + (latest - payload) % (1 << payload_bits)).saturating_sub(latest);
-                    (age < span.min(newest + 1 - floor)).then_some(age)
+                    (age < span).then_some(age)
                 }
             };
             let address = (depth + log2) as u32;

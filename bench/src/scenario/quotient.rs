@@ -23,7 +23,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     filters::serve::<WIDTH>(&server, "plain", plain, half)?;
     filters::serve::<WIDTH>(&server, "counting", counting, half)?;
     for (key, generations) in WINDOWS {
-        let family = Family::Window { generations, overflow: Overflow::Rotate, every_ms: 0 };
+        let family = Family::Window { generations, overflow: Overflow::Forget, every_ms: 0 };
         let window = Spec { family, capacity: capacity / u64::from(generations), ..plain };
         filters::load(&server, key, &filters::filled_in_turn::<WIDTH>(window, half, half)?)?;
     }

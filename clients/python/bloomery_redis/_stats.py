@@ -90,7 +90,7 @@ class BloomStats(TypedDict, total=False):
     generation: int
     rotates_every_ms: int | None
     next_rotation_in_ms: int | None
-    early_rotations: int
+    items_forgotten_early: int
     saturated_counters: int
     tests_answered_yes: int
     tests_answered_no: int

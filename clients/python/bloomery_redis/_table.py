@@ -16,7 +16,7 @@ BLOOM = {
     "since": between(0, 2**63 - 1),
     "ttl": between(1, 2**63 - 1),
     "steps": between(1, 999),
-    "onfull": one_of("ERROR", "SATURATE", "SCALE", "ROTATE"),
+    "onfull": one_of("ERROR", "SATURATE", "SCALE", "FORGET"),
     "counting": one_of(True, 4, 8, 16),
     "shards": power_of_two(1024),
     "layout": one_of("AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"),
@@ -42,7 +42,7 @@ class Bloom(TypedDict, total=False):
     since: int | datetime  # a Unix time in milliseconds
     ttl: int | timedelta  # milliseconds
     steps: int  # 1 to 999 steps of a TTL
-    onfull: Literal["ERROR", "SATURATE", "SCALE", "ROTATE"]
+    onfull: Literal["ERROR", "SATURATE", "SCALE", "FORGET"]
     counting: Literal[True, 4, 8, 16]  # 4, 8 or 16 bits per counter
     shards: int  # a power of two from 1 to 1024
     layout: Literal["AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"]

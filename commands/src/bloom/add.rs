@@ -429,10 +429,10 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
     }
 }
 
-/// If the live filter began or dropped a generation to make room, does the same in the shadow.
+/// If the live filter began a generation early, does the same in the shadow.
 fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
     if let (Some(leader), Some(window)) = (live.window(), shadow.window())
-        && (leader.newest() > window.newest() || leader.floor() > window.floor())
+        && leader.newest() > window.newest()
     {
         call.discard(shadow.follow(leader)?.into());
     }

@@ -13,7 +13,7 @@ impl GrowInServer for Bloom {
     }
 
     fn add_where_room_is(&mut self, item: ItemHash) -> Result<Added, Error> {
-        self.add_to_any_share(item)
+        self.add_to_newest_generation(item)
     }
 
     fn refusal(why: CommandError) -> CommandError {

@@ -1,7 +1,7 @@
 //! Adds items to filters, and deletes them.
 
 use super::layers::contains_many;
-use super::{Bloom, Body};
+use super::{Bloom, Body, Window};
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::filter::change::{Added, Removed};
@@ -75,19 +75,32 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// Adds the item to a window's newest generation if there is room, no matter how much of a shared table this
-    /// generation already occupies. Never makes room. Used for the shadow of a rebuild, which gets all items of its
-    /// live filter in one generation.
+    /// Adds the item to a window's newest generation, no matter how many it has. Never begins a generation. Used for
+    /// the shadow of a rebuild, which gets all items of its live filter in one generation.
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room, or if the filter isn't a window.
-    pub fn add_to_any_share(&mut self, item: ItemHash) -> Result<Added, Error> {
+    pub fn add_to_newest_generation(&mut self, item: ItemHash) -> Result<Added, Error> {
         match &self.body {
-            Body::Window(window) if window.has_room_for(item, false) => {
-                window.add(item, Layer::insert_single_writer)
-            }
+            Body::Window(window) => self.add_to_window(window, item, Layer::insert_single_writer),
             _ => Err(Error::Full),
         }
+    }
+
+    #[inline(always)]
+    fn add_to_window(
+        &self,
+        window: &Window,
+        item: ItemHash,
+        insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
+    ) -> Result<Added, Error> {
+        if !self.parameters.forget_when_full() {
+            return window.add(item, insert, false);
+        }
+        let before = self.items();
+        let done = window.add(item, insert, true)?;
+        self.usage().forgot((before + u64::from(done.added)).saturating_sub(self.items()));
+        Ok(done)
     }
 
     /// Like [`try_add`](Bloom::try_add), but adds the item to its layer with `insert`. In a chain, the item must not be
@@ -112,11 +125,11 @@ impl Bloom {
                 insert(layer, item)
             }
             Body::Window(window) => {
-                let rotates = self.parameters.rotate_when_full();
-                if self.parameters.refuse_when_full() && !window.has_room_for(item, rotates) {
+                let forgets = self.parameters.forget_when_full();
+                if self.parameters.refuse_when_full() && !window.has_room_for(item, forgets) {
                     return Err(Error::Full);
                 }
-                window.add(item, insert)
+                self.add_to_window(window, item, insert)
             }
         }
     }
@@ -178,8 +191,8 @@ impl Bloom {
         }
     }
 
-    /// Makes room for items: lets a table grow, adds the next layer to a scaling filter, or begins or drops a
-    /// generation in a window that rotates when it is full. For other filters, does nothing and returns false.
+    /// Makes room for items: lets a table grow, adds the next layer to a scaling filter, or begins a
+    /// generation in a window that forgets items when it is full. For other filters, does nothing and returns false.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::LastGeneration`], [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -190,11 +203,7 @@ impl Bloom {
         }
         match &mut self.body {
             Body::Chain(chain) => chain.grow(&spec).map(|()| true),
-            Body::Window(window) if self.parameters.rotate_when_full() => {
-                window.make_room()?;
-                self.usage().rotated_early();
-                Ok(true)
-            }
+            Body::Window(window) if self.parameters.forget_when_full() => window.begin_early().map(|()| true),
             _ => Ok(false),
         }
     }

@@ -45,7 +45,7 @@ enum Kind {
     Scaling,
     Window,
     WindowSaturates,
-    WindowRotates,
+    WindowForgets,
 }
 
 impl Parameters {
@@ -61,7 +61,7 @@ impl Parameters {
                 let kind = match overflow {
                     Overflow::Error => Kind::Window,
                     Overflow::Saturate => Kind::WindowSaturates,
-                    Overflow::Rotate => Kind::WindowRotates,
+                    Overflow::Forget => Kind::WindowForgets,
                 };
                 (kind, generations, None)
             }
@@ -117,7 +117,7 @@ impl Parameters {
                 },
                 Kind::Window => window(Overflow::Error),
                 Kind::WindowSaturates => window(Overflow::Saturate),
-                Kind::WindowRotates => window(Overflow::Rotate),
+                Kind::WindowForgets => window(Overflow::Forget),
             },
         }
     }
@@ -140,7 +140,7 @@ impl Parameters {
     /// Whether the newest layer refuses new items when it is full.
     #[inline(always)]
     pub(super) fn refuse_when_full(&self) -> bool {
-        matches!(self.kind, Kind::Fixed | Kind::Scaling | Kind::Window | Kind::WindowRotates)
+        matches!(self.kind, Kind::Fixed | Kind::Scaling | Kind::Window | Kind::WindowForgets)
     }
 
     /// Whether a table grows beyond the capacity.
@@ -149,10 +149,10 @@ impl Parameters {
         matches!(self.kind, Kind::Scaling | Kind::WindowSaturates)
     }
 
-    /// Whether the filter is a window that makes room when it is full.
+    /// Whether the filter is a window that forgets its oldest items when it is full.
     #[inline(always)]
-    pub(super) fn rotate_when_full(&self) -> bool {
-        matches!(self.kind, Kind::WindowRotates)
+    pub(super) fn forget_when_full(&self) -> bool {
+        matches!(self.kind, Kind::WindowForgets)
     }
 
     /// The layout that was chosen; `None` for AUTO.
@@ -211,7 +211,7 @@ mod tests {
             Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE },
             Family::Window { generations: 64, overflow: Overflow::Error, every_ms: 7 },
             Family::Window { generations: 2, overflow: Overflow::Saturate, every_ms: 7 },
-            Family::Window { generations: 1000, overflow: Overflow::Rotate, every_ms: 7 },
+            Family::Window { generations: 1000, overflow: Overflow::Forget, every_ms: 7 },
         ];
         let plain = Spec { layout: Some(Layout::Partitioned), ..Spec::fixed(1, 0.5) };
         for spec in [large, plain] {

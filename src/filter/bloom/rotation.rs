@@ -56,8 +56,8 @@ impl Bloom {
         }
     }
 
-    /// Makes a window follow `leader`, which has just made room: it gets the leader's newest generation, schedule and
-    /// [floor](Window::floor). Returns the dropped layers. Does nothing to other filters.
+    /// Makes a window follow `leader`, which has just begun a generation early: it gets the leader's newest generation
+    /// and schedule. Returns the dropped layers. Does nothing to other filters.
     ///
     /// # Errors
     /// [`Error::LastGeneration`], [`Error::OutOfMemory`]. In both cases, nothing has changed.
@@ -67,7 +67,6 @@ impl Bloom {
             Body::Window(window) => {
                 let dropped = window.advance(leader.newest())?;
                 window.set_schedule(leader.schedule());
-                window.drop_before(leader.floor());
                 Ok(dropped)
             }
             _ => Ok(Vec::new()),
@@ -84,9 +83,9 @@ impl Bloom {
         self
     }
 
-    /// Whether the filter is a window in which [`grow`](Bloom::grow) makes room.
+    /// Whether the filter is a window that forgets its oldest items when it is full.
     #[doc(hidden)]
-    pub fn rotates_when_full(&self) -> bool {
-        self.parameters.rotate_when_full()
+    pub fn forgets_when_full(&self) -> bool {
+        self.parameters.forget_when_full()
     }
 }

@@ -1,6 +1,6 @@
 //! The rotating filter. Adds go to the newest generation, a test looks at all generations that are alive, and a
 //! rotation drops the oldest. In a window of G generations, an item therefore stays for at least G−1 rotations after
-//! its last add, unless its generation is dropped early to make room.
+//! its last add, unless it is forgotten early to make room.
 
 use super::generations::{Generation, Generations};
 use super::schedule::{Due, Schedule, Standing};
@@ -102,15 +102,16 @@ impl Window {
 
     /// Records the item in the newest generation. If each generation has its own layer, `insert` adds the item to the
     /// newest one. In the result, `added` means that no generation contained the item, and `changed` means that the
-    /// newest one didn't.
+    /// newest one didn't. If a full table `forgets`, a new item takes the place of an old one.
     #[inline]
     pub(crate) fn add(
         &self,
         item: ItemHash,
         insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
+        forgets: bool,
     ) -> Result<Added, Error> {
         match self.generations().table() {
-            Some((_, tags)) => tags.insert(item),
+            Some((_, tags)) => tags.insert(item, forgets),
             None => self.add_to_ring(item, insert),
         }
     }
@@ -136,57 +137,36 @@ impl Window {
         Ok(tags.remove(item))
     }
 
-    /// Whether the newest generation of a shared table has at least G−1 times the number of items that a generation is
-    /// sized for. That is the number of items that may arrive within a time to live. If so, the next generation begins
-    /// early. Otherwise a burst within one period could fill the whole table with one generation, and making room would
-    /// then drop everything.
-    #[inline]
-    fn is_top_heavy(&self) -> bool {
+    /// Whether a full table should begin the next generation early, so that it forgets items in the order in which they
+    /// came: if the newest generation has its share of the items, and the one that then expires has no more than that.
+    /// A burst within one period could otherwise fill the table with one generation, so the next one also begins if the
+    /// newest has all shares but one.
+    fn is_due_early(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
-        tags.items(self.newest) >= layer.capacity() - layer.capacity() / tags.span()
+        let (capacity, span) = (layer.capacity(), tags.span());
+        let share = capacity / span;
+        let expiring = (self.newest + 1).checked_sub(span).map_or(0, |oldest| tags.items(oldest));
+        let newest = tags.items(self.newest);
+        newest >= capacity - share || newest >= share && expiring <= share && layer.is_full()
     }
 
-    /// Number of the oldest generation that has not been dropped early.
-    pub fn floor(&self) -> u64 {
-        self.generations().table().map_or(0, |(_, tags)| tags.floor())
-    }
-
-    /// Drops the generations before number `floor` early, if all generations share a table.
-    pub(super) fn drop_before(&mut self, floor: u64) {
-        if let Some((_, tags)) = self.generations().table()
-            && floor > tags.floor()
-        {
-            tags.drop_before(floor.min(self.newest));
-        }
-    }
-
-    /// Whether the window has room for the item, or already contains it. If not, the window must refuse the item or, if
-    /// it `rotates`, [make room](Window::make_room). If each generation has its own layer, only the newest layer is
+    /// Whether an item can be added now, or is present. If not, the window must refuse the item or, if it `forgets`,
+    /// [begin a generation](Window::begin_early). If each generation has its own layer, only the newest layer is
     /// considered.
     #[inline]
-    pub(super) fn has_room_for(&self, item: ItemHash, rotates: bool) -> bool {
+    pub(super) fn has_room_for(&self, item: ItemHash, forgets: bool) -> bool {
         let layer = self.current();
         match self.generations().table() {
-            // A full table refuses items by itself.
-            Some((_, tags)) => !(rotates && self.is_top_heavy()) || tags.contains(item, self.newest),
+            // A full table refuses items or forgets others by itself.
+            Some((_, tags)) => !(forgets && self.is_due_early()) || tags.contains(item, self.newest),
             None => !layer.is_full_for_single_writer() || layer.contains(item),
         }
     }
 
-    /// Makes room for an item. If the newest generation occupies too much of a table that isn't full, begins a new one.
-    /// Otherwise drops the oldest generation that has items, without changing the ages of the others. If only the
-    /// newest generation has items, begins a new one first.
-    pub(super) fn make_room(&mut self) -> Result<(), Error> {
-        let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
-        let age = oldest.map_or(0, |generation| generation.age);
-        let is_split = self.is_top_heavy() && !self.current().is_full();
-        if is_split || age == 0 {
-            self.advance(self.newest.saturating_add(1))?;
-            self.shift_schedule();
-        }
-        if !is_split {
-            self.drop_before(self.newest + 1 - age.max(1));
-        }
+    /// Begins the next generation before the clock says so.
+    pub(super) fn begin_early(&mut self) -> Result<(), Error> {
+        self.advance(self.newest.saturating_add(1))?;
+        self.shift_schedule();
         Ok(())
     }
 

@@ -37,9 +37,7 @@ struct FilterHeader {
     since_ms: u64,
     rotations: u64,
     newest: u64,
-    layers: u32,
-    /// How many of the oldest generations of a table were dropped early, among those that would still be alive.
-    dropped: u32,
+    layers: u64,
 }
 
 /// One layer. Its cell width, shard count and hash are those of the filter. The error rate is the bits of an `f64`. For
@@ -72,8 +70,8 @@ macro_rules! packed {
 }
 
 // Fields that few filters use come last.
-packed!(FilterHeader, 18: capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout,
-    generations, every_ms, since_ms, rotations, newest, seed_high, tightening, dropped);
+packed!(FilterHeader, 17: capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout,
+    generations, every_ms, since_ms, rotations, newest, seed_high, tightening);
 
 packed!(LayerHeader, 6: cells, probes, layout, items, capacity, error_rate);
 
@@ -89,8 +87,7 @@ pub(in crate::wire) struct BloomHead {
     layers: Vec<LayerHead>,
     /// Identifies the head and the chunks of one dump, see [`stamp`]; 0 for a packed filter, which has no chunks.
     pub(super) stamp: u32,
-    /// For a table with generations: the oldest one that wasn't dropped early, and the number of items in each.
-    floor: u64,
+    /// For a table with generations: the number of items in each.
     counts: Vec<u64>,
 }
 
@@ -153,7 +150,7 @@ impl BloomHead {
     /// Builds the filter from the cells of all its layers.
     pub(super) fn build(self, arrays: Vec<Whole>) -> Result<Bloom, DecodeError> {
         let grows = self.spec.grows();
-        let generations = (self.newest, self.floor, &self.counts[..]);
+        let generations = (self.newest, &self.counts[..]);
         let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items, .. }, whole)| {
             Ok::<_, DecodeError>(match whole {
                 Whole::Cells(filled) => Layer::from_words(shape, filled.words, items, filled.census)?,
@@ -205,16 +202,6 @@ fn is_table(layout: u32) -> bool {
     layout == u32::from(Layout::Quotient.number())
 }
 
-/// The oldest of `span` generations that are alive at once, if none was dropped early.
-fn oldest(newest: u64, span: u16) -> u64 {
-    newest.saturating_add(1).saturating_sub(span.into())
-}
-
-fn dropped(window: &Window) -> u32 {
-    let oldest = oldest(window.newest(), u16::try_from(window.span()).unwrap_or(u16::MAX));
-    u32::try_from(window.floor().saturating_sub(oldest)).unwrap_or(u32::MAX)
-}
-
 fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
     let spec = filter.spec();
     let mut header = FilterHeader {
@@ -226,8 +213,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         layout: spec.layout.map_or(0, Layout::number),
         cell: spec.cell as u8,
         shards: spec.shards,
-        layers: u32::try_from(filter.layers().len()).unwrap_or(u32::MAX),
-        dropped: filter.window().map_or(0, dropped),
+        layers: filter.layers().len() as u64,
         ..FilterHeader::default()
     };
     match spec.family {
@@ -360,7 +346,7 @@ pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     validate(kind, &header, spec, &layers, (stamp(&header, &layers), counts))
 }
 
-fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError> {
+fn read_layers(rest: &mut &[u8], count: u64) -> Result<LayerHeaders, DecodeError> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count == 0 || count > limits::MAX_LAYERS {
         return Err(DecodeError::Field("layers"));
@@ -399,7 +385,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         Kind::Window => {
             let generations = u16::try_from(header.generations).map_err(|_| field("generations"))?;
             // All generations share one table.
-            let layers = if layout == Some(Layout::Quotient) { 1 } else { header.generations };
+            let layers = if layout == Some(Layout::Quotient) { 1 } else { header.generations.into() };
             (Family::Window { generations, overflow, every_ms: header.every_ms }, layers)
         }
         Kind::Cuckoo | Kind::Foreign | Kind::Rebuild => return Err(field("kind")),
@@ -418,7 +404,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     if header.layers != expected_layers {
         return Err(field("layers"));
     }
-    if !is_canonical(kind, header, spec.is_table()) {
+    if !is_canonical(kind, header) {
         return Err(field("reserved"));
     }
     if header.newest > limits::MAX_GENERATION
@@ -431,7 +417,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
 }
 
 /// Whether the fields that a kind doesn't use are 0, so that every filter has one encoding.
-fn is_canonical(kind: Kind, header: &FilterHeader, is_table: bool) -> bool {
+fn is_canonical(kind: Kind, header: &FilterHeader) -> bool {
     let mut canonical = *header;
     match kind {
         Kind::Chain => canonical.overflow = 0,
@@ -440,9 +426,6 @@ fn is_canonical(kind: Kind, header: &FilterHeader, is_table: bool) -> bool {
     if kind != Kind::Window {
         canonical =
             FilterHeader { generations: 0, every_ms: 0, since_ms: 0, rotations: 0, newest: 0, ..canonical };
-    }
-    if kind != Kind::Window || !is_table {
-        canonical.dropped = 0;
     }
     canonical.fields() == header.fields()
 }
@@ -510,10 +493,5 @@ fn validate(
     let schedule =
         Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
     let newest = header.newest;
-    let floor =
-        if generations > 0 { oldest(newest, generations).saturating_add(header.dropped.into()) } else { 0 };
-    if floor > newest {
-        return Err(field("generations"));
-    }
-    Ok(BloomHead { spec, schedule, newest, layers: heads, stamp, floor, counts })
+    Ok(BloomHead { spec, schedule, newest, layers: heads, stamp, counts })
 }

@@ -287,7 +287,7 @@ OPTIONS = {
     "HASH": one_of("XXH3", "SIPHASH"),
     "SEED": bytes,
     "TIGHTENING": partial(number, low=0, high=1),
-    "ONFULL": one_of("ERROR", "SATURATE", "SCALE", "ROTATE"),
+    "ONFULL": one_of("ERROR", "SATURATE", "SCALE", "FORGET"),
     "LIKE": bytes,
 }
 
@@ -327,7 +327,7 @@ def spec_of(options: dict, rate: float, items: int, default_expansion: int, now:
         or (scales and counting and not is_table)
         or (window and (expansion or tightening is not None or (scales and not is_table)))
         or (window and window > 64 and not is_table)
-        or on_full == "ROTATE"  # the sequences don't use it
+        or on_full == "FORGET"  # the sequences don't use it
         or (is_table and (shards > 1 or on_full == "SATURATE"))
     ):
         raise Refused()

@@ -102,7 +102,7 @@ fn every_use_keeps_its_rate_whatever_its_past() {
         ("WINDOW 1000, full", window(1000, Overflow::Error), full),
         ("WINDOW 4, grown", grows(4), grown),
         ("WINDOW 8, rotated", window(8, Overflow::Saturate), rotated),
-        ("WINDOW 32, pushed", window(32, Overflow::Rotate), pushed),
+        ("WINDOW 32, pushed", window(32, Overflow::Forget), pushed),
     ];
     let mut gates = Gates::default();
     let (mut all, mut expected) = (0, 0.0);

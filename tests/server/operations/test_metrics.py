@@ -199,7 +199,7 @@ def test_what_filters_have_is_summed(client):
         "BF.RESERVE counts 0.01 100 COUNTING", "BF.MADD counts a b c a", "BF.DEL counts a", "BF.DEL counts a",
         "BF.MDEL counts b c x", "BF.RESERVE tables 0.01 20 COUNTING EXPANSION 2 LAYOUT QUOTIENT",
         ["BF.MADD", "tables", *members(200)], ["BF.MDEL", "tables", *members(150)], "BF.DEL tables none",
-        "BF.RESERVE window 0.01 50 WINDOW 3 ONFULL ROTATE LAYOUT QUOTIENT", ["BF.MADD", "window", *members(200)],
+        "BF.RESERVE window 0.01 50 WINDOW 3 ONFULL FORGET LAYOUT QUOTIENT", ["BF.MADD", "window", *members(200)],
         "BF.ROTATE window", "BF.ADD window a", "BF.ROTATE window", "BF.ROTATE window", "BF.ROTATE window",
         "BF.RESERVE ring 0.01 50 WINDOW 3", ["BF.MADD", "ring", *members(50)], "BF.ROTATE ring", "BF.ADD ring new", "BF.ROTATE ring",
         "BF.ROTATE ring", "COPY small copy", "BF.CLEAR copy", "BF.ADD copy a", "RENAME copy grows",

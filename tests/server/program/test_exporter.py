@@ -64,7 +64,7 @@ FIELDS = {
     "bloomery_layers": "Number of filters",
     "bloomery_generations": "Generations",
     "bloomery_rotations_total": "Generation",
-    "bloomery_early_rotations_total": "Early rotations",
+    "bloomery_items_forgotten_early_total": "Items forgotten early",
     "bloomery_saturated_counters": "Saturated counters",
     "bloomery_expansion_ratio": "Expansion rate",
     "bloomery_adds_total": "Adds",
@@ -703,7 +703,7 @@ def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
         traffic = Traffic(client)
         traffic.step()
         client.execute_command("BF.RESERVE", "scheduled", 0.01, 10, "WINDOW", 2, "EVERY", 3_600_000)
-        client.execute_command("BF.RESERVE", "timed", 0.01, 100, "TTL", 3_600_000, "ONFULL", "ROTATE")
+        client.execute_command("BF.RESERVE", "timed", 0.01, 100, "TTL", 3_600_000, "ONFULL", "FORGET")
         with Exporter("--port", server.port) as exporter:
             there = exporter.wait_for_filters(8).keys()
     documents = [DOCUMENT, *(ROOT / "docs" / "commands" / f"{family}.stats.md" for family in ("bf", "cf"))]

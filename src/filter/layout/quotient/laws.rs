@@ -167,10 +167,10 @@ fn words(table: &Quotient) -> Vec<u64> {
     words
 }
 
-fn counts(table: &Quotient) -> (u64, u64, Vec<u64>) {
+fn counts(table: &Quotient) -> (u64, Vec<u64>) {
     let generations = table.generations.as_ref().unwrap();
     let counts = (0..generations.span()).map(|slot| generations.items(slot)).collect();
-    (table.newest(), generations.floor(), counts)
+    (table.newest(), counts)
 }
 
 #[test]
@@ -184,14 +184,14 @@ fn expired_cells_stay_expired_when_loaded_into_fewer_leaves() {
     let shape = shape(100, 2);
     let mut table = empty(&shape).unwrap();
     table.set_room(u64::MAX);
-    (0..3000).for_each(|item| _ = table.refresh(hash_of(item)).unwrap());
+    (0..3000).for_each(|item| _ = table.refresh(hash_of(item), false).unwrap());
     table.open(10);
-    table.refresh(hash_of(0)).unwrap();
+    table.refresh(hash_of(0), false).unwrap();
     assert!(table.leaves() > 2);
     let mut loading = Loading::new(&shape, 1, 10);
     loading.read(&words(&table)).unwrap();
-    let (newest, floor, counts) = counts(&table);
-    let loaded = loading.finish(0, (newest, floor, &counts)).unwrap();
+    let (newest, counts) = counts(&table);
+    let loaded = loading.finish(0, (newest, &counts)).unwrap();
     validate(&loaded);
     let found = (0..3000).filter(|item| loaded.age(hash_of(*item), newest).is_some()).count();
     assert!((1..100).contains(&found), "{found}");
@@ -201,12 +201,12 @@ fn expired_cells_stay_expired_when_loaded_into_fewer_leaves() {
 fn a_window_loads_although_items_were_deleted_during_the_dump() {
     let shape = shape(100, 2);
     let mut table = empty(&shape).unwrap();
-    (0..50).for_each(|item| _ = table.refresh(hash_of(item)).unwrap());
-    let (newest, floor, counts) = counts(&table);
+    (0..50).for_each(|item| _ = table.refresh(hash_of(item), false).unwrap());
+    let (newest, counts) = counts(&table);
     assert!(table.expire(hash_of(7)));
     let mut loading = Loading::new(&shape, 1, table.form.log2_quotients);
     loading.read(&words(&table)).unwrap();
-    let loaded = loading.finish(0, (newest, floor, &counts)).unwrap();
+    let loaded = loading.finish(0, (newest, &counts)).unwrap();
     assert_eq!(loaded.items, table.items);
 }
 
@@ -219,7 +219,7 @@ fn fewer_quotients_and_leaves_than_planned_are_enough() {
             .map(|depth| if leaves == 1 { 0 } else { 2 - depth } << 32 | u64::from(log2_quotients) << 40);
         let empty = if leaves == 1 { &empty[..1] } else { &[empty[0], empty[0], empty[1]] };
         loading.read(empty).unwrap();
-        let layer = Layer::from_table(&shape, loading.finish(0, (0, 0, &[])).unwrap(), true).unwrap();
+        let layer = Layer::from_table(&shape, loading.finish(0, (0, &[])).unwrap(), true).unwrap();
         let mut table = write(&layer);
         for item in 0..200 {
             table.change(hash_of(item), |_, _| Some(0)).unwrap();
@@ -235,13 +235,13 @@ fn fewer_quotients_and_leaves_than_planned_are_enough() {
 #[test]
 fn a_refused_item_changes_nothing() {
     let mut table = empty(&shape(100, 2)).unwrap();
-    (0..50).for_each(|item| _ = table.refresh(hash_of(item)).unwrap());
+    (0..50).for_each(|item| _ = table.refresh(hash_of(item), false).unwrap());
     table.open(2);
-    (50..80).for_each(|item| _ = table.refresh(hash_of(item)).unwrap());
+    (50..80).for_each(|item| _ = table.refresh(hash_of(item), false).unwrap());
     table.open(3);
     table.set_room(table.items);
     let before = words(&table);
-    assert!(matches!(table.refresh(hash_of(1000)), Err(Error::Full)));
+    assert!(matches!(table.refresh(hash_of(1000), false), Err(Error::Full)));
     assert!(words(&table) == before);
 }
 
@@ -252,7 +252,7 @@ fn items_are_never_negative() {
     table.change(hash_of(1), |_, _| Some(0)).unwrap();
     let mut loading = Loading::new(&shape, 1, table.form.log2_quotients);
     loading.read(&words(&table)).unwrap();
-    let layer = Layer::from_table(&shape, loading.finish(0, (0, 0, &[])).unwrap(), true).unwrap();
+    let layer = Layer::from_table(&shape, loading.finish(0, (0, &[])).unwrap(), true).unwrap();
     let item = Bloom::new(spec(1, 0.01, Cell::Bit, 0)).unwrap().item_hash(&1u64.to_le_bytes());
     Quotients::remove_as::<Single>(&layer, item);
     assert_eq!(layer.items(), 0);
@@ -321,7 +321,7 @@ fn damaged_words_are_harmless() {
             let item = hash_of(random.random_range(0..5000));
             match generations {
                 0 => _ = table.change(item, |_, _| Some(0)).unwrap(),
-                _ => _ = table.refresh(item).unwrap(),
+                _ => _ = table.refresh(item, false).unwrap(),
             }
             if step % 50 == 0 && generations > 0 {
                 table.open(table.newest() + 1);
@@ -348,9 +348,8 @@ fn damaged_words_are_harmless() {
         if loading.read(&words[..split]).is_err() | loading.read(&words[split..]).is_err() {
             continue;
         }
-        let (newest, floor, counts) =
-            table.generations.as_ref().map_or_else(Default::default, |_| counts(&table));
-        let Ok(mut loaded) = loading.finish(random.random_range(0..100), (newest, floor, &counts)) else {
+        let (newest, counts) = table.generations.as_ref().map_or_else(Default::default, |_| counts(&table));
+        let Ok(mut loaded) = loading.finish(random.random_range(0..100), (newest, &counts)) else {
             continue;
         };
         validate(&loaded);
@@ -361,7 +360,7 @@ fn damaged_words_are_harmless() {
             match (generations, random.random()) {
                 (0, true) => _ = loaded.change(item, |_, _| Some(0)),
                 (0, false) => _ = loaded.change(item, |_, _| None),
-                (_, true) => _ = loaded.refresh(item),
+                (_, true) => _ = loaded.refresh(item, false),
                 (_, false) => _ = loaded.expire(item),
             }
         }
@@ -389,7 +388,7 @@ fn a_dump_goes_on_while_the_table_changes() {
         table.set_room(u64::MAX);
         let put = |table: &mut Quotient, item| match generations {
             0 => _ = table.change(hash_of(item), |_, _| Some(0)).unwrap(),
-            _ => _ = table.refresh(hash_of(item)).unwrap(),
+            _ => _ = table.refresh(hash_of(item), false).unwrap(),
         };
         let stays = 2000..2000 + random.random_range(1..1500);
         let others = 10_000..10_000 + random.random_range(1..6000);
@@ -421,7 +420,7 @@ fn a_dump_goes_on_while_the_table_changes() {
             }
         }
         let numbers = table.generations.as_ref().map_or_else(Default::default, |_| counts(&table));
-        let loaded = loading.finish(0, (numbers.0, numbers.1, &numbers.2)).unwrap();
+        let loaded = loading.finish(0, (numbers.0, &numbers.1)).unwrap();
         validate(&loaded);
         // An item whose cell was another's is gone with it.
         for item in stays.map(hash_of).filter(|item| table.find(*item).is_some()) {

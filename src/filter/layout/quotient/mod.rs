@@ -40,7 +40,7 @@ fn hash(item: ItemHash) -> Hash {
 
 /// An empty table for a layer of this shape. It refuses more items than the capacity.
 pub(super) fn empty(shape: &Shape) -> Result<Quotient, Error> {
-    let mut table = Quotient::new(shape.error_rate, payload(shape), shape.capacity, new_generations(shape)?)?;
+    let mut table = Quotient::new(shape.error_rate, payload(shape), cells(shape), new_generations(shape)?)?;
     table.set_room(shape.capacity);
     Ok(table)
 }
@@ -48,6 +48,12 @@ pub(super) fn empty(shape: &Shape) -> Result<Quotient, Error> {
 /// The generations of a new table of this shape.
 fn new_generations(shape: &Shape) -> Result<Option<Generations>, Error> {
     (shape.generations > 0).then(|| Generations::new(shape.generations)).transpose()
+}
+
+/// Number of cells that a full table needs: those of its items, and in a window those of expired items.
+fn cells(shape: &Shape) -> u64 {
+    let span = u64::from(shape.generations);
+    shape.capacity + shape.capacity.checked_div(span).map_or(0, |each| each * generations::slack(span))
 }
 
 /// Bits of a count or of a generation's number.
@@ -85,7 +91,7 @@ impl Algorithm for Quotients {
         // A remainder of log2(1/p) + log2(820/1024) bits, rounded up; a 1 for each cell and 1024 zeros for 820 cells;
         // and a tenth of a block is free on average.
         let bits = (-libm::log2(shape.error_rate) + f64::from(payload(shape)) + 2.6) * 1.1;
-        1 + (shape.capacity as f64 * bits / 64.0) as u64
+        1 + (cells(shape) as f64 * bits / 64.0) as u64
     }
 
     fn cell_bits(shape: &Shape) -> u32 {
@@ -300,11 +306,6 @@ impl Tags<'_> {
         self.of(Generations::span)
     }
 
-    /// The oldest generation that wasn't dropped early.
-    pub(crate) fn floor(&self) -> u64 {
-        self.of(Generations::floor)
-    }
-
     /// Number of items in a generation that is alive.
     pub(crate) fn items(&self, generation: u64) -> u64 {
         self.of(|generations| generations.items(generation))
@@ -342,13 +343,13 @@ impl Tags<'_> {
         found
     }
 
-    /// Puts the item into the newest generation.
+    /// Puts the item into the newest generation. If a full table `forgets`, a new item takes the place of an old one.
     ///
     /// # Errors
     /// [`Error::Full`] if there is no room; then nothing has changed.
-    pub(crate) fn insert(&self, item: ItemHash) -> Result<Added, Error> {
+    pub(crate) fn insert(&self, item: ItemHash, forgets: bool) -> Result<Added, Error> {
         let mut table = write(self.0);
-        let before = table.refresh(hash(item))?;
+        let before = table.refresh(hash(item), forgets)?;
         self.0.set_items(table.items);
         Ok(Added { added: before.is_none(), changed: before != Some(0) })
     }
@@ -364,12 +365,6 @@ impl Tags<'_> {
     /// Makes `newest` the newest generation. Items of expired generations are then gone.
     pub(crate) fn open(&self, newest: u64) {
         write(self.0).open(newest);
-        self.0.count_table();
-    }
-
-    /// Drops all generations before `floor`.
-    pub(crate) fn drop_before(&self, floor: u64) {
-        write(self.0).drop_before(floor);
         self.0.count_table();
     }
 

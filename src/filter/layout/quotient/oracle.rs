@@ -137,7 +137,7 @@ fn ages_are_those_of_a_map() {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut table = Quotient::new(0.01, payload(span), 0, Generations::new(span).ok()).unwrap();
         let mut truth: HashMap<Hash, u64> = HashMap::new();
-        let (mut newest, mut floor) = (0u64, 0u64);
+        let mut newest = 0u64;
         for step in 0..if cfg!(miri) { 200 } else { 30_000 } {
             match random.random_range(0..1000) {
                 0 => {
@@ -148,25 +148,21 @@ fn ages_are_those_of_a_map() {
                     newest += 1;
                     table.open(newest);
                 }
-                20 => {
-                    floor = floor.max(newest.saturating_sub(random.random_range(0..u64::from(span))));
-                    table.drop_before(floor);
-                }
-                21..100 => {
+                20..100 => {
                     if let Some(item) = truth.keys().next().copied() {
                         let was = table.expire(item);
-                        let due = truth[&item] + u64::from(span) <= newest || truth[&item] < floor;
+                        let due = truth[&item] + u64::from(span) <= newest;
                         assert!(was || due);
                         truth.retain(|item, _| table.age(*item, newest).is_some());
                     }
                 }
                 _ => {
                     let item = hash(&mut random, bits);
-                    table.refresh(item).unwrap();
+                    table.refresh(item, false).unwrap();
                     truth.insert(item, newest);
                 }
             }
-            truth.retain(|_, added| *added + u64::from(span) > newest && *added >= floor);
+            truth.retain(|_, added| *added + u64::from(span) > newest);
             if step % 101 == 0 {
                 validate(&table);
                 for (item, added) in &truth {
@@ -180,5 +176,46 @@ fn ages_are_those_of_a_map() {
                 assert!(table.items <= table.cells);
             }
         }
+    }
+}
+
+/// In a full table, a new item takes the place of one item in its leaf, which is as old as any other in it.
+#[test]
+fn a_full_table_forgets_the_oldest_in_a_leaf() {
+    for (seed, span, room, rate) in
+        [(1, 2, 40, 1e-6), (2, 8, 700, 0.01), (3, 60, 5000, 0.001), (4, 1000, 3000, 0.1)]
+    {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut table = Quotient::new(rate, payload(span), room, Generations::new(span).ok()).unwrap();
+        table.set_room(room);
+        let (mut newest, mut forgotten) = (0u64, 0u64);
+        for step in 0..if cfg!(miri) { 100 } else { 10 * room } {
+            if random.random_ratio(1, (3 * room / u64::from(span)) as u32) {
+                newest += 1;
+                table.open(newest);
+            }
+            let item = hash(&mut random, 40);
+            let leaf = table.address(item).leaf;
+            let ages = |table: &Quotient| -> Vec<u64> {
+                let cells = table.list(leaf).0;
+                let age = |cell: &Cell| table.age_of(table.leaf(leaf), cell.payload, newest).unwrap();
+                let mut ages: Vec<u64> = cells.iter().map(age).collect();
+                ages.sort_unstable();
+                ages
+            };
+            let (before, was_there, items) = (ages(&table), table.age(item, newest), table.items);
+            table.refresh(item, true).unwrap();
+            if step % 101 == 0 {
+                validate(&table);
+            }
+            if was_there.is_none() && items >= room && table.address(item).leaf == leaf {
+                let rest = &before[..before.len() - 1];
+                assert_eq!(ages(&table), [&[0], rest].concat(), "{seed} {step}");
+                assert_eq!(table.items, items);
+                forgotten += 1;
+            }
+            assert!(table.items <= room.max(items));
+        }
+        assert!(forgotten >= if cfg!(miri) { 0 } else { room }, "{forgotten}");
     }
 }

@@ -16,7 +16,7 @@ use super::bits::get;
 use super::generations::is_alive;
 use super::leaf::{Cell, Form, Leaf, MOST_CELLS, length, order};
 use super::table::{Hash, LOAD, LOG2_QUOTIENTS, MOST_DEPTH, Quotient, depth_in, unit};
-use super::{new_generations, payload};
+use super::{cells, new_generations, payload};
 use crate::error::Error;
 use crate::filter::layout::shape::Shape;
 use crate::params::limits;
@@ -358,23 +358,23 @@ impl Loading {
         }
     }
 
-    /// The table, once everything has been read. `generations` are its newest generation, its floor and the number of
-    /// items in each; `items` is the number of items without generations.
+    /// The table, once everything has been read. `generations` are its newest generation and the number of items in
+    /// each; `items` is the number of items without generations.
     ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::OutOfMemory`].
-    pub(crate) fn finish(self, items: u64, generations: (u64, u64, &[u64])) -> Result<Quotient, Error> {
+    pub(crate) fn finish(self, items: u64, generations: (u64, &[u64])) -> Result<Quotient, Error> {
         if self.position != END || self.done.len() as u64 != self.leaves {
             return Err(Error::Foreign("cells"));
         }
         let Shape { error_rate, capacity, .. } = self.shape;
         let span = new_generations(&self.shape)?;
-        let mut table = Quotient::with_one_leaf(error_rate, self.form.payload, capacity, span);
+        let mut table = Quotient::with_one_leaf(error_rate, self.form.payload, cells(&self.shape), span);
         table.set_room(capacity);
         table.adopt(self.form, self.done, self.totals)?;
-        let (newest, floor, counts) = generations;
+        let (newest, counts) = generations;
         table.items = items.min(table.cells);
-        if !table.restore(newest, floor, counts) || self.totals.cleaned > newest {
+        if !table.restore(newest, counts) || self.totals.cleaned > newest {
             return Err(Error::Foreign("generations"));
         }
         Ok(table)

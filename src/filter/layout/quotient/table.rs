@@ -571,13 +571,13 @@ impl Quotient {
     }
 
     /// The cells of a leaf that haven't expired, and those that have.
-    fn list(&self, index: u64) -> (Vec<Cell>, Vec<Cell>) {
+    pub(super) fn list(&self, index: u64) -> (Vec<Cell>, Vec<Cell>) {
         let leaf = self.leaf(index);
         leaf.list(self.form).partition(|cell| !self.is_dead(leaf, cell.payload))
     }
 
     /// Notes that these cells of a leaf are no longer in the table.
-    fn forget(&mut self, index: u64, cells: &[Cell]) {
+    pub(super) fn uncount(&mut self, index: u64, cells: &[Cell]) {
         for cell in cells {
             self.cells -= 1;
             self.sum -= unit(self.prefix_of(index, cell.remainder));
@@ -591,7 +591,7 @@ impl Quotient {
     pub(super) fn clean(&mut self, index: u64) -> Result<(), Error> {
         let (cells, expired) = self.list(index);
         let leaf = Leaf::build(self.form, &cells, self.newest())?;
-        self.forget(index, &expired);
+        self.uncount(index, &expired);
         self.replace(index, leaf);
         (0..2).for_each(|_| self.shrink());
         Ok(())
@@ -604,7 +604,7 @@ impl Quotient {
         let halves = [0, 1].map(|half| cells.iter().filter_map(move |cell| cell.shortened(half, top)));
         let list: Vec<Cell> = halves.into_iter().flatten().collect();
         if let Ok(leaf) = Leaf::build(form, &list, self.newest()) {
-            self.forget(0, &expired);
+            self.uncount(0, &expired);
             self.duplicate(&cells, &list);
             self.form = form;
             self.replace(0, leaf);
@@ -616,7 +616,7 @@ impl Quotient {
         let form = Form { log2_quotients: self.form.log2_quotients - 1, ..self.form };
         let list = lengthened(form, &[&cells], form.quotients() as u32);
         if let Some(Ok(leaf)) = list.map(|list| Leaf::build(form, &list, self.newest())) {
-            self.forget(0, &expired);
+            self.uncount(0, &expired);
             self.form = form;
             self.replace(0, leaf);
         }
@@ -634,7 +634,7 @@ impl Quotient {
         {
             // The depth of the leaf has changed with its number of cells.
             self.leaves -= 1;
-            self.forget(index, &expired);
+            self.uncount(index, &expired);
             self.leaves += 1;
             self.duplicate(&cells, &parts.concat());
             self.replace(index, low);
@@ -648,8 +648,8 @@ impl Quotient {
         let [low, high] = [index, last].map(|leaf| self.list(leaf));
         let list = lengthened(self.form, &[&low.0, &high.0], self.form.quotients() as u32 / 2);
         if let Some(Ok(leaf)) = list.map(|list| Leaf::build(self.form, &list, self.newest())) {
-            self.forget(index, &low.1);
-            self.forget(last, &high.1);
+            self.uncount(index, &low.1);
+            self.uncount(last, &high.1);
             self.pop();
             self.replace(index, leaf);
         }
