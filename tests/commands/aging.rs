@@ -283,6 +283,31 @@ fn items_within_the_capacity_keep_their_ttl() {
     }
 }
 
+/// A burst of up to ten times the usual number of items per step loses nothing, unless the filter has a limit.
+#[test]
+fn a_burst_loses_nothing() {
+    const STEP: u64 = 1000;
+    for (seed, percent) in [101, 110, 150, 200, 500, 1000].into_iter().enumerate() {
+        let server = at(START);
+        server.line(&format!("BF.RESERVE k 0.000001 3100 TTL {} SEED {seed}", 31 * STEP)).unwrap();
+        let (mut added, mut items) = (Vec::new(), 0);
+        for step in 0..80 {
+            server.now_ms.set(START + step * STEP);
+            // Ten steps of a burst, after the filter has come to its usual size.
+            let count = if (35..45).contains(&step) { percent } else { 100 };
+            server.line(&format!("BF.MADD k {}", words(items..items + count))).unwrap();
+            added.extend((items..items + count).map(|item| (item, step)));
+            items += count;
+            added.retain(|(_, then)| step - then < 31);
+            let is_there = |item: u32| server.line(&format!("BF.EXISTS k {item}")) == Ok(Reply::Bool(true));
+            let lost = added.iter().filter(|(item, _)| !is_there(*item)).count();
+            assert_eq!(lost, 0, "{percent}% in step {step}");
+        }
+        let Reply::Integer(held) = field(&server, "k", "Number of items inserted") else { panic!() };
+        assert!(held <= 3300, "{held}: those of the burst have gone");
+    }
+}
+
 /// Items are forgotten early, and generations begin early, in the middle of commands with many items, during a rebuild,
 /// and between manual rotations and rotations by the clock. A replica forgets the same items, and a filter loaded from
 /// a dump has the same state.

@@ -180,3 +180,22 @@ fn a_union_beside_an_add_loses_nothing() {
         });
     }
 }
+
+/// A table is changed while another thread reads it. The reader finds the item that stays, and the other one before it
+/// is deleted or after it was added.
+#[test]
+fn a_reader_of_a_table_sees_whole_changes() {
+    explore(|| {
+        let spec = Spec { layout: Some(Layout::Quotient), ..Spec::counting(1, 0.5) };
+        let mut filter = Bloom::new(spec).unwrap();
+        filter.add(ADA).unwrap();
+        let reader = filter.reader();
+        let asker = thread::spawn(move || assert!(reader.contains(ADA) && reader.contains(ADA)));
+        filter.add(ADA).unwrap();
+        assert_eq!(filter.count(ADA).unwrap(), 2);
+        filter.remove(ADA).unwrap();
+        asker.join().unwrap();
+        assert!(filter.contains(ADA));
+        assert_eq!(filter.items(), 1);
+    });
+}
