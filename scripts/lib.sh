@@ -92,6 +92,12 @@ need_rust() {
     has cargo || die "cargo is missing. Install Rust from https://rustup.rs, then run this again."
 }
 
+# need_target TARGET: get rustc's libraries for another target. Fails if rustc doesn't have them, and rustup is missing or
+# can't fetch them.
+need_target() {
+    [[ -d $(rustc --print sysroot)/lib/rustlib/$1 ]] || { has rustup && quietly rustup rustup target add "$1"; }
+}
+
 # need_tool NAME [ARGUMENT...]: install a program from crates.io in .cache/tools, with these arguments of cargo install.
 # It is built without optimisation, because it runs for seconds: cargo-deny takes 140 s of processor time, mdbook 75 s.
 need_tool() {

@@ -49,7 +49,12 @@ STAGES = [
         needs=("fetch",),
         background=True,
     ),
-    Stage("format", "cargo fmt --all --check && cargo fmt --all --check --manifest-path bench/Cargo.toml", quick=True),
+    Stage(
+        "format",
+        "cargo fmt --all --check && for part in bench tests/portable; do "
+        "cargo fmt --all --check --manifest-path $part/Cargo.toml || exit; done",
+        quick=True,
+    ),
     Stage("seeded bugs apply", "scripts/seeded-bugs --check"),
     # With --quick, the module isn't optimised across crates, which takes most of the time.
     Stage(
@@ -91,6 +96,7 @@ STAGES = [
         lock="debug",
     ),
     Stage("dependencies", "scripts/deny"),
+    Stage("library alone", "scripts/library --no-clock", lock="debug"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     Stage("benchmarks", "cargo check --manifest-path bench/Cargo.toml --all-targets --locked", lock="bench"),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),

@@ -1,7 +1,7 @@
 //! What can go wrong in the core. There are no server types and no reply texts here: `command::error` chooses the
 //! texts.
 
-use std::fmt;
+use core::fmt;
 
 /// All the ways in which the core refuses a request. A refused request leaves the filter unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +50,7 @@ pub enum Error {
     LastGeneration,
     /// Two filters differ in shape, hash or seed, so their cells cannot be combined.
     Mismatch,
-    /// The operating system provided no randomness for a seed.
+    /// Without the feature `std`, there is no source of randomness for a seed.
     NoRandomness,
     /// The filter has no counters.
     NotCounting,
@@ -86,11 +86,11 @@ impl fmt::Display for Error {
                 f.write_str("the window has reached the last number of a generation, 2^62")
             }
             Error::Mismatch => f.write_str("the filters differ in shape, hash or seed"),
-            Error::NoRandomness => f.write_str("the operating system provided no randomness for a seed"),
+            Error::NoRandomness => f.write_str("no random seeds without the feature std: use Spec::seed"),
             Error::NotCounting => f.write_str("the filter has no counters"),
             Error::NotWindow => f.write_str("the filter has no generations"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl core::error::Error for Error {}

@@ -8,14 +8,19 @@
 //!
 //! Shard and position never share bits, because otherwise a shard would use only part of its cells.
 
+use crate::error::Error;
 use crate::item::ItemBytes;
 use crate::spelling::spelling;
+use core::fmt;
+use core::hash::Hasher as _;
 use siphasher::sip128::{Hasher128, SipHasher13};
-use std::fmt;
-use std::hash::Hasher as _;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+#[cfg(feature = "std")]
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
+    sync::atomic::{AtomicU64, Ordering},
+    time::SystemTime,
+};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Number of bits of `low` that choose the shard: enough for 1024 shards.
@@ -106,27 +111,36 @@ pub struct Seed {
 
 impl Seed {
     /// A seed with as many bits as `kind` uses, which nobody can guess. It is SipHash of a count and the time, under a
-    /// random key of the process. Asking the system for every seed took 300 ns, a fifth of the creation of a small
-    /// filter. The time keeps parent and child apart after a fork.
+    /// random key of the process. The time keeps parent and child apart after a fork.
+    ///
+    /// The standard library gets the key from the operating system, for its hash maps. That is random enough: a seed
+    /// keeps strangers from choosing items that collide, and encrypts nothing. On wasm32-unknown-unknown, which has no
+    /// source of randomness, every process gets the same seeds: use [`Seed::from`] and a number from the host.
     ///
     /// # Errors
-    /// The operating system's error, if it provides no randomness.
-    pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
-        static KEY: OnceLock<[u8; 16]> = OnceLock::new();
-        static DRAWN: AtomicU64 = AtomicU64::new(0);
-        let key = match KEY.get() {
-            Some(key) => key,
-            None => {
-                let mut key = [0; 16];
-                getrandom::fill(&mut key)?;
-                KEY.get_or_init(|| key)
+    /// [`Error::NoRandomness`] without the feature `std`.
+    pub fn random(kind: HashKind) -> Result<Seed, Error> {
+        #[cfg(feature = "std")]
+        {
+            static KEY: LazyLock<[u64; 2]> = LazyLock::new(|| {
+                let random = RandomState::new();
+                [random.hash_one(0), random.hash_one(1)]
+            });
+            static DRAWN: AtomicU64 = AtomicU64::new(0);
+            let mut sip = SipHasher13::new_with_keys(KEY[0], KEY[1]);
+            sip.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
+            // Asking for the time would panic there.
+            if !cfg!(all(target_family = "wasm", target_os = "unknown")) {
+                sip.write_u128(SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos()));
             }
-        };
-        let mut sip = SipHasher13::new_with_key(key);
-        sip.write_u64(DRAWN.fetch_add(1, Ordering::Relaxed));
-        sip.write_u128(SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos()));
-        let hash = sip.finish128();
-        Ok(Seed { low: hash.h1, high: hash.h2 }.narrow(kind))
+            let hash = sip.finish128();
+            Ok(Seed { low: hash.h1, high: hash.h2 }.narrow(kind))
+        }
+        #[cfg(not(feature = "std"))]
+        {
+            _ = kind;
+            Err(Error::NoRandomness)
+        }
     }
 
     /// Identifies a filter without revealing its seed: SipHash-1-3 of a fixed text, keyed with the seed.

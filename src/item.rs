@@ -1,9 +1,10 @@
 //! Items as filters see them: strings of bytes.
 
-use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::rc::Rc;
-use std::sync::Arc;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A value with one obvious string of bytes, which is the item. The server's commands take the same bytes, so a filter
 /// that was filled here answers there.

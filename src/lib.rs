@@ -33,11 +33,28 @@
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
 //! | another layout, hash, seed or policy | [`Spec`] with [`Bloom::new`] |
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
-//! | `serde` | the feature `serde` |
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `std` (default) | [random seeds](Seed::random), and locks and checksums of the system |
+//! | `serde` | `Serialize` and `Deserialize` for filters, as bytes of the format; `Serialize` for [`Summary`] |
+//! | `bincode` | bincode for the headers of the format, as in the module. The bytes are the same |
+//!
+//! Without `std`, the library needs an allocator and 64-bit atomics, as on aarch64-unknown-none. Locks spin, and a
+//! constructor that draws a seed fails with [`Error::NoRandomness`]: use [`Bloom::new`] and a [`Spec`] with your own
+//! seed. The answers and the bytes are the same. The library also compiles for wasm32-unknown-unknown, where [random
+//! seeds](Seed::random) aren't random.
 //!
 //! The folders are layers, and each uses only those that follow it here: `wire` (bytes in and out) → `filter` → `bits`.
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
+
+#[macro_use]
+extern crate alloc;
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("bloomery keeps cells in 64-bit atomics, which this target lacks");
 
 mod error;
 pub mod filter;

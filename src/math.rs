@@ -24,7 +24,7 @@ pub(crate) struct Spread {
 }
 
 /// ln 2.
-pub(crate) const LN_2: f64 = std::f64::consts::LN_2;
+pub(crate) const LN_2: f64 = core::f64::consts::LN_2;
 
 /// `base` to an integer power, by squaring. `f64::powi` may give different results with different compilers; this
 /// function must not.

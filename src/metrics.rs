@@ -1,7 +1,6 @@
 //! The memory of all filters, as a sum that any thread may read.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of the cells of all filters: those in keys, those that are being loaded or copied, and those that are deleted
 /// but not freed yet.
@@ -16,12 +15,23 @@ pub struct Sum {
     by_others: AtomicU64,
 }
 
-thread_local!(static IS_MAIN: Cell<bool> = const { Cell::new(false) });
+#[cfg(feature = "std")]
+std::thread_local!(static IS_MAIN: core::cell::Cell<bool> = const { core::cell::Cell::new(false) });
 
 /// Makes the calling thread the main thread. A caller of [`Sum::change`] on another thread must make sure that the main
 /// thread isn't running at that time.
+#[cfg(feature = "std")]
 pub fn this_is_the_main_thread() {
     IS_MAIN.set(true);
+}
+
+/// Whether the calling thread is the main thread. Without `std`, every thread is another one.
+#[inline(always)]
+fn is_main() -> bool {
+    #[cfg(feature = "std")]
+    return IS_MAIN.get();
+    #[cfg(not(feature = "std"))]
+    false
 }
 
 impl Sum {
@@ -40,13 +50,13 @@ impl Sum {
     /// Adds an amount, on any thread.
     #[inline]
     pub fn add(&self, amount: u64) {
-        if IS_MAIN.get() { self.change(0, amount) } else { _ = self.by_others.fetch_add(amount, Relaxed) }
+        if is_main() { self.change(0, amount) } else { _ = self.by_others.fetch_add(amount, Relaxed) }
     }
 
     /// Subtracts an amount, on any thread.
     #[inline]
     pub fn sub(&self, amount: u64) {
-        if IS_MAIN.get() { self.change(amount, 0) } else { _ = self.by_others.fetch_sub(amount, Relaxed) }
+        if is_main() { self.change(amount, 0) } else { _ = self.by_others.fetch_sub(amount, Relaxed) }
     }
 
     /// The sum of the two parts. One part alone may be below 0, but the sum isn't.

@@ -84,7 +84,7 @@ impl Murmur3 {
         self.last[self.len % 16] = byte;
         self.len += 1;
         if self.len.is_multiple_of(16) {
-            let last = std::mem::take(&mut self.last);
+            let last = core::mem::take(&mut self.last);
             self.add(&last);
         }
         self.finish()

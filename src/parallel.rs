@@ -2,8 +2,9 @@
 
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::sync::{Mutex, PoisonError};
+use alloc::sync::Arc;
+use core::ops::Range;
 
 /// A parallel `for` loop: runs tasks 0 to n − 1, each once, on all available threads. Returns when all are done.
 pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;

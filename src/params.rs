@@ -31,10 +31,10 @@ pub mod limits {
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
     /// Possible numbers of generations of a window. Each generation is a layer that a test visits.
-    pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
+    pub const GENERATIONS: core::ops::RangeInclusive<u32> = 2..=64;
     /// Possible numbers of generations of a window of [`Layout::Quotient`](super::Layout::Quotient). All generations
     /// share one table.
-    pub const GENERATIONS_IN_TABLE: std::ops::RangeInclusive<u32> = 2..=1000;
+    pub const GENERATIONS_IN_TABLE: core::ops::RangeInclusive<u32> = 2..=1000;
     /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
     /// overflow.
     pub const MAX_TIME_MS: u64 = 1 << 62;
@@ -397,7 +397,7 @@ impl Spec {
     /// # Errors
     /// [`Error::NoRandomness`].
     pub fn with_random_seed(self) -> Result<Spec, Error> {
-        let seed = Seed::random(self.hash).map_err(|_| Error::NoRandomness)?;
+        let seed = Seed::random(self.hash)?;
         Ok(Spec { seed, ..self })
     }
 

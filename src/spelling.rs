@@ -1,7 +1,7 @@
 //! Numbers and words as commands spell them. The words for choices, such as layouts, hashes and policies. Each word is
 //! spelled once, next to its type. Commands, replies, the command-line program and its files all use this spelling.
 
-use std::fmt;
+use core::fmt;
 
 /// The error for a word that doesn't name a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl fmt::Display for UnknownChoice {
     }
 }
 
-impl std::error::Error for UnknownChoice {}
+impl core::error::Error for UnknownChoice {}
 
 /// Gives an enum its words: `as_str`, `Display` and a case-insensitive `FromStr`. The choices after a semicolon have
 /// words, but users can't make them.
@@ -35,13 +35,13 @@ macro_rules! spelling {
             }
         }
 
-        impl std::fmt::Display for $type {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        impl core::fmt::Display for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.pad(self.as_str())
             }
         }
 
-        impl std::str::FromStr for $type {
+        impl core::str::FromStr for $type {
             type Err = $crate::spelling::UnknownChoice;
 
             fn from_str(word: &str) -> Result<$type, Self::Err> {
@@ -74,7 +74,7 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
 /// Parses a number as C does, in decimal or hexadecimal digits. Refuses NaN, and numbers that no double can express,
 /// such as 1e400 and 1e-400.
 pub fn number(bytes: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    let text = core::str::from_utf8(bytes).ok()?;
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if let Some(digits) = digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
         let value = hexadecimal(digits)?;
@@ -105,7 +105,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
 /// Parses a time as a whole number of milliseconds: an integer in the server's syntax, or a decimal number with a unit.
 pub fn milliseconds(bytes: &[u8]) -> Option<u64> {
     let with_unit = || {
-        let text = std::str::from_utf8(bytes).ok()?;
+        let text = core::str::from_utf8(bytes).ok()?;
         duration(text, f64::NAN).filter(|ms| is_whole(*ms)).map(|ms| ms as u64)
     };
     unsigned(bytes).or_else(with_unit)
@@ -131,13 +131,13 @@ pub fn duration(text: &str, plain: f64) -> Option<f64> {
         && !number.ends_with('.');
     let value = is_decimal.then(|| number.parse::<f64>().ok()).flatten()? * ms;
     // In doubles, 0.7 × 86.4e6 isn't a whole number.
-    let near = value.round();
+    let near = libm::round(value);
     Some(if (value - near).abs() < near * 1e-12 { near } else { value })
 }
 
 /// Whether this is a whole number from 0 to 9e15. Above 2^53 (about 9.007e15), a double can't hold every whole number.
 pub fn is_whole(number: f64) -> bool {
-    number.fract() == 0.0 && (0.0..=9e15).contains(&number)
+    number == libm::trunc(number) && (0.0..=9e15).contains(&number)
 }
 
 /// Parses a non-negative integer in the server's syntax.

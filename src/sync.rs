@@ -1,5 +1,12 @@
-//! The atomics, locks and threads that loom replaces in the models of this crate (the modules called `model`).
+//! The atomics, locks and threads that loom replaces in the models of this crate (the modules called `model`), and the
+//! locks without the standard library.
 
+#[cfg(not(any(feature = "std", all(loom, test))))]
+pub(crate) use crate::mem::lock::{
+    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+#[cfg(not(all(loom, test)))]
+pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
 // Unit tests only: loom is a development dependency, and an ordinary build never contains it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
@@ -9,11 +16,10 @@ pub(crate) use loom::{
     },
     thread,
 };
-#[cfg(not(all(loom, test)))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    atomic::{AtomicU64, Ordering},
-};
+#[cfg(any(feature = "std", all(loom, test)))]
+pub(crate) use std::sync::PoisonError;
+#[cfg(all(feature = "std", not(all(loom, test))))]
+pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Tries every interleaving of a model's threads with up to `LOOM_MAX_PREEMPTIONS` (default 2) preemptions:
 ///

@@ -199,7 +199,6 @@ refusals! {
         those with many layers first: BF.REBUILD key BEGIN";
     CountedTwice => "ERR a counting filter would be counted twice; name each key once";
     Core(why: Error) => "ERR {}", explained(why);
-    NoRandomness => "ERR the system provided no randomness for a seed; use SEED";
     /// The server refused a piece of a command, in these words.
     Server(text: String) => "{text}";
     /// A panic, or a state that should be impossible.
@@ -235,7 +234,6 @@ impl From<Error> for CommandError {
         match error {
             Error::Full => CommandError::Full,
             Error::OutOfMemory { bytes } => CommandError::Memory { bytes, bound: None },
-            Error::NoRandomness => CommandError::NoRandomness,
             Error::NotCounting => CommandError::NotCounting,
             Error::NotWindow => CommandError::NotWindow,
             Error::Exclusive(why) => CommandError::Exclusive(why),

@@ -225,9 +225,7 @@ impl Reserve {
     fn seed(&self) -> Result<Seed, Refused> {
         let hash: HashKind = self.flags.options.hash.unwrap_or_default();
         let Some(hex) = &self.flags.options.seed else {
-            return Seed::random(hash).map_err(|error| {
-                Refused::new("seed", format!("give one, as there is no randomness: {error:?}"))
-            });
+            return Seed::random(hash).map_err(|error| Refused::new("seed", error.to_string()));
         };
         let digits = hash.seed_bits() as usize / 4;
         let is_hex = (1..=digits).contains(&hex.len()) && hex.bytes().all(|digit| digit.is_ascii_hexdigit());

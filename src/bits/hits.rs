@@ -1,6 +1,6 @@
 //! Answers for a group of up to 64 items, stored in one word.
 
-use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
+use core::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// Which of up to 64 items got the answer "yes": bit i is for item i. As an iterator, returns the indices of these
 /// items, lowest first.

@@ -2,8 +2,8 @@
 
 use super::{Shared, Single, bit, counter};
 use crate::sync::{AtomicU64, Ordering::Relaxed, explore, thread};
+use alloc::sync::Arc;
 use counter::{Step, maximum};
-use std::sync::Arc;
 
 /// A word that the threads of a model share.
 fn word(value: u64) -> Arc<[AtomicU64; 1]> {

@@ -7,6 +7,7 @@ use super::live::{Live, LiveMut, LiveRef};
 use crate::error::Error;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
+use alloc::vec::Vec;
 
 /// Maximum number of bytes by which a table grows if the tables of these filters are united with it.
 fn table_bytes<'b>(filters: impl Iterator<Item = &'b Bloom>) -> u64 {

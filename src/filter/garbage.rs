@@ -4,6 +4,7 @@ use super::bloom::Bloom;
 use super::cuckoo::{Cuckoo, Table};
 use super::layout::Layer;
 use super::live::Live;
+use alloc::{boxed::Box, vec::Vec};
 
 /// Parts that a filter has dropped. They may be large, so the owner chooses the thread that frees them.
 pub enum Garbage {

@@ -5,6 +5,7 @@ use super::foreign::Foreign;
 use super::usage::Usage;
 use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
+use alloc::boxed::Box;
 
 /// Totals over the layers or links of a Bloom filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

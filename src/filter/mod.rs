@@ -51,6 +51,7 @@ pub use summary::{Feedback, LayerSummary, Observed, RebuildSummary, Summary};
 use crate::error::Error;
 use crate::mem::{Cells, Words};
 use crate::parallel::{ParallelFor, alone};
+use alloc::boxed::Box;
 
 /// A filter of any kind.
 pub enum Filter {
@@ -315,7 +316,7 @@ impl Filter {
     /// and no items.
     #[doc(hidden)]
     pub fn take(&mut self) -> Filter {
-        std::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
+        core::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
     }
 }
 
@@ -397,7 +398,7 @@ macro_rules! from_kinds {
         }
     )*};
 }
-from_kinds! { Bloom: std::convert::identity, Foreign: Box::new, Cuckoo: std::convert::identity, }
+from_kinds! { Bloom: core::convert::identity, Foreign: Box::new, Cuckoo: core::convert::identity, }
 
 impl<'a> From<LiveRef<'a>> for FilterRef<'a> {
     fn from(filter: LiveRef<'a>) -> FilterRef<'a> {
@@ -419,8 +420,8 @@ impl<'a> From<&'a Filter> for FilterRef<'a> {
     }
 }
 
-impl std::fmt::Debug for Filter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Filter::Bloom(filter) => filter.fmt(f),
             Filter::Foreign(filter) => filter.fmt(f),

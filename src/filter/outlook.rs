@@ -3,6 +3,7 @@
 use super::foreign::LinkSpec;
 use super::live::LiveRef;
 use crate::params::{Family, Layout, Spec, limits};
+use alloc::{boxed::Box, vec::Vec};
 
 /// An array of cells that a filter adds when it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl From<LinkSpec> for Step {
 /// The layers that a filter with this spec adds after layers with the capacities in `so_far`. For a table, each step
 /// doubles the filter.
 pub fn layers_after(mut spec: Spec, mut so_far: Vec<u64>) -> impl Iterator<Item = Step> {
-    std::iter::from_fn(move || {
+    core::iter::from_fn(move || {
         if so_far.len() >= limits::MAX_LAYERS {
             return None;
         }
@@ -44,7 +45,7 @@ impl<'a> LiveRef<'a> {
                 let capacities = filter.layers().iter().map(|layer| layer.room(true)).collect();
                 Box::new(layers_after(filter.spec(), capacities))
             }
-            LiveRef::Bloom(_) => Box::new(std::iter::empty()),
+            LiveRef::Bloom(_) => Box::new(core::iter::empty()),
             LiveRef::Foreign(filter) => Box::new(filter.next_links().map(Step::from)),
         }
     }

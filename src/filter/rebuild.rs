@@ -107,8 +107,8 @@ impl Rebuild {
     }
 }
 
-impl std::fmt::Debug for Rebuild {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Rebuild {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Rebuild")
             .field("live", &self.live())
             .field("shadow", &self.shadow)

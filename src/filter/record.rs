@@ -1,7 +1,8 @@
 //! Records: structs whose fields are the rows of a table. Everything that shows statistics reads the table: BF.STATS
 //! and CF.STATS, the program, the exporter, the Python client and the documents. So a statistic is declared once.
 
-use std::borrow::Cow;
+use alloc::borrow::Cow;
+use alloc::{string::String, vec::Vec};
 
 /// A word of a fixed set, or a short text.
 pub type Word = Cow<'static, str>;
@@ -283,7 +284,8 @@ macro_rules! record {
         $($(#[doc = $docs:literal])+ $field:ident: $type:ty = $name:literal $({ $($property:ident: $value:expr),* $(,)? })?,)*
     }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         pub struct $record {
             $($(#[doc = $docs])+ pub $field: $type,)*
         }

@@ -11,6 +11,7 @@ use super::usage::{self, Span, Usage};
 use super::{Filter, FilterRef, LiveRef};
 use crate::hash::Seed;
 use crate::params::{Family, Layout, Overflow};
+use alloc::{string::String, vec::Vec};
 
 record!(
 /// Everything that is known about a filter. Computing it is cheap: large layers keep their counts up to date as cells
@@ -359,8 +360,9 @@ impl Summary {
                     |layer: &&LayerSummary| layer.layout.as_deref() == Some(Layout::Quotient.as_str());
                 // `bits_per_cell` is for the other layers, unless the table is the only one.
                 let tables = self.layers.iter().filter(|layer| self.filters > 1 && is_table(layer));
-                let own =
-                    |bits, layer: &LayerSummary| bits + layer.cells as f64 * -layer.error_rate.log2().floor();
+                let own = |bits, layer: &LayerSummary| {
+                    bits + layer.cells as f64 * -libm::floor(libm::log2(layer.error_rate))
+                };
                 let (cells, bits) = tables.fold((self.cells, 0.0), |(cells, bits), layer| {
                     (cells.saturating_sub(layer.cells), own(bits, layer))
                 });

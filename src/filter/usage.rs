@@ -5,9 +5,12 @@
 //! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. Combining
 //! what both know gives the observed error rate: the share of false positives among all tests of absent items.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::{borrow::ToOwned, boxed::Box, string::String};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use once_cell::race::OnceBox;
 
 /// The usage counters of one filter.
 ///
@@ -21,7 +24,7 @@ pub struct Usage {
     deletes: AtomicU64,
     /// Allocated on first use. Most filters don't need it, because only the main thread tests them and no client
     /// reports answers.
-    shared: OnceLock<Arc<SharedUsage>>,
+    shared: OnceBox<Arc<SharedUsage>>,
 }
 
 /// The counters of a filter that hasn't been used. This is a static, because reading counters must not allocate.
@@ -30,7 +33,7 @@ pub(super) static NONE: Usage = Usage {
     no: AtomicU64::new(0),
     adds: AtomicU64::new(0),
     deletes: AtomicU64::new(0),
-    shared: OnceLock::new(),
+    shared: OnceBox::new(),
 };
 
 /// The counts from threads other than the main thread, the reports from clients, the number of items that were
@@ -85,7 +88,7 @@ impl Usage {
     /// Counts items that a full window has forgotten early.
     pub(crate) fn forgot(&self, items: u64) {
         if items > 0 {
-            self.shared.get_or_init(Arc::default).forgotten.fetch_add(items, Relaxed);
+            self.shared.get_or_init(Box::default).forgotten.fetch_add(items, Relaxed);
         }
     }
 
@@ -96,7 +99,7 @@ impl Usage {
 
     /// The counters for threads that read the filter while the main thread works.
     pub fn off_main_thread(&self) -> Arc<SharedUsage> {
-        Arc::clone(self.shared.get_or_init(Arc::default))
+        Arc::clone(self.shared.get_or_init(Box::default))
     }
 
     /// The answers counted so far, on all threads.
@@ -125,7 +128,7 @@ impl Usage {
     /// Records a report at Unix time `now_ms`: of `checked` "yes" answers, `wrong` were false.
     pub fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
         let tests = self.tests();
-        let more = self.shared.get_or_init(Arc::default);
+        let more = self.shared.get_or_init(Box::default);
         let mut feedback = more.feedback();
         feedback.follow_back(now_ms);
         feedback.report(now_ms, tests, checked, wrong);
@@ -142,7 +145,7 @@ impl Usage {
 
     /// Records why a rebuild of the filter ended on its own.
     pub fn rebuild_ended(&self, why: &str) {
-        *self.shared.get_or_init(Arc::default).rebuild_ended() = Some(why.into());
+        *self.shared.get_or_init(Box::default).rebuild_ended() = Some(why.into());
     }
 
     /// Forgets why the last rebuild ended, because another one is starting.
@@ -163,7 +166,11 @@ impl Usage {
             let feedback = more.feedback();
             let marks = feedback.minute.capacity() + feedback.hour.capacity();
             let text = more.rebuild_ended().as_ref().map_or(0, |text| text.len());
-            2 * size_of::<usize>() + size_of::<SharedUsage>() + marks * size_of::<Mark>() + text
+            size_of::<Arc<SharedUsage>>()
+                + 2 * size_of::<usize>()
+                + size_of::<SharedUsage>()
+                + marks * size_of::<Mark>()
+                + text
         })
     }
 }

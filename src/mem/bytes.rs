@@ -4,6 +4,7 @@ use super::words::{Cells, LINE, Words};
 use crate::error::Error;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use alloc::vec::Vec;
 
 impl Words {
     /// Words with these bytes, little-endian. The last word is padded with zeros.

@@ -1,9 +1,14 @@
-//! The memory of filters: words, alone or shared with a head.
+//! What needs `unsafe`: the memory of filters, which is words, alone or shared with a head; checksums; locks without
+//! `std`.
 
 mod bytes;
+mod checksum;
+#[cfg(any(test, not(feature = "std")))]
+pub(crate) mod lock;
 mod shared;
 mod words;
 
+pub(crate) use checksum::{crc32c, crc32c_append, crc64};
 pub(crate) use shared::{Shared, size_class};
 pub use words::{Cells, use_huge_pages};
 pub(crate) use words::{Words, prefetch, zeros};

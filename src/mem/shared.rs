@@ -7,12 +7,12 @@ use super::words::{ALIGNED_FROM, Cells, Words};
 use crate::error::Error;
 use crate::metrics::CELL_BYTES;
 use crate::sync::Ordering::Relaxed;
-use std::alloc::Layout;
-use std::marker::PhantomData;
-use std::ptr::NonNull;
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 // Not loom's type: the models don't cover which owner is the last.
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release};
 
 /// Words with a head, shared by owners in any thread. The head consists of a brief part of 2 bytes and the rest. Some
 /// heads also have an extra part, which is in front of both. If there are only a few words, they follow the head in the
@@ -132,7 +132,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         let layout = Self::layout(few);
         let refused = Error::OutOfMemory { bytes: layout.size() as u64 };
         // SAFETY: the layout's size isn't 0: it has room for the head.
-        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        let base = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
         // SAFETY: the layout has room for `extra`, if there is one, then for the block, and for what follows it.
         unsafe {
             if let Some(extra) = extra {
@@ -153,7 +153,10 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         // There can be more than 2^31 owners only if some were leaked. If the count overflowed, the block would be
         // freed too early.
         if self.block().owners.fetch_add(1, Relaxed) > u32::MAX / 2 {
+            #[cfg(feature = "std")]
             std::process::abort();
+            #[cfg(not(feature = "std"))]
+            panic!("a filter has too many owners"); // without `std`, nobody catches it
         }
         Shared { block: self.block, extra: PhantomData }
     }
@@ -203,7 +206,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
             let behind = self.block.add(1);
             match self.block().few & !HAS_EXTRA {
                 0 => behind.cast::<Words>().as_ref(),
-                few => std::slice::from_raw_parts(behind.cast().as_ptr(), few.into()),
+                few => core::slice::from_raw_parts(behind.cast().as_ptr(), few.into()),
             }
         }
     }
@@ -244,7 +247,7 @@ impl<B, H, X> Drop for Shared<B, H, X> {
                 self.block.cast::<X>().sub(1).drop_in_place();
             }
             let base = self.block.cast::<u8>().sub(Self::in_front(has_extra));
-            std::alloc::dealloc(base.as_ptr(), Self::layout(few));
+            alloc::alloc::dealloc(base.as_ptr(), Self::layout(few));
         }
     }
 }
@@ -253,7 +256,7 @@ impl<B, H, X> Drop for Shared<B, H, X> {
 mod tests {
     use super::super::words::LINE;
     use super::*;
-    use std::sync::Arc;
+    use alloc::sync::Arc;
 
     /// However many words there are, all owners see the same words and head, and the last one drops the head, once.
     #[test]

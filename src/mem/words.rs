@@ -22,10 +22,11 @@ use crate::error::Error;
 use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use std::alloc::Layout;
-use std::ops::{Deref, Range};
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
+use alloc::{boxed::Box, vec::Vec};
+use core::alloc::Layout;
+use core::ops::{Deref, Range};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
@@ -115,7 +116,7 @@ impl Words {
     fn with_room(len: usize, for_padding: bool) -> Option<Words> {
         let layout = Words::layout(len, for_padding)?;
         // SAFETY: the layout's size isn't 0 because `len` isn't.
-        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        let base = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) })?;
         CELL_BYTES.add(len as u64 * 8);
         let padding = if for_padding { LINE - base.addr().get() % LINE } else { 0 };
         // SAFETY: the padding is a multiple of 8 up to `LINE`, for which the layout has room.
@@ -139,17 +140,26 @@ impl Words {
     /// a hint, which the kernel may ignore.
     #[cfg(not(all(loom, test)))]
     fn advise_huge_pages(&self) {
-        #[cfg(target_os = "linux")]
+        #[cfg(all(feature = "std", target_os = "linux"))]
         {
             const PAGE: usize = 2 << 20;
             let address = self.start.addr().get();
             let first = address.next_multiple_of(PAGE) - address;
             let len = (self.len() * 8).saturating_sub(first) / PAGE * PAGE;
             if len > 0 {
+                // The C library's function, which `std` links.
+                unsafe extern "C" {
+                    fn madvise(
+                        start: *mut core::ffi::c_void,
+                        len: usize,
+                        advice: core::ffi::c_int,
+                    ) -> core::ffi::c_int;
+                }
+                const MADV_HUGEPAGE: core::ffi::c_int = 14;
                 // SAFETY: the range is whole pages inside the block, and the advice doesn't change their contents.
                 unsafe {
                     let start = self.start.as_ptr().cast::<u8>().add(first);
-                    libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
+                    madvise(start.cast(), len, MADV_HUGEPAGE);
                 }
             }
         }
@@ -174,7 +184,7 @@ impl Words {
         fn count(words: &Cells) -> u64 {
             words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
         }
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(feature = "std", target_arch = "x86_64"))]
         {
             #[target_feature(enable = "popcnt")]
             fn count_by_instruction(words: &Cells) -> u64 {
@@ -224,19 +234,19 @@ pub(crate) fn prefetch<T>(items: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is allowed, and SSE is part of x86-64.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast())
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast())
     };
     #[cfg(target_arch = "aarch64")]
     // SAFETY: PRFM of any address is a hint that neither faults nor writes.
     unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
     };
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 
-impl std::fmt::Debug for Words {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Words {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Words").field("len", &self.len()).finish_non_exhaustive()
     }
 }
@@ -248,7 +258,7 @@ impl Deref for Words {
     fn deref(&self) -> &Cells {
         let len = u64::from(self.len_high) << u32::BITS | u64::from(self.len_low);
         // SAFETY: `start` points at `len` initialised words that live as long as self. Zero is a valid AtomicU64.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len as usize) }
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), len as usize) }
     }
 }
 
@@ -256,7 +266,7 @@ impl Deref for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         // SAFETY: `zeroed` leaked a box of these words, and nothing refers to them any more.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len())) });
+        drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len())) });
     }
 }
 
@@ -266,7 +276,7 @@ impl Drop for Words {
         let Some(layout) = Words::layout(self.len(), self.is_padded) else { return };
         // SAFETY: `with_room` allocated the block with this layout by alloc_zeroed, and the block begins `padding`
         // words before `start`.
-        unsafe { std::alloc::dealloc(self.start.sub(self.padding.into()).cast().as_ptr(), layout) };
+        unsafe { alloc::alloc::dealloc(self.start.sub(self.padding.into()).cast().as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
 }

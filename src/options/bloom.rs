@@ -3,6 +3,7 @@
 use super::{OptionRow, PLAIN, Value, choice, set, text};
 use crate::params::{Cell, Layout, Steps, Tightening, limits};
 use crate::spelling::{integer, milliseconds, number, unsigned};
+use alloc::string::String;
 
 /// The options of BF.RESERVE, in the order in which they are written.
 pub const BLOOM: &[OptionRow] = &[

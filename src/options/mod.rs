@@ -17,7 +17,12 @@ use crate::hash::HashKind;
 pub use crate::params::STATIC_ALONE;
 use crate::params::{Cell, Family, Layout, Overflow, Spec, Steps, Tightening};
 use crate::spelling::{spelling, unsigned};
-use std::str::FromStr;
+use alloc::{
+    borrow::ToOwned,
+    string::{String, ToString},
+    vec::Vec,
+};
+use core::str::FromStr;
 
 /// What a full filter does with new items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,12 +144,12 @@ fn text(value: Option<impl ToString>) -> Option<String> {
 }
 
 fn choice<T: FromStr>(word: &[u8]) -> Option<T> {
-    std::str::from_utf8(word).ok()?.parse().ok()
+    core::str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// Every row of a table, including those that need another option.
 pub fn rows(table: &'static [OptionRow]) -> impl Iterator<Item = &'static OptionRow> {
-    table.iter().flat_map(|row| std::iter::once(row).chain(row.with))
+    table.iter().flat_map(|row| core::iter::once(row).chain(row.with))
 }
 
 /// The option of a table with this word, in any mix of upper and lower case.

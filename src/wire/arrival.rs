@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::filter::Census;
 use crate::mem::{Cells, Words};
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// How bytes are written into words from a byte offset onwards, and what they add to the cell count.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ use super::decode::Decoder;
 use super::encode::Encoder;
 use super::error::DecodeError;
 use crate::filter::{AtomicBloom, Bloom, Cuckoo, Filter};
+use alloc::vec::Vec;
 
 /// Implements the conversions for one type.
 macro_rules! as_bytes {
@@ -55,7 +56,7 @@ struct Bytes;
 impl<'de> serde::de::Visitor<'de> for Bytes {
     type Value = Vec<u8>;
 
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("the bytes of a filter")
     }
 

@@ -11,6 +11,8 @@
 use super::codec::take;
 use super::error::DecodeError;
 use super::format::{CHUNK, MAX_CHUNK};
+use crate::mem::{crc32c, crc32c_append};
+use alloc::vec::Vec;
 
 /// Number of bytes before the data.
 pub(super) const PREFIX: usize = 20;
@@ -35,7 +37,7 @@ pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
     prefix[0..8].copy_from_slice(&offset.to_le_bytes());
     prefix[8..12].copy_from_slice(&len.to_le_bytes());
     prefix[12..16].copy_from_slice(&stamp.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&prefix[..16]), data);
+    let crc = crc32c_append(crc32c(&prefix[..16]), data);
     prefix[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
@@ -55,7 +57,7 @@ pub(super) fn open(piece: &[u8]) -> Result<(u64, u32, &[u8]), DecodeError> {
         return Err(wrong);
     }
     let sealed = piece.get(..PREFIX - 4).ok_or(wrong)?;
-    if crc32c::crc32c_append(crc32c::crc32c(sealed), data) != crc {
+    if crc32c_append(crc32c(sealed), data) != crc {
         return Err(DecodeError::Checksum("chunk"));
     }
     Ok((offset, stamp, data))

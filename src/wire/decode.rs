@@ -8,6 +8,7 @@ use super::{chunk, head};
 use crate::filter::Filter;
 use crate::filter::layout::quotient::Loading;
 use crate::mem::Words;
+use alloc::{boxed::Box, vec::Vec};
 
 /// Builds a filter from its pieces, in order. There is no filter until [`finish`](Decoder::finish) is called. Dropping
 /// a decoder frees everything.

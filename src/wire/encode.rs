@@ -5,7 +5,8 @@ use super::{chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
 use crate::filter::{Array, FilterRef, Origin};
 use crate::mem::Words;
-use std::sync::OnceLock;
+use alloc::vec::Vec;
+use core::cell::OnceCell;
 
 /// Writes a filter piece by piece. The encoder keeps no position, so a caller can request any chunk at any time, as a
 /// dump over several commands does.
@@ -35,9 +36,9 @@ pub struct Encoder<'a> {
     dump_number: u16,
     /// Computed on request, as is the stamp. Each command of a dump creates a new encoder, and computing the head or
     /// the stamp takes as long as opening the key.
-    head: OnceLock<Vec<u8>>,
+    head: OnceCell<Vec<u8>>,
     /// The stamp that each chunk carries in our format.
-    stamp: OnceLock<u32>,
+    stamp: OnceCell<u32>,
 }
 
 /// The format of the pieces.

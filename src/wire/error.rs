@@ -2,7 +2,7 @@
 
 use super::format::VERSION;
 use crate::error::Error;
-use std::fmt;
+use core::fmt;
 
 /// Why bytes aren't a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl fmt::Display for DecodeError {
     }
 }
 
-impl std::error::Error for DecodeError {}
+impl core::error::Error for DecodeError {}
 
 /// Converts the reason why a filter could not be built from validated parameters.
 impl From<Error> for DecodeError {

@@ -4,6 +4,7 @@ use super::import;
 use crate::filter::Foreign;
 use crate::filter::foreign::{BitOrder, Growth, Link, Scheme};
 use crate::mem::Words;
+use alloc::vec::Vec;
 
 /// The bytes of a filter, generated as they are read.
 pub struct Export<'f> {

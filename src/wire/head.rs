@@ -17,6 +17,8 @@ use super::error::DecodeError;
 use super::format::{MAGIC, VERSION};
 use super::kind::{self, Head};
 use crate::filter::FilterRef;
+use crate::mem::{crc32c, crc32c_append};
+use alloc::vec::Vec;
 
 /// Number of bytes before the header.
 const ENVELOPE: usize = 24;
@@ -34,7 +36,7 @@ pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {
     envelope[8..12].copy_from_slice(&u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes());
     let body_len = filter.arrays().fold(0, |sum, array| array.len().saturating_add(sum));
     envelope[12..20].copy_from_slice(&body_len.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&envelope[..20]), header);
+    let crc = crc32c_append(crc32c(&envelope[..20]), header);
     envelope[20..24].copy_from_slice(&crc.to_le_bytes());
     head
 }
@@ -63,7 +65,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
         return Err(short);
     }
     let sealed = bytes.get(..ENVELOPE - 4).ok_or(short)?;
-    if crc32c::crc32c_append(crc32c::crc32c(sealed), rest) != crc {
+    if crc32c_append(crc32c(sealed), rest) != crc {
         return Err(DecodeError::Checksum("head"));
     }
     if version == 0 {

@@ -2,6 +2,7 @@
 
 use super::codec::take;
 use super::error::DecodeError;
+use alloc::vec::Vec;
 
 /// Maximum number of bytes that one packed byte can expand to: three packed bytes can stand for a run of 264 bytes.
 pub(super) const MOST_UNPACKED: u64 = 264 / 3;

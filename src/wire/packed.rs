@@ -19,8 +19,9 @@ use super::error::DecodeError;
 use super::format::MOST_PACKED;
 use super::kind::{self, Whole};
 use crate::filter::{Array, Census, Filter, FilterRef};
-use crate::mem::Words;
+use crate::mem::{Words, crc32c};
 use crate::sync::Ordering::Relaxed;
+use alloc::{boxed::Box, vec::Vec};
 
 /// How the cells are written: in the form that is estimated to be shorter. A reader refuses the other form.
 #[derive(Clone, Copy, PartialEq)]
@@ -85,7 +86,7 @@ pub(super) fn pack(filter: FilterRef<'_>) -> Vec<u8> {
             }
         }
     }
-    let crc = crc32c::crc32c(&packed);
+    let crc = crc32c(&packed);
     packed.extend_from_slice(&crc.to_le_bytes());
     packed
 }
@@ -94,7 +95,7 @@ pub(super) fn pack(filter: FilterRef<'_>) -> Vec<u8> {
 pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let short = DecodeError::Length("value");
     let (sealed, crc) = bytes.split_last_chunk().ok_or(short)?;
-    if crc32c::crc32c(sealed) != u32::from_le_bytes(*crc) {
+    if crc32c(sealed) != u32::from_le_bytes(*crc) {
         return Err(DecodeError::Checksum("value"));
     }
     let mut rest = sealed;

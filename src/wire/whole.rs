@@ -22,9 +22,7 @@ use super::format::{MAGIC, MOST_PACKED};
 use super::stream::Source;
 use super::{head, lzf, value};
 use crate::filter::Filter;
-use crc::{CRC_64_REDIS, Crc, Table};
-
-static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+use crate::mem::crc64;
 
 /// The first byte of a payload that holds a module's value.
 const MODULE: u8 = 7;
@@ -49,7 +47,7 @@ pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
     }
     let (mut fields, encoding) = Fields::open(bytes)?;
     let (sealed, crc) = bytes.split_last_chunk().ok_or(CUT)?;
-    if CRC.checksum(sealed) != u64::from_le_bytes(*crc) {
+    if crc64(sealed) != u64::from_le_bytes(*crc) {
         return Err(DecodeError::Checksum("payload"));
     }
     let filter = value::decode(&mut fields, encoding).map_err(|why| fields.refused.unwrap_or(why))?;

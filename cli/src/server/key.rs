@@ -35,7 +35,7 @@ pub(crate) fn neighbour(name: &[u8], end: &str) -> Vec<u8> {
 
 /// Generates a key that no other client uses, in the same slot as `name`.
 pub(crate) fn temporary_key(name: &[u8], purpose: &str) -> anyhow::Result<Vec<u8>> {
-    let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
+    let random = Seed::random(HashKind::Xxh3)?;
     Ok(neighbour(name, &format!(":bloomery-{purpose}:{:x}", u128::from(random))))
 }
 

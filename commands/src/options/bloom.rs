@@ -134,7 +134,7 @@ fn refuse_static(layout: Option<Layout>) -> Result<(), CommandError> {
 fn seed_or_random(options: &Options, hash: HashKind) -> Result<Seed, CommandError> {
     match &options.seed {
         Some(hex) => seed(hex.as_bytes(), hash),
-        None => Seed::random(hash).map_err(|_| Error::NoRandomness.into()),
+        None => Ok(Seed::random(hash)?),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::filter::change::{Added, Removed};
 use crate::filter::layout::{Layer, Shape};
 use crate::hash::{Item, ItemHash};
-use std::convert::Infallible;
+use core::convert::Infallible;
 
 impl Bloom {
     /// Adds the item, and returns whether it was absent before. [`add`](Bloom::add) returns more details.

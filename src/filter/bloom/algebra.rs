@@ -7,6 +7,7 @@ use crate::filter::incompatible::Incompatible;
 use crate::filter::layout::Layer;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::{Layout, Spec, limits};
+use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 /// A layer of the chain that a union builds.
@@ -71,7 +72,7 @@ impl Bloom {
         }
         self.difference_of_cells(other).or_else(|| {
             let layers = || self.layers().iter().zip(other.layers());
-            if std::mem::discriminant(&self.body) != std::mem::discriminant(&other.body) {
+            if core::mem::discriminant(&self.body) != core::mem::discriminant(&other.body) {
                 Some("kind")
             } else if schedule(self) != schedule(other) {
                 Some("schedule")

@@ -7,7 +7,7 @@ use super::reader::Reader;
 use crate::bits::Hits;
 use crate::filter::layout::Layer;
 use crate::hash::{Hasher, ItemHash};
-use std::ops::{ControlFlow, Deref};
+use core::ops::{ControlFlow, Deref};
 
 /// Items per group: one [`Hits`] holds the answers. A core can have 10 to 16 cache misses in flight; a group is enough
 /// to keep it busy.

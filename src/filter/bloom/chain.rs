@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::filter::layout::{Layer, Shape};
 use crate::hash::ItemHash;
 use crate::params::{Spec, limits};
+use alloc::{boxed::Box, vec::Vec};
 use smallvec::SmallVec;
 
 /// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest. There is at
@@ -25,7 +26,7 @@ enum Layers {
 impl Layers {
     /// Takes all layers out so that they can be changed. What remains is empty and must be replaced.
     fn take(&mut self) -> Vec<Layer> {
-        match std::mem::replace(self, Layers::Several(Box::default())) {
+        match core::mem::replace(self, Layers::Several(Box::default())) {
             Layers::One(layer) => vec![layer],
             Layers::Several(layers) => *layers,
         }
@@ -52,7 +53,7 @@ impl Chain {
     #[inline]
     pub fn layers(&self) -> &[Layer] {
         match &self.0 {
-            Layers::One(layer) => std::slice::from_ref(layer),
+            Layers::One(layer) => core::slice::from_ref(layer),
             Layers::Several(layers) => layers,
         }
     }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::filter::dump_number;
 use crate::filter::layout::{Layer, Shape};
 use crate::params::{Family, Spec, limits};
+use alloc::{boxed::Box, vec::Vec};
 
 impl Bloom {
     /// An empty filter that needs no capacity, with a random seed: it grows with its items, and its error rate stays
@@ -143,7 +144,7 @@ impl Bloom {
             body => body.map(Layer::emptied)?,
         };
         self.dump_number = dump_number::next();
-        let dropped = self.change_body(|old| std::mem::replace(old, body));
+        let dropped = self.change_body(|old| core::mem::replace(old, body));
         Ok(dropped.layers().iter().map(Layer::share).collect())
     }
 }

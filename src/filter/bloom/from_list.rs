@@ -6,7 +6,7 @@ use crate::filter::layout::{Census, Layer, Shape};
 use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
-use std::collections::HashSet;
+use alloc::vec::Vec;
 
 /// The share of repetitions is estimated from a sample, which consists of the hashes that are multiples of this number.
 const SAMPLE: u64 = 256;
@@ -30,8 +30,10 @@ impl Bloom {
     /// [`Error::OutOfMemory`].
     pub(crate) fn shortened(&self) -> Result<Option<Bloom>, Error> {
         let sampled = self.layers().iter().flat_map(Layer::hashes).filter(|hash| hash.is_multiple_of(SAMPLE));
-        let different = sampled.collect::<HashSet<u64>>().len() as u64;
-        if (different + SLACK) * SAMPLE > self.items() / 2 {
+        let mut sample: Vec<u64> = sampled.collect();
+        sample.sort_unstable();
+        sample.dedup();
+        if (sample.len() as u64 + SLACK) * SAMPLE > self.items() / 2 {
             return Ok(None);
         }
         let mut hashes = self.hashes()?;

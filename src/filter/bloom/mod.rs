@@ -33,9 +33,10 @@ use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::item::ItemBytes;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::Spec;
+use alloc::{boxed::Box, vec::Vec};
+use core::convert::Infallible;
 use layers::contains_many;
 use parameters::Parameters;
-use std::convert::Infallible;
 
 /// What a filter is made of.
 pub enum Body {
@@ -50,7 +51,7 @@ pub enum Body {
 impl Body {
     fn layers(&self) -> &[Layer] {
         match self {
-            Body::Fixed(layer) => std::slice::from_ref(layer),
+            Body::Fixed(layer) => core::slice::from_ref(layer),
             Body::Chain(chain) => chain.layers(),
             Body::Window(window) => window.layers(),
         }
@@ -284,7 +285,7 @@ impl Bloom {
 
     /// Exchanges cells with a filter that has the same spec. Each filter keeps its usage counters.
     pub(super) fn exchange(&mut self, other: &mut Bloom) {
-        self.change_body(|mine| other.change_body(|theirs| std::mem::swap(mine, theirs)));
+        self.change_body(|mine| other.change_body(|theirs| core::mem::swap(mine, theirs)));
     }
 
     /// A handle for reading in another thread. It shares the cells, and sees later adds to the layers that exist now.
@@ -374,8 +375,8 @@ impl Bloom {
     }
 }
 
-impl std::fmt::Debug for Bloom {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Bloom {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Bloom")
             .field("spec", &self.spec())
             .field("items", &self.items())

@@ -5,7 +5,7 @@ use crate::filter::layout::LayerSpec;
 use crate::hash::ItemHash;
 use crate::params::{Cell, Layout, Spec};
 use crate::sync::{explore, thread};
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 /// Two items in different shards. In a layer of one word, they share a cell.
 const ADA: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc00, high: 0xfedc_ba98_7654_3210 };

@@ -3,8 +3,9 @@
 use crate::filter::usage::Usage;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use once_cell::race::OnceBox;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The parameters of a [`Spec`] and the usage counters, in 32 bytes. A [`Spec`] alone needs 56. Properties that most
 /// filters lack are in a box, and the capacity is usually taken from the first layer.

@@ -6,7 +6,7 @@ use crate::bits::Hits;
 use crate::filter::layout::Layer;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::item::ItemBytes;
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 /// Reads a filter's layers from any thread, for any length of time. The layers live until the last reader is gone, even
 /// if the filter is dropped.

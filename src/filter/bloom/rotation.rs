@@ -3,6 +3,7 @@
 use super::{Bloom, Body, Layer, Schedule, Window};
 use crate::error::Error;
 use crate::hash::Item;
+use alloc::vec::Vec;
 
 impl Bloom {
     /// Number of the generation that is current at `now_ms`; 0 if the filter isn't a window.

@@ -10,6 +10,7 @@ use crate::filter::layout::{Layer, Shape};
 use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
+use alloc::{boxed::Box, vec::Vec};
 
 /// Generations that rotate. The number of the newest generation determines which ones are alive.
 pub struct Window {
@@ -220,7 +221,7 @@ impl Window {
         let mut retired = Vec::new();
         for (number, layer) in (first..).zip(fresh) {
             if let Some(layer) = layer {
-                retired.push(std::mem::replace(&mut self.layers[slot(number)], layer));
+                retired.push(core::mem::replace(&mut self.layers[slot(number)], layer));
             }
         }
         self.newest = self.newest.max(number);

@@ -2,8 +2,9 @@
 
 use super::hash::CuckooHash;
 use super::table::Table;
+use alloc::boxed::Box;
+use core::{mem, slice};
 use smallvec::SmallVec;
-use std::{mem, slice};
 
 /// The sub-filters, and any other state. This is `One` as long as there is a single sub-filter and no other state.
 pub(super) enum Body {

@@ -4,7 +4,7 @@ use super::hash::{CuckooHash, SPREAD};
 use crate::bits::counter;
 use crate::mem::{Cells, Words};
 use crate::sync::Ordering::Relaxed;
-use std::ops::Range;
+use core::ops::Range;
 
 /// Bits per slot.
 pub(super) const SLOT_BITS: u32 = 8;

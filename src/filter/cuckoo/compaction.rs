@@ -13,6 +13,7 @@ use super::table::Table;
 use super::{Cuckoo, CuckooHash, Origin, dump_number};
 use crate::bits::counter;
 use crate::mem::Words;
+use alloc::vec::Vec;
 
 /// A filter with several sub-filters is compacted automatically when the ratio of deleted items to remaining ones
 /// exceeds this.

@@ -45,9 +45,10 @@ use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
+use alloc::boxed::Box;
 use body::{Body, More};
+use core::mem;
 use prefetcher::Prefetcher;
-use std::mem;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
 ///
@@ -333,8 +334,8 @@ impl Cuckoo {
     }
 }
 
-impl std::fmt::Debug for Cuckoo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Cuckoo {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Cuckoo")
             .field("spec", &self.spec())
             .field("items", &self.items())

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::mem::Words;
     use crate::murmur::murmur64a;
-    use std::collections::BTreeSet;
+    use alloc::collections::BTreeSet;
 
     /// The documented search, slot by slot. A replica that runs another version must end with the same bytes.
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {

@@ -57,7 +57,7 @@ impl CuckooSpec {
     /// # Errors
     /// [`Error::NoRandomness`].
     pub fn with_random_seed(self) -> Result<CuckooSpec, Error> {
-        let seed = Seed::random(self.hash).map_err(|_| Error::NoRandomness)?;
+        let seed = Seed::random(self.hash)?;
         Ok(CuckooSpec { seed, ..self })
     }
 

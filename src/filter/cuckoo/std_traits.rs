@@ -2,6 +2,7 @@
 
 use super::{Cuckoo, CuckooItem};
 use crate::sync::Ordering::Relaxed;
+use alloc::vec::Vec;
 
 /// Makes a copy that shares no memory with the original.
 ///
@@ -66,6 +67,6 @@ mod tests {
         assert!(filter == copy && filter.items() == 5000 && filter.contains(4999u32.to_le_bytes()));
         assert!(filter.remove(0u32.to_le_bytes()) && filter != copy);
         filter.extend(["ada"]);
-        assert_eq!(filter.count("ada"), 1);
+        assert!(filter.count("ada") >= 1, "a number next to it may have the same fingerprint");
     }
 }

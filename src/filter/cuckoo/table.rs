@@ -8,10 +8,10 @@ use crate::parallel::{ParallelFor, in_parts};
 use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use alloc::sync::Arc;
 use smallvec::SmallVec;
-use std::sync::Arc;
 // These aren't loom's types, which are larger. No loom model uses bucket tables.
-use std::sync::atomic::{AtomicU16, AtomicU32};
+use core::sync::atomic::{AtomicU16, AtomicU32};
 
 /// Buckets are prefetched in tables of more than this many bytes. Smaller tables fit in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;

@@ -1,7 +1,8 @@
 //! The bytes that another system hashes for an item, if they aren't the item itself.
 
 use crate::spelling::spelling;
-use std::borrow::Cow;
+use alloc::borrow::Cow;
+use alloc::{string::String, vec::Vec};
 
 /// How an item is turned into the bytes that the original hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,7 @@ impl Encoding {
     /// The bytes that the original hashed. `None` for an item that the filter cannot contain, such as a word in a
     /// filter of numbers.
     pub fn encode(self, item: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let text = || std::str::from_utf8(item).ok();
+        let text = || core::str::from_utf8(item).ok();
         Some(match self {
             Encoding::Bytes => Cow::Borrowed(item),
             Encoding::Utf16 => Cow::Owned(text()?.encode_utf16().flat_map(u16::to_le_bytes).collect()),

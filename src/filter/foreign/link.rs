@@ -10,7 +10,7 @@ use crate::parallel::{ParallelFor, all_pairs, in_parts};
 use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 /// Geometry of a link, as stored in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub struct LinkSpec {
 impl LinkSpec {
     /// A bitmap of `bits` bits.
     pub fn bitmap(bits: u64, probes: u32) -> LinkSpec {
-        let capacity = (bits as f64 / f64::from(probes.max(1)) * std::f64::consts::LN_2) as u64;
+        let capacity = (bits as f64 / f64::from(probes.max(1)) * core::f64::consts::LN_2) as u64;
         LinkSpec {
             modulus: bits,
             probes,
@@ -56,7 +56,7 @@ impl LinkSpec {
         const LN_2: f64 = 0.693_147_180_559_945;
         const LN_2_SQUARED: f64 = 0.480_453_013_918_201;
         let bits_per_item = (ln(error_rate) / LN_2_SQUARED).abs();
-        let probes = (LN_2 * bits_per_item).ceil();
+        let probes = libm::ceil(LN_2 * bits_per_item);
         let wanted = capacity as f64 * bits_per_item;
         if !(probes >= 1.0 && probes <= f64::from(limits::MAX_FOREIGN_PROBES))
             || wanted >= limits::MAX_BYTES as f64 * 8.0
@@ -68,7 +68,7 @@ impl LinkSpec {
         } else {
             // Rounding up adds bits, and RedisBloom raises the capacity to use them.
             let log2 = libm::log2(wanted).max(0.0) as u8 + 1;
-            let spare = (libm::exp2(log2.into()) - wanted).trunc() / bits_per_item;
+            let spare = libm::trunc(libm::exp2(log2.into()) - wanted) / bits_per_item;
             (log2, capacity.checked_add(spare as u64)?, 1 << log2)
         };
         let bytes = least.div_ceil(64) * 8;
@@ -86,13 +86,13 @@ impl LinkSpec {
 
     /// The link that valkey-bloom creates; `None` if valkey-bloom would refuse these parameters.
     pub(super) fn valkey_bloom(capacity: u64, error_rate: f64) -> Option<LinkSpec> {
-        use std::f64::consts::LN_2;
+        use core::f64::consts::LN_2;
         // In valkey-bloom, capacities are signed, and an error rate below the smallest normal number is refused.
         if i64::try_from(capacity).is_err() || error_rate < f64::MIN_POSITIVE {
             return None;
         }
         let items = capacity as f64;
-        let bytes = (items * libm::log(error_rate) / (-8.0 * LN_2 * LN_2)).ceil();
+        let bytes = libm::ceil(items * libm::log(error_rate) / (-8.0 * LN_2 * LN_2));
         if !(bytes >= 1.0 && bytes <= limits::MAX_BYTES as f64) {
             return None;
         }
@@ -320,7 +320,7 @@ impl Link {
         // If all bits are set, this uses the fill at which one bit is unset.
         let fill = self.fill().min(1.0 - 1.0 / bits);
         let spread = Spread { ranges: 1.0, slices: 1, cells: bits, probes: self.spec.probes };
-        math::estimate_items(spread, fill).round() as u64
+        libm::round(math::estimate_items(spread, fill)) as u64
     }
 
     /// The probability that all bits of an absent item are set.

@@ -41,9 +41,9 @@ pub(super) fn ln(x: f64) -> f64 {
     if !(x > 0.0 && x.is_finite()) {
         return libm::log(x);
     }
-    const LN_2: Pair = Pair(std::f64::consts::LN_2, 2.319_046_813_846_299_6e-17);
+    const LN_2: Pair = Pair(core::f64::consts::LN_2, 2.319_046_813_846_299_6e-17);
     let (mut mantissa, mut exponent) = libm::frexp(x);
-    if mantissa < std::f64::consts::FRAC_1_SQRT_2 {
+    if mantissa < core::f64::consts::FRAC_1_SQRT_2 {
         (mantissa, exponent) = (mantissa * 2.0, exponent - 1);
     }
     // ln m = 2 (s + s³/3 + s⁵/5 + …) with s = (m − 1) / (m + 1), which is at most 0.172. So 20 terms give 100 bits.

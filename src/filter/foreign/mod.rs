@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::math;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
+use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 /// What a filter does when it is full.
@@ -104,7 +105,7 @@ impl Growth {
         mut count: usize,
         mut work: u64,
     ) -> impl Iterator<Item = LinkSpec> {
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             last = self.next(last.as_ref()?, count, work).ok()?;
             count += 1;
             work += last.map_or(0, |link| u64::from(link.probes));
@@ -478,6 +479,6 @@ impl Foreign {
 
     /// Swaps the links with those of a filter that differs only in its bits.
     pub(super) fn exchange(&mut self, other: &mut Foreign) {
-        std::mem::swap(&mut self.links, &mut other.links);
+        core::mem::swap(&mut self.links, &mut other.links);
     }
 }

@@ -1,9 +1,9 @@
 //! Where an item's bits are. There is one [`Probe`] for each way in which the original may have placed them.
 
 use crate::murmur::{Murmur3, murmur2, murmur64a};
+use core::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
-use std::hash::Hasher as _;
 
 /// How a system finds an item's bits. Hashes and positions are exactly the same as in the original.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use super::link::LinkSpec;
 use super::logarithm::ln;
 use super::scheme::Scheme;
 use crate::params::limits;
-use std::f64::consts::LN_2;
+use core::f64::consts::LN_2;
 
 /// Number of probes per item in every release of go-zero.
 pub(crate) const GO_ZERO_PROBES: u32 = 14;

@@ -90,7 +90,7 @@ impl Layer {
         // Cells that are set in either layer: the sum of both numbers, minus the common cells.
         let either = mine.saturating_add(theirs).saturating_sub(common);
         let items = estimate(mine) + estimate(theirs) - estimate(either);
-        self.set_items(if one_covers { least } else { (items.round().max(0.0) as u64).min(least) });
+        self.set_items(if one_covers { least } else { (libm::round(items).max(0.0) as u64).min(least) });
         Ok(())
     }
 

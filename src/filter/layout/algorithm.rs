@@ -8,6 +8,7 @@ use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::ParallelFor;
+use alloc::vec::Vec;
 
 /// What a layout does. The dispatch over the layouts is once per operation or per group of items, and everything behind
 /// it is compiled for each layout by itself.

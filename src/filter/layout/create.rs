@@ -9,6 +9,7 @@ use crate::mem::Words;
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
 use crate::sync::Ordering::Relaxed;
+use alloc::vec::Vec;
 
 impl Layout {
     /// Bytes per item that building a static filter needs in addition to the list and the filter.
@@ -104,7 +105,7 @@ impl Layer {
 
     /// Number of distinct items, estimated from the fill (Swamidass–Baldi).
     pub fn estimate(&self) -> u64 {
-        self.shape().items_at(self.fill()).round() as u64
+        libm::round(self.shape().items_at(self.fill())) as u64
     }
 
     /// The error rate at the present fill.
@@ -116,8 +117,8 @@ impl Layer {
     }
 }
 
-impl std::fmt::Debug for Layer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Layer")
             .field("shape", &self.shape())
             .field("ones", &self.ones())

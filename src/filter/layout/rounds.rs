@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::hash::fast_range;
 use crate::parallel::{ParallelFor, is_wanted};
 use crate::sync::Mutex;
-use std::sync::PoisonError;
+use crate::sync::PoisonError;
+use alloc::vec::Vec;
 
 /// Maximum number of mixing rounds for an item's hash. A build that fails is repeated with one more round. Of 240,000
 /// builds with 2 to 3,000,000 items, at least 94% at each size needed only one round, and none needed more than 5.
@@ -111,7 +112,7 @@ fn sort(hashes: &mut Vec<u64>, parallel: &ParallelFor<'_>) -> Result<(), Error> 
     let lens = next.clone();
     let mut sum = 0;
     for start in &mut next {
-        sum += std::mem::replace(start, sum);
+        sum += core::mem::replace(start, sum);
     }
     for part in hashes.chunks(TURN) {
         turn(parallel)?;
@@ -152,7 +153,7 @@ fn sort_part(hashes: &mut [u64], known: u32) {
     }
     let mut sum = 0;
     for end in &mut ends {
-        sum += std::mem::replace(end, sum);
+        sum += core::mem::replace(end, sum);
     }
     let mut near = [0; MOST_NEAR];
     let near = &mut near[..hashes.len()];

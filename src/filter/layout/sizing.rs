@@ -10,7 +10,6 @@ use super::dispatch;
 use super::shape::{LayerSpec, Shape};
 use crate::error::Error;
 use crate::params::{Layout, limits};
-use std::cell::Cell;
 
 /// AUTO chooses BLOCKED if it needs at most this many times the memory of CLASSIC.
 pub(crate) const AUTO_PENALTY: f64 = 1.15;
@@ -23,11 +22,12 @@ pub(crate) const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 /// cache, the lines of several probes cost little more than one line, so blocks aren't worth their memory.
 const CACHED_BYTES: u64 = 512 << 10;
 
-thread_local! {
+#[cfg(feature = "std")]
+std::thread_local! {
     /// The requirements, the penalty and the shape that this thread computed last. Most filters are created like the
     /// one before them, and a full chain that can't grow requests the same layer with every add. Computing takes half
     /// a microsecond or more.
-    static LAST: Cell<Option<(LayerSpec, f64, Shape)>> = const { Cell::new(None) };
+    static LAST: core::cell::Cell<Option<(LayerSpec, f64, Shape)>> = const { core::cell::Cell::new(None) };
 }
 
 impl LayerSpec {
@@ -43,14 +43,17 @@ impl LayerSpec {
 
     /// Like [`shape`](LayerSpec::shape), but with this penalty instead of [`AUTO_PENALTY`].
     pub(crate) fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
-        match LAST.get() {
-            Some((spec, within, shape)) if spec == *self && within == penalty => Ok(shape),
-            _ => {
-                let shape = self.solve(penalty)?;
-                LAST.set(Some((*self, penalty, shape)));
-                Ok(shape)
-            }
+        #[cfg(feature = "std")]
+        if let Some((spec, within, shape)) = LAST.get()
+            && spec == *self
+            && within == penalty
+        {
+            return Ok(shape);
         }
+        let shape = self.solve(penalty)?;
+        #[cfg(feature = "std")]
+        LAST.set(Some((*self, penalty, shape)));
+        Ok(shape)
     }
 
     fn solve(&self, penalty: f64) -> Result<Shape, Error> {

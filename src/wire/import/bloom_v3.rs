@@ -13,6 +13,7 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
+use alloc::vec::Vec;
 
 /// The bytes before the words in a file. If the bitset is longer than the filter by a word or more, its length is
 /// rounded up to whole words.

@@ -11,6 +11,7 @@ use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec
 use crate::parallel::ParallelFor;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
+use alloc::vec::Vec;
 
 /// The bytes before the words in a file.
 pub(in crate::wire) fn guava_fields(strategy: u8, spec: &LinkSpec) -> Vec<u8> {

@@ -12,6 +12,7 @@ use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec
 use crate::parallel::ParallelFor;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
+use alloc::vec::Vec;
 
 /// The byte that begins field 1, an i32.
 const NUM_BYTES: u8 = 0x15;

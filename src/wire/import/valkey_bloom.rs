@@ -17,6 +17,7 @@ use crate::parallel::{ParallelFor, alone};
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 use crate::wire::stream::{Sink, Source};
+use alloc::vec::Vec;
 
 /// The version of the blob, and of the payload.
 const VERSION: u8 = 1;

@@ -6,52 +6,52 @@ use crate::filter::layout::quotient::{END, Loading};
 use crate::filter::layout::{LayerSpec, Shape};
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
-use crate::mem::Words;
+use crate::mem::{Words, crc32c};
 use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
 use crate::wire::arrival::Place;
 use crate::wire::codec::{
-    Kind, put_fields, put_number, read, take, take_fields, take_number, write, written,
+    Kind, headers, put_fields, put_number, read, take, take_fields, take_number, write, written,
 };
 use crate::wire::error::DecodeError;
 use crate::wire::format::MOST_PACKED;
-use serde::{Deserialize, Serialize};
+use alloc::{boxed::Box, vec::Vec};
 use smallvec::SmallVec;
 
-/// The filter's parameters. Fields that its kind doesn't use are 0. The error rate and the tightening are
-/// the bits of an `f64`.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct FilterHeader {
-    capacity: u64,
-    error_rate: u64,
-    seed_low: u64,
-    seed_high: u64,
-    hash: u8,
-    layout: u8,
-    cell: u8,
-    overflow: u8,
-    shards: u32,
-    expansion: u32,
-    generations: u32,
-    tightening: u64,
-    every_ms: u64,
-    since_ms: u64,
-    rotations: u64,
-    newest: u64,
-    layers: u64,
-}
+headers! {
+    /// The filter's parameters. Fields that its kind doesn't use are 0. The error rate and the tightening are the bits
+    /// of an `f64`.
+    struct FilterHeader {
+        capacity: u64,
+        error_rate: u64,
+        seed_low: u64,
+        seed_high: u64,
+        hash: u8,
+        layout: u8,
+        cell: u8,
+        overflow: u8,
+        shards: u32,
+        expansion: u32,
+        generations: u32,
+        tightening: u64,
+        every_ms: u64,
+        since_ms: u64,
+        rotations: u64,
+        newest: u64,
+        layers: u64,
+    }
 
-/// One layer. Its cell width, shard count and hash are those of the filter. The error rate is the bits of an `f64`. For
-/// a table, `cells` is the number of leaves, and `probes` is log2 of the number of quotients in a leaf. The header of a
-/// table with generations is followed by the number of items in each, as `u64`; generation n is at n modulo their
-/// number.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct LayerHeader {
-    capacity: u64,
-    error_rate: u64,
-    cells: u64,
-    items: u64,
-    probes: u32,
-    layout: u32,
+    /// One layer. Its cell width, shard count and hash are those of the filter. The error rate is the bits of an `f64`.
+    /// For a table, `cells` is the number of leaves, and `probes` is log2 of the number of quotients in a leaf. The
+    /// header of a table with generations is followed by the number of items in each, as `u64`; generation n is at n
+    /// modulo their number.
+    struct LayerHeader {
+        capacity: u64,
+        error_rate: u64,
+        cells: u64,
+        items: u64,
+        probes: u32,
+        layout: u32,
+    }
 }
 
 /// Gives a header its `fields` as numbers, in the order in which they are packed, and the inverse `from_fields`.
@@ -195,7 +195,7 @@ fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
         let (cells, probes) = if is_table(layer.layout) { (0, 0) } else { (layer.cells, layer.probes) };
         write(&mut bytes, &LayerHeader { items: 0, cells, probes, ..*layer });
     }
-    crc32c::crc32c(&bytes)
+    crc32c(&bytes)
 }
 
 fn is_table(layout: u32) -> bool {

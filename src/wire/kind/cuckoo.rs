@@ -2,29 +2,31 @@
 
 use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
+use crate::mem::crc32c;
 use crate::params::limits;
 use crate::wire::arrival::Filled;
-use crate::wire::codec::{Kind, read, write, written};
+use crate::wire::codec::{Kind, headers, read, write, written};
 use crate::wire::error::DecodeError;
-use serde::{Deserialize, Serialize};
+use alloc::vec::Vec;
 
 /// Numbers of RedisBloom's hashes, which have no key. They follow the numbers of our own hashes.
 const REDISBLOOM: u8 = 3;
 const REDISBLOOM_1: u8 = 4;
 
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct CuckooHeader {
-    capacity: u64,
-    seed: [u64; 2],
-    deletes: u64,
-    moves: u64,
-    hash: u8,
-    bucket_size: u8,
-    max_iterations: u16,
-    expansion: u16,
-    reserved: u16,
-    tables: u32,
-    reserved_too: u32,
+headers! {
+    struct CuckooHeader {
+        capacity: u64,
+        seed: [u64; 2],
+        deletes: u64,
+        moves: u64,
+        hash: u8,
+        bucket_size: u8,
+        max_iterations: u16,
+        expansion: u16,
+        reserved: u16,
+        tables: u32,
+        reserved_too: u32,
+    }
 }
 
 /// The validated content of a header: everything that is needed to build the filter, except its slots.
@@ -58,7 +60,7 @@ impl CuckooHead {
 /// from the copy. A delete that follows an add of the same item can have the same effect. A compaction resets the
 /// number of deletes to 0, and gives the filter a new dump number.
 fn stamp(header: &CuckooHeader) -> u32 {
-    crc32c::crc32c(&written(header))
+    crc32c(&written(header))
 }
 
 fn header(filter: &Cuckoo) -> CuckooHeader {

@@ -2,44 +2,45 @@
 
 use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
+use crate::mem::crc32c;
 use crate::params::limits;
 use crate::wire::arrival::Filled;
-use crate::wire::codec::{Kind, read, write, written};
+use crate::wire::codec::{Kind, headers, read, write, written};
 use crate::wire::error::DecodeError;
 use crate::wire::{import, redisbloom};
-use serde::{Deserialize, Serialize};
+use alloc::vec::Vec;
 
-/// The filter's parameters. Fields that its scheme doesn't use are 0.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct ForeignHeader {
-    scheme: u8,
-    /// Only for RedisBloom: the number of its [`RedisBloomPlan`].
-    plan: u8,
-    /// Only for valkey-bloom: 1 if the seed was generated for this filter.
-    random_seed: u8,
-    encoding: u8,
-    links: u32,
-    /// Only for RedisBloom.
-    options: u32,
-    /// Only for RedisBloom and valkey-bloom.
-    growth: u32,
-    /// This field and those after it are only for valkey-bloom.
-    seed: [u8; 32],
-    error_rate: f64,
-    tightening: f64,
-}
+headers! {
+    /// The filter's parameters. Fields that its scheme doesn't use are 0.
+    struct ForeignHeader {
+        scheme: u8,
+        /// Only for RedisBloom: the number of its [`RedisBloomPlan`].
+        plan: u8,
+        /// Only for valkey-bloom: 1 if the seed was generated for this filter.
+        random_seed: u8,
+        encoding: u8,
+        links: u32,
+        /// Only for RedisBloom.
+        options: u32,
+        /// Only for RedisBloom and valkey-bloom.
+        growth: u32,
+        /// This field and those after it are only for valkey-bloom.
+        seed: [u8; 32],
+        error_rate: f64,
+        tightening: f64,
+    }
 
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct LinkHeader {
-    modulus: u64,
-    bits: u64,
-    bytes: u64,
-    capacity: u64,
-    items: u64,
-    error_rate: f64,
-    bits_per_item: f64,
-    probes: u32,
-    log2: u32,
+    struct LinkHeader {
+        modulus: u64,
+        bits: u64,
+        bytes: u64,
+        capacity: u64,
+        items: u64,
+        error_rate: f64,
+        bits_per_item: f64,
+        probes: u32,
+        log2: u32,
+    }
 }
 
 impl LinkHeader {
@@ -125,7 +126,7 @@ fn stamp(header: &ForeignHeader, links: &[LinkHeader]) -> u32 {
     for link in links {
         write(&mut bytes, &LinkHeader { items: 0, ..*link });
     }
-    crc32c::crc32c(&bytes)
+    crc32c(&bytes)
 }
 
 fn headers(filter: &Foreign) -> (ForeignHeader, Vec<LinkHeader>) {

@@ -13,6 +13,7 @@ use crate::filter::layout::quotient::Loading;
 use crate::filter::{Census, Filter, FilterRef, slots_in_use};
 use crate::mem::Words;
 use crate::params::Cell;
+use alloc::{boxed::Box, vec::Vec};
 use bloom::BloomHead;
 use cuckoo::CuckooHead;
 use foreign::ForeignHead;

@@ -7,20 +7,22 @@ use super::foreign::{self, ForeignHead};
 use super::{Whole, cells_of};
 use crate::filter::layout::quotient::Loading;
 use crate::filter::{Live, LiveRef, Rebuild};
+use crate::mem::{crc32c, crc32c_append};
 use crate::params::{Cell, limits};
 use crate::wire::arrival::Place;
-use crate::wire::codec::{Kind, read, write};
+use crate::wire::codec::{Kind, headers, read, write};
 use crate::wire::error::DecodeError;
-use serde::{Deserialize, Serialize};
+use alloc::{boxed::Box, vec::Vec};
 
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct OwnHeader {
-    deletes_missed: u64,
-    /// Length of the live filter's header in bytes. The shadow's header follows it.
-    live_len: u32,
-    live_kind: u8,
-    shadow_kind: u8,
-    reserved: u16,
+headers! {
+    struct OwnHeader {
+        deletes_missed: u64,
+        /// Length of the live filter's header in bytes. The shadow's header follows it.
+        live_len: u32,
+        live_kind: u8,
+        shadow_kind: u8,
+        reserved: u16,
+    }
 }
 
 /// The validated content of a header: everything that is needed to build both filters, except their cells.
@@ -114,7 +116,7 @@ impl RebuildHead {
 
 /// CRC-32C of both stamps. It changes when either stamp changes.
 fn stamp(live: u32, shadow: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&live.to_le_bytes()), &shadow.to_le_bytes())
+    crc32c_append(crc32c(&live.to_le_bytes()), &shadow.to_le_bytes())
 }
 
 /// Appends the header of a filter that is being rebuilt, and returns its kind.

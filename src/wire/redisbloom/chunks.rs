@@ -8,12 +8,14 @@ use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
 use crate::mem::Words;
 use crate::params::limits;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wire::arrival::{Allocation, Arrival, ENTRY, Filled, Place};
 use crate::wire::chunk;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::{boxed::Box, vec::Vec};
 
 /// Maximum number of bytes in one of RedisBloom's chunks. We write shorter chunks.
 pub const MAX_PIECE: u64 = 16 << 20;

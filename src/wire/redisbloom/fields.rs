@@ -6,6 +6,7 @@ use crate::filter::{Cuckoo, Filter, fingerprints};
 use crate::mem::Words;
 use crate::wire::error::DecodeError;
 use crate::wire::stream::{Sink, Source};
+use alloc::{boxed::Box, vec::Vec};
 
 /// The version of the encoding that is written, and the newest that is read.
 pub const ENCODING: u32 = 4;

@@ -6,7 +6,7 @@ use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 use crate::wire::error::DecodeError;
-use std::f64::consts::LN_2;
+use core::f64::consts::LN_2;
 
 /// Maximum number of probes per item. No error rate that fits in a double needs more.
 const MAX_HASHES: u64 = 1100;

@@ -100,7 +100,7 @@ fn compare_one(
 /// The random items are almost certainly absent. So if there are many times 1 / error rate of them, and all answers
 /// agree, both sides almost certainly have the same bits.
 fn batches(options: &Options, random: u64, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
-    let seed = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
+    let seed = Seed::random(HashKind::Xxh3)?;
     let first = u128::from(seed);
     let item = |number: u64| format!("{:032x}", first.wrapping_add(number.into())).into_bytes();
     let mut next = 0;

@@ -12,6 +12,7 @@ use crate::filter::layout::rounds::{TURN, fill, turn, until_built};
 use crate::mem::Words;
 use crate::parallel::ParallelFor;
 use crate::sync::Ordering::Relaxed;
+use alloc::vec::Vec;
 
 /// The error if there are more items than a filter can hold.
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";

@@ -19,6 +19,7 @@ use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
+use alloc::vec::Vec;
 use reader::Reader;
 use sizes::Sizes;
 

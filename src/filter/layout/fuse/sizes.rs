@@ -7,7 +7,7 @@ use crate::params::limits;
 pub(super) const ARITY: u64 = 3;
 
 /// Minimum and maximum number of bits per cell. The chance that an absent item tests positive is 2^−bits.
-pub(super) const WIDTHS: std::ops::RangeInclusive<u32> = 4..=32;
+pub(super) const WIDTHS: core::ops::RangeInclusive<u32> = 4..=32;
 
 /// Binary logarithm of the smallest segment's number of cells.
 const LEAST_LOG2_SEGMENT: u32 = 2;

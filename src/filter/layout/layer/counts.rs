@@ -9,10 +9,10 @@ use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
 use crate::sync::Ordering::Relaxed;
+use crate::sync::PoisonError;
 use crate::sync::{AtomicU64, MutexGuard};
+use core::ops::Range;
 use crossbeam_utils::CachePadded;
-use std::ops::Range;
-use std::sync::PoisonError;
 
 impl Layer {
     /// The number of items in a layer without [`Tallies::Padded`].

@@ -10,6 +10,7 @@ mod census;
 mod counts;
 mod tally;
 
+use alloc::boxed::Box;
 pub(crate) use census::Census;
 use tally::Tallies;
 pub(in crate::filter::layout) use tally::{Change, TallyWriter};

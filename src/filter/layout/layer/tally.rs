@@ -5,11 +5,10 @@ use crate::error::Error;
 use crate::filter::layout::quotient::Locked;
 use crate::filter::layout::shape::Shape;
 use crate::sync::Ordering::Relaxed;
+use crate::sync::PoisonError;
 use crate::sync::{AtomicU64, Mutex};
+use alloc::{boxed::Box, vec::Vec};
 use crossbeam_utils::CachePadded;
-use std::sync::PoisonError;
-// Not loom's type, because the models don't depend on thread numbers.
-use std::sync::atomic::AtomicUsize;
 
 /// The counts of one shard.
 #[derive(Default)]
@@ -159,10 +158,18 @@ impl TallyWriter for PerShard {
     }
 }
 
-/// The number of this thread: 0, 1, 2, … in the order in which threads first ask for one.
+/// The number of this thread: 0, 1, 2, … in the order in which threads first ask for one. Without `std`, threads have
+/// no numbers, and all use the same tally.
 #[inline]
 fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Relaxed));
-    NUMBER.with(|number| *number)
+    #[cfg(feature = "std")]
+    {
+        // Not loom's type, because the models don't depend on thread numbers.
+        use core::sync::atomic::AtomicUsize;
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        std::thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Relaxed));
+        NUMBER.with(|number| *number)
+    }
+    #[cfg(not(feature = "std"))]
+    0
 }

@@ -50,7 +50,7 @@ pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item =
 pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] {
     const { assert!(K <= FIELDS as usize) };
     let mask = u64::from(BLOCK_BITS / width) - 1;
-    std::array::from_fn(|i| (item.high >> (FIELD * i as u32) & mask) as usize)
+    core::array::from_fn(|i| (item.high >> (FIELD * i as u32) & mask) as usize)
 }
 
 /// The cells of a shard that a probe may fall on: `cells` of them, starting at `probe × step`.

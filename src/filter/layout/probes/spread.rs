@@ -10,7 +10,7 @@ use crate::math;
 use crate::mem::Words;
 use crate::params::Layout;
 use crate::sync::AtomicU64;
-use std::ops::Range;
+use core::ops::Range;
 
 /// Layers of more than this many bytes have their cache lines prefetched. Smaller ones fit into the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;

@@ -9,8 +9,9 @@ use crate::filter::layout::Layer;
 use crate::parallel::{ParallelFor, in_turns};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use crate::sync::{Mutex, PoisonError};
+use alloc::vec::Vec;
 use smallvec::SmallVec;
-use std::sync::{Mutex, PoisonError};
 
 /// Bits that the hashes of items begin with, and their count or age.
 #[derive(Clone, Copy)]

@@ -17,6 +17,7 @@ use super::table::{Hash, Quotient};
 use crate::error::Error;
 use crate::mem::zeros;
 use crate::params::limits;
+use alloc::{boxed::Box, vec::Vec};
 
 /// What is known about the generations of a table.
 #[derive(Debug, PartialEq, Eq)]

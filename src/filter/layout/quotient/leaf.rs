@@ -14,6 +14,7 @@ use super::bits::{get, insert_one, move_down, move_up, put, remove_bit, select, 
 use crate::error::Error;
 use crate::mem::{prefetch, size_class, zeros};
 use crate::metrics::CELL_BYTES;
+use alloc::{boxed::Box, vec::Vec};
 
 /// Quotients between two samples. Their part of the unary part nearly always fits into 128 bits.
 const SAMPLED: usize = 32;

@@ -24,8 +24,9 @@ use crate::error::Error;
 use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
 use crate::params::{Layout, limits};
+use crate::sync::PoisonError;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::PoisonError;
+use alloc::vec::Vec;
 use table::Hash;
 
 /// The layout QUOTIENT.

@@ -20,6 +20,7 @@ use super::{cells, new_generations, payload};
 use crate::error::Error;
 use crate::filter::layout::shape::Shape;
 use crate::params::limits;
+use alloc::vec::Vec;
 
 /// The position after the last hash. A position is the first bits of a hash, the lowest bit first, as the highest bits
 /// of a number below this one. Positions in two tables are still integers that a double can hold, as in Lua scripts.

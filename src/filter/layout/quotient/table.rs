@@ -18,6 +18,7 @@ use super::leaf::{Cell, Form, Leaf, Marked, Place, length};
 use super::pieces::{END, Totals, half, leaf_at};
 use crate::bits::Hits;
 use crate::error::Error;
+use alloc::{boxed::Box, vec::Vec};
 
 /// log2 of the number of quotients in a leaf of a table with several leaves.
 pub(super) const LOG2_QUOTIENTS: u32 = 10;

@@ -12,6 +12,7 @@ use crate::filter::layout::rounds::{TURN, fill, turn, until_built};
 use crate::mem::Words;
 use crate::parallel::ParallelFor;
 use crate::sync::Ordering::Relaxed;
+use alloc::vec::Vec;
 
 /// Bytes per item that building a filter needs in addition to the list and the filter: the item's hash, and a row of 20
 /// bytes.
