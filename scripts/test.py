@@ -81,6 +81,12 @@ STAGES = [
         quick="CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test --locked --lib --test commands --test wire "
         "-- --skip every_flipped_bit_under",
     ),
+    # `tests` has compiled them.
+    Stage(
+        "examples",
+        'set -e; for file in examples/*.rs; do cargo run --quiet --locked --example "$(basename "$file" .rs)" -- 200000; done',
+        lock="debug",
+    ),
     Stage("loom", "scripts/loom", lock="loom"),
     Stage("offline", f"{PYTEST} tests/offline", needs=("fetch",)),
     Stage(
@@ -95,6 +101,7 @@ STAGES = [
         f"{RUSTDOC} --package bloomery-redis && {RUSTDOC} --workspace --document-private-items",
         lock="debug",
     ),
+    Stage("api", "scripts/api", lock="api"),
     Stage("dependencies", "scripts/deny"),
     Stage("library alone", "scripts/library --no-clock", lock="debug"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),

@@ -5,6 +5,7 @@ use core::fmt;
 
 /// All the ways in which the core refuses a request. A refused request leaves the filter unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Error {
     /// The error rate is not a number in `(0, 1)`, or is below
     /// [`limits::MIN_ERROR_RATE`](crate::limits::MIN_ERROR_RATE).

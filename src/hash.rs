@@ -68,6 +68,7 @@ pub(crate) fn fast_range(random: u64, n: u64) -> u64 {
 /// The hash functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum HashKind {
     /// XXH3-128 with a 64-bit seed: the fast function.
     #[default]

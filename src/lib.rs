@@ -1,38 +1,24 @@
-//! Bloom and cuckoo filters: cache-line blocked, sharded, counting, scaling and windowed. Several threads can read and
-//! write a filter. Filters are saved in a versioned format that programs in other languages can read.
+#![doc = include_str!("../docs/RUST.md")]
 //!
-//! The commands of the server module are in the package `bloomery-commands`, and the module that Redis and Valkey load
-//! is in `bloomery-module`.
-//!
-//! ```
-//! use bloomery::Bloom;
-//!
-//! // A false-positive rate of 1%, however many items come. Each filter has a random seed.
-//! let mut seen = Bloom::growing(0.01)?;
-//! assert!(seen.insert("ada")?, "she is new");
-//! assert!(seen.contains("ada") && !seen.contains("barbara"));
-//! seen.extend(["grace", "edsger"]);
-//!
-//! // Save and load the filter. Later versions and programs in other languages can also load these bytes.
-//! let bytes = seen.to_bytes();
-//! let loaded = Bloom::from_bytes(&bytes)?;
-//! assert_eq!(loaded, seen);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! ## Which filter
 //!
 //! | you want | use |
 //! | --- | --- |
 //! | a filter that needs no capacity | [`Bloom::growing`] |
 //! | a cache line per test, for a number of items that is known | [`Bloom::fixed`]; [`Bloom::scaling`] can grow |
 //! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
-//! | to forget old items | [`Bloom::windowed`] |
+//! | to forget items after a time | [`ExpiringBloom`]; [`Bloom::windowed`] forgets when you say so |
 //! | the least memory for items that are all known in advance | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
 //! | threads that read while one writes | [`Bloom::reader`] |
-//! | integers, addresses or a type of your own as items | [`ItemBytes`] |
+//! | integers, addresses, tuples or a type of your own as items | [`ItemBytes`] |
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
 //! | another layout, hash, seed or policy | [`Spec`] with [`Bloom::new`] |
 //! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
+//! | to save a filter, or load it | [`Bloom::write_to`], [`Bloom::read_from`]; the feature `serde` |
+//! | to test items in a saved filter, without loading it | [`View`] |
+//!
+//! ## Features
 //!
 //! | feature | adds |
 //! | --- | --- |
@@ -45,9 +31,15 @@
 //! seed. The answers and the bytes are the same. The library also compiles for wasm32-unknown-unknown, where [random
 //! seeds](Seed::random) aren't random.
 //!
+//! ## The code
+//!
+//! The commands of the server module are in the package `bloomery-commands`, and the module that Redis and Valkey load
+//! is in `bloomery-module`.
+//!
 //! The folders are layers, and each uses only those that follow it here: `wire` (bytes in and out) → `filter` → `bits`.
 
 #![deny(unsafe_code)]
+#![warn(unnameable_types)]
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 #[macro_use]
@@ -84,13 +76,15 @@ pub mod spelling;
 pub use bits::Hits;
 pub use error::Error;
 pub use filter::{
-    Added, AtomicBloom, Bloom, Cuckoo, CuckooItem, CuckooSpec, Filter, Foreign, Reader, Removed, Schedule,
-    StaticBuilder, Summary,
+    Added, AtomicBloom, Bloom, Cuckoo, CuckooItem, CuckooSpec, ExpiringBloom, Filter, Foreign, Reader,
+    Removed, Schedule, StaticBuilder, Summary,
 };
 pub use hash::{HashKind, Hashed, Item, Seed};
-pub use item::ItemBytes;
+pub use item::{ItemBytes, StdHash};
+pub use parallel::{ParallelFor, alone};
 pub use params::{Cell, Family, Layout, Overflow, Spec, Steps, Tightening, limits};
 pub use spelling::UnknownChoice;
+pub use wire::View;
 #[doc(hidden)]
 pub use {
     filter::layout::{Layer, LayerSpec, Shape},

@@ -60,6 +60,7 @@ pub mod limits {
 /// How a layer stores its items: where the cells of an item are, and what they contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Layout {
     /// Anywhere in the shard: needs less memory than BLOCKED.
     Classic = 1,
@@ -160,6 +161,7 @@ pub const STATIC_ALONE: &str = "LAYOUT FUSE and RIBBON are built from all items 
 /// The unit that one probe points to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Cell {
     /// One bit: supports add and test.
     #[default]
@@ -210,6 +212,7 @@ impl Cell {
 /// What an add does if the filter is full and doesn't scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Overflow {
     /// Refuse the item.
     #[default]

@@ -112,6 +112,7 @@ pub(crate) fn on_full(overflow: Overflow) -> &'static str {
         Overflow::Error => "refuses new items",
         Overflow::Saturate => "error rate rises",
         Overflow::Forget => "forgets the oldest",
+        other => other.as_str(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Why two filters cannot be combined.
 
+use core::fmt;
+
 /// Why two filters cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
@@ -20,3 +22,18 @@ pub enum Incompatible {
     /// comparisons.
     TooManyPairs,
 }
+
+impl fmt::Display for Incompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Incompatible::Differs(what) => write!(f, "the filters differ in {what}"),
+            Incompatible::ClockBehind => f.write_str("the window has items that the clock has not reached"),
+            Incompatible::Layers => f.write_str("a filter of several layers cannot be intersected"),
+            Incompatible::Layouts => f.write_str("filters of these layouts cannot be combined"),
+            Incompatible::TooManyLayers => f.write_str("the union would have too many layers"),
+            Incompatible::TooManyPairs => f.write_str("the filters have too many layers to be compared"),
+        }
+    }
+}
+
+impl core::error::Error for Incompatible {}

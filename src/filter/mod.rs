@@ -8,6 +8,7 @@ pub mod bloom;
 mod change;
 pub mod cuckoo;
 mod dump_number;
+mod expiring;
 pub mod foreign;
 mod garbage;
 mod grow;
@@ -28,10 +29,11 @@ pub use bloom::{Bloom, Reader, Schedule, Standing, Window};
 #[doc(hidden)]
 pub use bloom::{Body, Chain, Due};
 pub use change::{Added, Removed};
-#[doc(hidden)]
-pub use cuckoo::CuckooHash;
 pub use cuckoo::{Cuckoo, CuckooItem, CuckooSpec, Origin};
+#[doc(hidden)]
+pub use cuckoo::{CuckooHash, prefetcher::Prefetcher};
 pub(crate) use cuckoo::{fingerprints, slots_in_use};
+pub use expiring::ExpiringBloom;
 pub use foreign::Foreign;
 #[doc(hidden)]
 pub use garbage::Garbage;
@@ -47,6 +49,8 @@ pub use outlook::{Step, layers_after};
 pub use rebuild::Rebuild;
 pub use static_builder::StaticBuilder;
 pub use summary::{Feedback, LayerSummary, Observed, RebuildSummary, Summary};
+#[doc(hidden)]
+pub use usage::{SharedUsage, Usage};
 
 use crate::error::Error;
 use crate::mem::{Cells, Words};

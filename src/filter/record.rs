@@ -283,6 +283,7 @@ macro_rules! record {
     ($(#[$meta:meta])* pub struct $record:ident {
         $($(#[doc = $docs:literal])+ $field:ident: $type:ty = $name:literal $({ $($property:ident: $value:expr),* $(,)? })?,)*
     }) => {
+        #[non_exhaustive]
         $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize))]

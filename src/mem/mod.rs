@@ -6,9 +6,11 @@ mod checksum;
 #[cfg(any(test, not(feature = "std")))]
 pub(crate) mod lock;
 mod shared;
+mod source;
 mod words;
 
 pub(crate) use checksum::{crc32c, crc32c_append, crc64};
 pub(crate) use shared::{Shared, size_class};
+pub(crate) use source::Source;
 pub use words::{Cells, use_huge_pages};
 pub(crate) use words::{Words, prefetch, zeros};

@@ -3,24 +3,47 @@
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::error::DecodeError;
-use crate::filter::{AtomicBloom, Bloom, Cuckoo, Filter};
+use crate::filter::{AtomicBloom, Bloom, Cuckoo, ExpiringBloom, Filter};
 use alloc::vec::Vec;
+
+/// A type whose values are saved as filters.
+pub(super) trait Saved: Sized {
+    /// Calls `write` with an encoder of the filter.
+    fn encoded<T>(&self, write: impl FnOnce(&Encoder<'_>) -> T) -> T;
+
+    /// The filter as this type, if it is of its kind.
+    fn of_kind(filter: Filter) -> Option<Self>;
+
+    /// Like [`of_kind`](Saved::of_kind), with an error.
+    fn of(filter: Filter) -> Result<Self, DecodeError> {
+        Self::of_kind(filter).ok_or(DecodeError::Kind)
+    }
+}
 
 /// Implements the conversions for one type.
 macro_rules! as_bytes {
-    ($type:ident, $encoded:expr, $of_kind:expr) => {
+    ($type:ident, |$this:ident| $borrow:expr, $of_kind:expr) => {
+        impl Saved for $type {
+            fn encoded<T>(&self, write: impl FnOnce(&Encoder<'_>) -> T) -> T {
+                let $this = self;
+                write(&Encoder::native($borrow))
+            }
+
+            fn of_kind(filter: Filter) -> Option<$type> {
+                $of_kind(filter)
+            }
+        }
+
         impl $type {
             /// Returns the filter in the wire format of docs/FORMAT.md.
             pub fn to_bytes(&self) -> Vec<u8> {
-                let encoded: fn(&$type) -> Vec<u8> = $encoded;
-                encoded(self)
+                self.encoded(|encoder| encoder.to_vec())
             }
 
             /// Reads what [`to_bytes`](Self::to_bytes) wrote. Untrusted bytes are safe, because they are validated
             /// before memory is allocated.
             pub fn from_bytes(bytes: &[u8]) -> Result<$type, DecodeError> {
-                let of_kind: fn(Filter) -> Option<$type> = $of_kind;
-                Decoder::read(bytes).and_then(|filter| of_kind(filter).ok_or(DecodeError::OtherKind))
+                Decoder::read(bytes).and_then(Saved::of)
             }
         }
 
@@ -41,12 +64,11 @@ macro_rules! as_bytes {
     };
 }
 
-as_bytes!(Bloom, |filter| Encoder::native(filter).to_vec(), Filter::into_bloom);
-as_bytes!(AtomicBloom, |filter| Encoder::native(&filter.share()).to_vec(), |filter| {
-    filter.into_bloom()?.try_into().ok()
-});
-as_bytes!(Cuckoo, |filter| Encoder::native(filter).to_vec(), Filter::into_cuckoo);
-as_bytes!(Filter, |filter| Encoder::native(filter).to_vec(), Some);
+as_bytes!(Bloom, |filter| filter, Filter::into_bloom);
+as_bytes!(AtomicBloom, |filter| &filter.share(), |filter: Filter| filter.into_bloom()?.try_into().ok());
+as_bytes!(ExpiringBloom, |filter| filter.get_ref(), |filter: Filter| filter.into_bloom()?.try_into().ok());
+as_bytes!(Cuckoo, |filter| filter, Filter::into_cuckoo);
+as_bytes!(Filter, |filter| filter, Some);
 
 /// Accepts bytes in any form in which a serde format represents them. Text formats use a sequence of numbers.
 #[cfg(feature = "serde")]
@@ -86,7 +108,7 @@ mod tests {
         let (bloom, cuckoo) = (Bloom::from_iter(["ada"]), Cuckoo::from_iter(["ada"]));
         assert_eq!(Bloom::from_bytes(&bloom.to_bytes()), Ok(bloom.clone()));
         assert_eq!(Cuckoo::from_bytes(&cuckoo.to_bytes()), Ok(cuckoo.clone()));
-        assert!(matches!(Bloom::from_bytes(&cuckoo.to_bytes()), Err(DecodeError::OtherKind)));
+        assert!(matches!(Bloom::from_bytes(&cuckoo.to_bytes()), Err(DecodeError::Kind)));
         assert!(Bloom::from_bytes(b"ada").is_err());
     }
 

@@ -33,12 +33,20 @@ pub const LONGEST: usize = PREFIX + CHUNK;
 /// data.
 pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
     let Some((prefix, data)) = piece.split_first_chunk_mut::<PREFIX>() else { return };
-    let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-    prefix[0..8].copy_from_slice(&offset.to_le_bytes());
-    prefix[8..12].copy_from_slice(&len.to_le_bytes());
-    prefix[12..16].copy_from_slice(&stamp.to_le_bytes());
+    prefix[..16].copy_from_slice(&place(offset, data.len(), stamp));
     let crc = crc32c_append(crc32c(&prefix[..16]), data);
     prefix[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The prefix of a chunk with this many bytes of data, without the checksum.
+fn place(offset: u64, len: usize, stamp: u32) -> [u8; 16] {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    (u128::from(offset) | u128::from(len) << 64 | u128::from(stamp) << 96).to_le_bytes()
+}
+
+/// Whether this chunk's prefix is right for its length, this offset and this stamp. Its data isn't read.
+pub(super) fn is_at(piece: &[u8], offset: u64, stamp: u32) -> bool {
+    piece.starts_with(&place(offset, piece.len().saturating_sub(PREFIX), stamp))
 }
 
 /// Reads the prefix, and checks the length and the checksum. Returns the offset, the stamp and the data.

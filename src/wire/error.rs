@@ -6,6 +6,7 @@ use core::fmt;
 
 /// Why bytes aren't a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end before the end of the named part, or continue after it.
     Length(&'static str),
@@ -37,6 +38,8 @@ pub enum DecodeError {
     OtherType,
     /// A cuckoo filter where a Bloom filter was expected, or vice versa.
     OtherKind,
+    /// A filter of another kind than the type that was to be read.
+    Kind,
     /// Every chunk has been loaded already.
     Complete,
     /// No memory for the cells.
@@ -80,6 +83,7 @@ impl fmt::Display for DecodeError {
             DecodeError::OtherKind => {
                 f.write_str("BF.LOADCHUNK is for Bloom filters, and CF.LOADCHUNK for cuckoo filters")
             }
+            DecodeError::Kind => f.write_str("a filter of another kind"),
             DecodeError::Complete => f.write_str("the filter is complete already"),
             DecodeError::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
         }

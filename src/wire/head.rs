@@ -21,7 +21,7 @@ use crate::mem::{crc32c, crc32c_append};
 use alloc::vec::Vec;
 
 /// Number of bytes before the header.
-const ENVELOPE: usize = 24;
+pub(super) const ENVELOPE: usize = 24;
 
 /// Writes the head of a filter with this dump number.
 pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {

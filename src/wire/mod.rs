@@ -40,12 +40,15 @@ mod export;
 mod format;
 mod head;
 pub mod import;
+#[cfg(feature = "std")]
+mod io;
 mod kind;
 pub mod lzf;
 mod packed;
 pub mod redisbloom;
 mod stream;
 pub mod value;
+mod view;
 pub mod whole;
 
 pub use chunk::LONGEST;
@@ -55,3 +58,4 @@ pub use error::DecodeError;
 pub use export::Export;
 pub use format::{CHUNK, MAGIC, MAX_CHUNK, VERSION};
 pub use stream::{Sink, Source};
+pub use view::View;

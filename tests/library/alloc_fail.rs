@@ -507,7 +507,7 @@ fn items_allocate_nothing() {
             let present = filter.contains(item);
             filter.add(item).unwrap();
             filter.add_if_absent(item).unwrap();
-            assert!(filter.contains_at(item, filter.generation_at(0)) && reader.contains(item));
+            assert!(filter.contains_as_of(item, filter.generation_at(0)) && reader.contains(item));
             if filter.spec().cell != Cell::Bit {
                 assert!(filter.count(item).unwrap() > u64::from(present));
                 filter.remove(item).unwrap();

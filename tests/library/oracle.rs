@@ -72,7 +72,7 @@ impl Run {
         if let Some(window) = self.filter.window() {
             for current in [newest, newest + 1, newest + 7] {
                 let age = window.age(item_hash, current);
-                assert_eq!(self.filter.contains_at(item_hash, current), age.is_some());
+                assert_eq!(self.filter.contains_as_of(item_hash, current), age.is_some());
                 assert!(self.naive.as_ref().is_none_or(|naive| age == naive.age(item_hash, current)));
             }
             let age = window.age(item_hash, newest);

@@ -61,14 +61,12 @@ fn class<R: Record>(family: Replies, records: &[R]) -> String {
 
 #[test]
 fn classes_in_python() {
-    let window = Summary {
-        origin: "bloomery".into(),
-        expansion_rate: Some(2),
-        generations: Some(2),
-        ..Summary::default()
-    };
-    let foreign = Summary { origin: "guava".into(), ..Summary::default() };
-    let cuckoo = Summary { error_rate: Some(0.03), expansion_rate: Some(0), ..Summary::default() };
+    let mut window = Summary::default();
+    (window.origin, window.expansion_rate, window.generations) = ("bloomery".into(), Some(2), Some(2));
+    let mut foreign = Summary::default();
+    foreign.origin = "guava".into();
+    let mut cuckoo = Summary::default();
+    (cuckoo.error_rate, cuckoo.expansion_rate) = (Some(0.03), Some(0));
     for class in [
         class(Replies::Bloom, &[window, foreign]),
         class(Replies::Cuckoo, &[cuckoo]),

@@ -42,7 +42,7 @@ fn survives(mut filter: Bloom, name: &str) {
             [0, u64::MAX].map(|now| (window.standing().next_in(now), window.due(now))),
             window.age(hashes[0], u64::MAX),
         );
-        assert!(!filter.contains_at(hashes[1], u64::MAX), "{name}");
+        assert!(!filter.contains_as_of(hashes[1], u64::MAX), "{name}");
         assert_eq!(filter.rotate(next).is_ok(), next <= limits::MAX_GENERATION, "{name}");
     }
     let written = wire::encode(&filter);

@@ -9,3 +9,5 @@ mod golden;
 mod packed;
 mod proportion;
 mod quotient;
+mod streams;
+mod view;

@@ -284,7 +284,7 @@ impl TestedFilter {
 fn holds(filter: &Filter, item: &[u8], now_ms: u64) -> bool {
     match (filter.live(), filter.cuckoo()) {
         (Some(LiveRef::Bloom(filter)), _) => {
-            filter.contains_at(filter.hash(item), filter.generation_at(now_ms))
+            filter.contains_as_of(filter.hash(item), filter.generation_at(now_ms))
         }
         // Some filters of other systems hold only items of one form, such as integers. Other items are absent.
         (Some(LiveRef::Foreign(filter)), _) => filter.contains(item),

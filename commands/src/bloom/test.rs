@@ -76,7 +76,7 @@ fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => return Ok(Reply::Bool(false)),
     };
     let item = filter.item_hash(call.arg(FIRST_ITEM));
-    let found = filter.contains_at(item, current_generation(call, filter));
+    let found = filter.contains_as_of(item, current_generation(call, filter));
     filter.usage().answered(found);
     Ok(Reply::Bool(found))
 }

@@ -97,8 +97,8 @@ pub(super) fn bad(option: &'static str, expected: &'static str) -> CommandError 
 
 fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
     let expected = match hash {
-        HashKind::Xxh3 => "1 to 16 hexadecimal digits for XXH3",
         HashKind::SipHash => "1 to 32 hexadecimal digits for SIPHASH",
+        _ => "1 to 16 hexadecimal digits for XXH3",
     };
     let digits = hash.seed_bits() as usize / 4;
     let text = std::str::from_utf8(hex)

@@ -48,7 +48,8 @@ impl Bloom {
     }
 
     /// An empty window of `generations` generations for `capacity` items each, with a random seed. Each
-    /// [`rotate`](Bloom::rotate) drops the oldest generation.
+    /// [`rotate`](Bloom::rotate) drops the oldest generation. To forget items after a time, use an
+    /// [`ExpiringBloom`](crate::ExpiringBloom).
     ///
     /// # Errors
     /// Same as [`fixed`](Bloom::fixed), and [`Error::Generations`].

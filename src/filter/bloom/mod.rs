@@ -208,13 +208,14 @@ impl Bloom {
     /// Whether the item may be in the filter. A window answers as of its newest generation.
     #[inline]
     pub fn contains(&self, item: impl Item) -> bool {
-        self.contains_at(item, self.newest())
+        self.contains_as_of(item, self.newest())
     }
 
     /// Like [`contains`](Bloom::contains), but a window answers as of generation `current`
-    /// (see [`generation_at`](Bloom::generation_at)).
+    /// (see [`generation_at`](Bloom::generation_at)). If that is newer than the one that received the last add, because
+    /// nothing called [`catch_up`](Bloom::catch_up) before the add, even that item may be absent.
     #[inline]
-    pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
+    pub fn contains_as_of(&self, item: impl Item, current: u64) -> bool {
         let item = item.hash_by(self.hasher());
         match &self.body {
             Body::Fixed(layer) => layer.contains(item),

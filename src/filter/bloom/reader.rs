@@ -37,7 +37,7 @@ impl Reader {
     /// Whether the item may be in the filter. A window answers as of the generation that was the newest when the reader
     /// was created.
     pub fn contains(&self, item: impl Item) -> bool {
-        self.contains_at(item, self.newest.unwrap_or(0))
+        self.contains_as_of(item, self.newest.unwrap_or(0))
     }
 
     /// Prefetches the item's first cache lines in the newest layer, as [`Bloom::prefetch`](crate::Bloom::prefetch)
@@ -64,7 +64,7 @@ impl Reader {
     }
 
     /// Like [`contains`](Reader::contains), but a window answers as of generation `current`.
-    pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
+    pub fn contains_as_of(&self, item: impl Item, current: u64) -> bool {
         let item = item.hash_by(self.hasher);
         match self.newest {
             None => self.layers.iter().rev().any(|layer| layer.contains(item)),

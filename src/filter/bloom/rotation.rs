@@ -1,6 +1,6 @@
 //! Methods for filters that are windows. On other filters they have no effect, and some return an error.
 
-use super::{Bloom, Body, Layer, Schedule, Window};
+use super::{Bloom, Body, Due, Layer, Schedule, Window};
 use crate::error::Error;
 use crate::hash::Item;
 use alloc::vec::Vec;
@@ -38,6 +38,21 @@ impl Bloom {
             Body::Window(window) => window.advance(number),
             _ => Err(Error::NotWindow),
         }
+    }
+
+    /// Does what the clock requires before a write at `now_ms`: a window with a period opens the current generation, so
+    /// that an item that is then added is alive as of [`generation_at`](Bloom::generation_at) this time. Returns the
+    /// dropped layers. Does nothing to other filters. [`ExpiringBloom`](crate::ExpiringBloom) does this by itself.
+    ///
+    /// # Errors
+    /// [`Error::LastGeneration`], [`Error::OutOfMemory`]. In both cases, nothing has changed.
+    pub fn catch_up(&mut self, now_ms: u64) -> Result<Vec<Layer>, Error> {
+        match self.window().and_then(|window| window.due(now_ms)) {
+            Some(Due::Rotation(number)) => return self.advance(number),
+            Some(Due::Schedule(schedule)) => self.set_schedule(schedule),
+            None => {}
+        }
+        Ok(Vec::new())
     }
 
     /// Begins generation `number` manually: like [`advance`](Bloom::advance), but also shifts the schedule.

@@ -1,8 +1,9 @@
 //! When the generations of a window change.
 //!
-//! There is no timer. The number of the current generation is computed from the clock and from the number of manual and
-//! early rotations: `number(now) = rotations + (now − since) / every`. Reads ignore a generation that is too old by
-//! now, even if no write has dropped it yet. Idle keys, restarts and replicas therefore need no special case.
+//! There is no timer: before a write, [`Bloom::catch_up`](super::Bloom::catch_up) opens the current generation. Its
+//! number is computed from the clock and from the number of manual and early rotations: `number(now) = rotations +
+//! (now − since) / every`. Reads ignore a generation that is too old by now, even if no write has dropped it yet. Idle
+//! keys, restarts and replicas therefore need no special case.
 //!
 //! While the clock is ahead, generations are opened too early. If the clock is then set back by more than a period, the
 //! next write also moves the schedule back; see [`Standing::due`]. Otherwise nothing would rotate until the clock had

@@ -27,7 +27,7 @@ mod buckets;
 mod compaction;
 mod hash;
 mod items;
-mod prefetcher;
+pub(super) mod prefetcher;
 mod search;
 mod spec;
 mod std_traits;

@@ -16,6 +16,7 @@ pub struct Prefetcher<'f> {
 }
 
 impl Prefetcher<'_> {
+    /// The item's hash.
     #[inline(always)]
     pub fn hash(self, item: &[u8]) -> CuckooHash {
         let item = match self.origin {

@@ -26,6 +26,7 @@ pub struct CuckooSpec {
 
 /// The system whose hash function a filter uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Origin {
     /// Bloomery, whose hash functions are keyed.
     #[default]

@@ -6,7 +6,7 @@ use crate::bits::Hits;
 use crate::error::Error;
 use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
-use crate::mem::Words;
+use crate::mem::{Source, Words};
 use crate::parallel::ParallelFor;
 use alloc::vec::Vec;
 
@@ -64,6 +64,11 @@ pub(super) trait Algorithm {
         None
     }
 
+    /// Whether the last word of a static filter describes the cells of such a filter. True in other layouts.
+    fn is_described_by(_shape: &Shape, _items: u64, _word: u64) -> bool {
+        true
+    }
+
     /// The number of items, and the census, of a layer whose cells came from elsewhere. `None` if the cells aren't
     /// valid for the shape.
     fn admit(_layer: &Layer, _shape: &Shape, items: u64, census: Census) -> Option<(u64, Census)> {
@@ -88,6 +93,11 @@ pub(super) trait Algorithm {
 
     /// See [`Layer::contains`].
     fn contains(layer: &Layer, item: ItemHash) -> bool;
+
+    /// See [`Shape::contains_in`].
+    fn contains_in(_shape: &Shape, _words: impl Source, _item: ItemHash) -> bool {
+        unreachable!("this layout has no cells that can be tested where they are")
+    }
 
     /// See [`Layer::contains_many`].
     fn contains_many(layer: &Layer, items: &[ItemHash], asked: Hits) -> Hits;

@@ -2,10 +2,26 @@
 
 use super::dispatch;
 use super::layer::{Layer, TallyWriter};
+use super::shape::Shape;
 use crate::bits::{Hits, PerShard, Shared, Single};
 use crate::error::Error;
 use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
+use crate::mem::Source;
+
+impl Shape {
+    /// Whether the item may be in a layer of bits, or in a static filter, that has this shape and these words. The
+    /// layer of a table, or of counters, isn't tested this way.
+    pub(crate) fn contains_in(&self, words: impl Source, item: ItemHash) -> bool {
+        dispatch!(self.layout, A => A::contains_in(self, words, item))
+    }
+
+    /// Whether a layer with this number of items can have this last word. Otherwise a test might read words that the
+    /// layer doesn't have.
+    pub(crate) fn is_described_by(&self, items: u64, word: u64) -> bool {
+        dispatch!(self.layout, A => A::is_described_by(self, items, word))
+    }
+}
 
 impl Layer {
     /// Whether the item may be in the layer. False is certain. For an absent item, the answer is true with the

@@ -1,7 +1,7 @@
 //! Cells of any width up to 64 bits, stored back to back in words. One more word follows the last cell; it describes
 //! the filter.
 
-use crate::mem::Cells;
+use crate::mem::{Cells, Source};
 use crate::sync::Ordering::Relaxed;
 
 #[inline(always)]
@@ -14,10 +14,10 @@ fn mask(width: u32) -> u64 {
 /// The second load is from the word with the last bit, not simply from the next word: the next word may be in another
 /// cache line that hasn't been fetched.
 #[inline(always)]
-fn load(words: &Cells, first: u64, bits: u32) -> u64 {
+fn load(words: impl Source, first: u64, bits: u32) -> u64 {
     let (word, shift) = ((first / 64) as usize, first % 64);
     let last = ((first + u64::from(bits) - 1) / 64) as usize;
-    words[word].load(Relaxed) >> shift | words[last].load(Relaxed) << 1 << (63 - shift)
+    words.word(word) >> shift | words.word(last) << 1 << (63 - shift)
 }
 
 /// Index of the word in which a cell begins.
@@ -28,7 +28,7 @@ pub(super) fn word_of(width: u32, cell: u64) -> usize {
 
 /// Contents of a cell.
 #[inline(always)]
-pub(super) fn get(words: &Cells, width: u32, cell: u64) -> u64 {
+pub(super) fn get(words: impl Source, width: u32, cell: u64) -> u64 {
     load(words, cell * u64::from(width), width) & mask(width)
 }
 
@@ -65,7 +65,7 @@ mod tests {
                         set(&words, width, cell, content);
                         for other in 0..cells {
                             let expected = if other == cell { content } else { around };
-                            assert_eq!(get(&words, width, other), expected);
+                            assert_eq!(get(&words[..], width, other), expected);
                         }
                     }
                     set(&words, width, cell, around);

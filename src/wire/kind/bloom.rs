@@ -114,6 +114,17 @@ impl BloomHead {
         is_window.then_some((self.schedule, self.newest))
     }
 
+    /// The filter's parameters, and the shape and the number of items of its only layer; `None` if it can grow or
+    /// rotate, or if its cells aren't bits.
+    pub(in crate::wire) fn only_layer_of_bits(&self) -> Option<(Spec, Shape, u64)> {
+        match (&self.layers[..], self.spec.family, self.spec.cell) {
+            ([layer], Family::Fixed(_), Cell::Bit) if !layer.is_table() => {
+                Some((self.spec, layer.shape, layer.items))
+            }
+            _ => None,
+        }
+    }
+
     /// Refuses a list of items for a static filter. Such a list can't answer queries, so it can only be a shadow.
     pub(super) fn live(self) -> Result<BloomHead, DecodeError> {
         if self.spec.is_list() { Err(DecodeError::Field("kind")) } else { Ok(self) }

@@ -212,7 +212,7 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
         let items = &hashes[case.b.len()..case.b.len() + len];
         items.iter().for_each(|item| filter.prefetch(*item));
         for current in (0..8).map(|ahead| newest + ahead) {
-            let expected = mask(&|item| filter.contains_at(item, current), items);
+            let expected = mask(&|item| filter.contains_as_of(item, current), items);
             prop_assert_eq!(filter.contains_many(items, current), expected, "{} as of {}", len, current);
             prop_assert_eq!(reader.contains_many(items, current), expected, "{} as of {}", len, current);
         }

@@ -150,7 +150,7 @@ pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) 
         rotated.advance(current).unwrap();
         for item in 0..240 {
             let item = hash(&filter, item);
-            prop_assert_eq!(filter.contains_at(item, current), rotated.contains(item));
+            prop_assert_eq!(filter.contains_as_of(item, current), rotated.contains(item));
             prop_assert_eq!(ring(&filter).age(item, current), ring(&rotated).age(item, current));
         }
         if behind >= span {
@@ -177,7 +177,7 @@ pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) 
         let item = hash(&filter, *step);
         filter.add(item).unwrap();
         prop_assert!(
-            [0, now, since].iter().all(|then| filter.contains_at(item, filter.generation_at(*then)))
+            [0, now, since].iter().all(|then| filter.contains_as_of(item, filter.generation_at(*then)))
         );
         if let Some(next) = ring(&filter).standing().next_in(now) {
             prop_assert!(next > 0);

@@ -217,13 +217,3 @@ def test_tests_that_security_rests_on_exist():
         assert bugs, planted
         for bug in bugs:
             assert (ROOT / "tests" / "seeded-bugs" / f"{bug}.patch").exists(), f"there is no planted bug {bug}"
-
-
-# ---- the library ----------------------------------------------------------------------------------------------------
-
-
-def test_the_example_in_rust_is_the_one_that_is_compiled():
-    shown = re.search(r"^```rust\n(.*?)^```", README.read_text(), flags=re.M | re.S)[1]
-    documentation = re.findall(r"^//! ?(.*\n)", (ROOT / "src" / "lib.rs").read_text(), flags=re.M)
-    compiled = re.search(r"^```\n(.*?)^```", "".join(documentation), flags=re.M | re.S)[1]
-    assert shown == re.sub(r"(?m)^# .*\n", "", compiled)

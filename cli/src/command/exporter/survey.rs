@@ -315,7 +315,9 @@ mod tests {
     fn found(filters: &[(&str, &'static str, u64)], forbidden: &[&str]) -> NodeSurvey {
         let mut found = NodeSurvey::new(Largest::new(4, 1000));
         for &(name, kind, size) in filters {
-            found.note(key(name), Ok(Summary { kind: kind.into(), size, ..Summary::default() }));
+            let mut summary = Summary::default();
+            (summary.kind, summary.size) = (kind.into(), size);
+            found.note(key(name), Ok(summary));
         }
         for name in forbidden {
             let error = redis::make_extension_error("NOPERM".into(), None);

@@ -379,15 +379,10 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     fn row(key: &str, items: u64, capacity: u64) -> Row {
-        let info = Summary {
-            kind: "fixed".into(),
-            items,
-            capacity,
-            error_rate: Some(0.01),
-            error_rate_now: 0.01 * items as f64 / capacity as f64,
-            size: capacity,
-            ..Summary::default()
-        };
+        let mut info = Summary::default();
+        (info.kind, info.items, info.capacity, info.size) = ("fixed".into(), items, capacity, capacity);
+        info.error_rate = Some(0.01);
+        info.error_rate_now = 0.01 * items as f64 / capacity as f64;
         Row { server: "here:1".into(), key: Name::new(key.as_bytes()), info, ..Row::default() }
     }
 

@@ -157,6 +157,12 @@ impl Probes for Blocked {
     }
 
     #[inline(always)]
+    fn bits(shard: u64, probes: u32, item: ItemHash) -> impl Iterator<Item = usize> {
+        let block = schedule::block(item, (shard / u64::from(BLOCK_BITS)) as usize);
+        schedule::in_block(item, 1, probes).map(move |index| block * BLOCK_BITS as usize + index)
+    }
+
+    #[inline(always)]
     fn has_bits(layer: &Layer, item: ItemHash) -> bool {
         with_probes!(layer, K => has_bits::<K>(layer, item))
     }

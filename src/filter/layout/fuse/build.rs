@@ -119,7 +119,7 @@ impl Held {
             turn(parallel)?;
             for cell in part.iter().rev() {
                 let hash = self.hashes[*cell as usize];
-                let others = self.places.of(hash).map(|cell| packed::get(&words, sizes.width, cell));
+                let others = self.places.of(hash).map(|cell| packed::get(&*words, sizes.width, cell));
                 let content = others.into_iter().fold(self.places.fingerprint(hash), |all, cell| all ^ cell);
                 packed::set(&words, sizes.width, (*cell).into(), content);
             }

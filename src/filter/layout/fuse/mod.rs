@@ -16,7 +16,7 @@ use crate::bits::Hits;
 use crate::error::Error;
 use crate::filter::change::Added;
 use crate::hash::ItemHash;
-use crate::mem::Words;
+use crate::mem::{Cells, Source, Words};
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use sizes::Sizes;
 pub(super) struct Fuse;
 
 #[inline(always)]
-fn reader(layer: &Layer) -> Reader<'_> {
+fn reader(layer: &Layer) -> Reader<&Cells> {
     Reader::new(layer.words(), layer.probes())
 }
 
@@ -73,9 +73,12 @@ impl Algorithm for Fuse {
         Some(Sizes::empty(shape.cells, shape.probes).describe(0))
     }
 
+    fn is_described_by(shape: &Shape, items: u64, word: u64) -> bool {
+        Sizes::is_described_by(shape.cells, shape.probes, items, word)
+    }
+
     fn admit(layer: &Layer, shape: &Shape, items: u64, _: Census) -> Option<(u64, Census)> {
-        let word = built::description(layer);
-        built::admitted(items, Sizes::is_described_by(shape.cells, shape.probes, items, word))
+        built::admitted(items, Fuse::is_described_by(shape, items, built::description(layer)))
     }
 
     fn build(
@@ -90,6 +93,10 @@ impl Algorithm for Fuse {
     #[inline(always)]
     fn contains(layer: &Layer, item: ItemHash) -> bool {
         reader(layer).contains(item.high)
+    }
+
+    fn contains_in(shape: &Shape, words: impl Source, item: ItemHash) -> bool {
+        Reader::new(words, shape.probes).contains(item.high)
     }
 
     #[inline(always)]

@@ -5,22 +5,21 @@ use super::places::Places;
 use super::sizes::Sizes;
 use crate::filter::layout::packed;
 use crate::filter::layout::rounds::mixed;
-use crate::mem::{Cells, Words};
-use crate::sync::Ordering::Relaxed;
+use crate::mem::{Cells, Source, Words};
 
 /// A reader for a filter's words.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
-    words: &'a Cells,
+pub(super) struct Reader<W> {
+    words: W,
     places: Places,
     rounds: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<W: Source> Reader<W> {
     /// A reader for these words, the last of which describes the others.
     #[inline(always)]
-    pub(super) fn new(words: &'a Cells, width: u32) -> Reader<'a> {
-        let (sizes, rounds) = Sizes::described(words[words.len() - 1].load(Relaxed), width);
+    pub(super) fn new(words: W, width: u32) -> Reader<W> {
+        let (sizes, rounds) = Sizes::described(words.word(words.len() - 1), width);
         Reader { words, places: Places::new(sizes), rounds }
     }
 
@@ -31,7 +30,9 @@ impl<'a> Reader<'a> {
         let found = self.places.of(hash).map(|cell| packed::get(self.words, self.places.width(), cell));
         self.rounds > 0 && found.into_iter().fold(0, |all, cell| all ^ cell) == self.places.fingerprint(hash)
     }
+}
 
+impl Reader<&Cells> {
     /// Prefetches the cache lines of the item's cells.
     #[inline(always)]
     pub(super) fn prefetch(self, hash: u64) {

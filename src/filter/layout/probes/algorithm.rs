@@ -9,6 +9,7 @@ use crate::filter::layout::layer::{Change, Layer, TallyWriter};
 use crate::filter::layout::shape::{LayerSpec, Shape};
 use crate::hash::ItemHash;
 use crate::math::{self, mixture_rate};
+use crate::mem::Source;
 use crate::params::{Cell, limits};
 
 /// Evaluates an expression with the width of the layer's counters as the constant `WIDTH`, so that shifts and masks
@@ -92,6 +93,13 @@ impl<P: Probes> Algorithm for P {
             Cell::Bit => P::has_bits(layer, item),
             _ => with_width!(layer, WIDTH => P::has_counts::<WIDTH>(layer, item)),
         }
+    }
+
+    fn contains_in(shape: &Shape, words: impl Source, item: ItemHash) -> bool {
+        let len = words.len() / shape.shards as usize;
+        let start = item.shard(shape.shards) as usize * len;
+        P::bits(len as u64 * u64::from(u64::BITS), shape.probes, item)
+            .all(|index| words.word(start + index / 64) >> (index % 64) & 1 == 1)
     }
 
     #[inline(always)]

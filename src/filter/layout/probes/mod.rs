@@ -55,6 +55,9 @@ pub(super) trait Probes {
     /// See [`Algorithm::is_near`](super::algorithm::Algorithm::is_near).
     fn is_near(layer: &Layer) -> bool;
 
+    /// The item's bits in a shard of this many bits.
+    fn bits(shard: u64, probes: u32, item: ItemHash) -> impl Iterator<Item = usize>;
+
     /// Whether the item's bits are set.
     fn has_bits(layer: &Layer, item: ItemHash) -> bool;
 

@@ -129,6 +129,11 @@ impl<S: Spread> Probes for S {
     }
 
     #[inline(always)]
+    fn bits(shard: u64, probes: u32, item: ItemHash) -> impl Iterator<Item = usize> {
+        spread(item, S::slices(shard, probes), probes)
+    }
+
+    #[inline(always)]
     fn has_bits(layer: &Layer, item: ItemHash) -> bool {
         let shard = layer.shard(item);
         has_all(shard, item, slices::<S>(layer, shard, 1), layer.probes())

@@ -21,7 +21,7 @@ use crate::bits::Hits;
 use crate::error::Error;
 use crate::filter::change::Added;
 use crate::hash::ItemHash;
-use crate::mem::Words;
+use crate::mem::{Cells, Source, Words};
 use crate::parallel::ParallelFor;
 use crate::params::Layout;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ use sizes::Sizes;
 pub(super) struct Ribbon;
 
 #[inline(always)]
-fn reader(layer: &Layer) -> Reader<'_> {
+fn reader(layer: &Layer) -> Reader<&Cells> {
     Reader::new(layer.words(), layer.probes())
 }
 
@@ -83,8 +83,12 @@ impl Algorithm for Ribbon {
         Some(sizes(shape).map_or(0, |sizes| sizes.describe(0)))
     }
 
+    fn is_described_by(shape: &Shape, items: u64, word: u64) -> bool {
+        Sizes::is_described_by(shape.cells, items, word)
+    }
+
     fn admit(layer: &Layer, shape: &Shape, items: u64, _: Census) -> Option<(u64, Census)> {
-        built::admitted(items, Sizes::is_described_by(shape.cells, items, built::description(layer)))
+        built::admitted(items, Ribbon::is_described_by(shape, items, built::description(layer)))
     }
 
     fn build(
@@ -98,6 +102,10 @@ impl Algorithm for Ribbon {
     #[inline(always)]
     fn contains(layer: &Layer, item: ItemHash) -> bool {
         reader(layer).contains(item.high)
+    }
+
+    fn contains_in(shape: &Shape, words: impl Source, item: ItemHash) -> bool {
+        Reader::new(words, shape.probes).contains(item.high)
     }
 
     #[inline(always)]

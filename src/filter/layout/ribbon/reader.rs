@@ -4,7 +4,7 @@
 use super::equation::Equation;
 use super::sizes::{BLOCK, SPAN, Sizes};
 use crate::filter::layout::rounds::mixed;
-use crate::mem::{Cells, Words};
+use crate::mem::{Cells, Source, Words};
 use crate::sync::Ordering::Relaxed;
 
 /// Number of columns that a test reads before it checks whether they rule out the item. Four columns rule out 15 of 16
@@ -16,17 +16,17 @@ const LINE: usize = 8;
 
 /// A reader for a filter's words.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
-    words: &'a Cells,
+pub(super) struct Reader<W> {
+    words: W,
     sizes: Sizes,
     rounds: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<W: Source> Reader<W> {
     /// A reader for these words, the last of which describes the others.
     #[inline(always)]
-    pub(super) fn new(words: &'a Cells, columns: u32) -> Reader<'a> {
-        let description = words[words.len() - 1].load(Relaxed);
+    pub(super) fn new(words: W, columns: u32) -> Reader<W> {
+        let description = words.word(words.len() - 1);
         let (sizes, rounds) = Sizes::described(description, columns, words.len() as u64);
         Reader { words, sizes, rounds }
     }
@@ -48,12 +48,12 @@ impl<'a> Reader<'a> {
     pub(super) fn contains(self, hash: u64) -> bool {
         let item = Equation::of(mixed(hash, self.rounds), self.sizes.starts());
         let (blocks, columns) = self.blocks(item.start);
-        let columns_of = |block: usize| &self.words[blocks[block]..blocks[block] + columns];
+        let columns_of = |block: usize| self.words.run(blocks[block], columns);
         let masks = item.masks();
         let mut rest = u64::from(item.fingerprint);
         let [first, second, third] = [columns_of(0), columns_of(1), columns_of(2)];
-        let groups = first.chunks(GROUP).zip(second.chunks(GROUP)).zip(third.chunks(GROUP));
-        for ((first, second), third) in groups {
+        let [first, second, third] = [&first, &second, &third].map(|run| run.as_ref().chunks(GROUP));
+        for ((first, second), third) in first.zip(second).zip(third) {
             let mut differ = 0;
             for ((first, second), third) in first.iter().zip(second).zip(third) {
                 let column = first.load(Relaxed) & masks[0]
@@ -68,7 +68,9 @@ impl<'a> Reader<'a> {
         }
         self.rounds > 0
     }
+}
 
+impl Reader<&Cells> {
     /// Prefetches the cache lines of the item's rows.
     #[inline(always)]
     pub(super) fn prefetch(self, hash: u64) {
