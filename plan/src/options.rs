@@ -311,7 +311,7 @@ mod tests {
             ),
             ("-n 1000 -e 0.001 --window 65", "BF.RESERVE k 0.001 1000 WINDOW 65"),
             (
-                "-n 1000 -e 0.001 --window 7 --on-full rotate",
+                "-n 1000 -e 0.001 --window 7 --on-full forget",
                 "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL FORGET",
             ),
             ("-n 1000 -e 0.001 --window 7 --every 60000", "BF.RESERVE k 0.001 1000 WINDOW 7 EVERY 60000"),
@@ -353,7 +353,7 @@ mod tests {
                 "COUNTING 8 LAYOUT QUOTIENT HASH SIPHASH",
             ),
             (
-                "--window 4 --every 1m --on-full rotate --shards 2",
+                "--window 4 --every 1m --on-full forget --shards 2",
                 None,
                 "WINDOW 4 EVERY 60000 ONFULL FORGET SHARDS 2",
             ),

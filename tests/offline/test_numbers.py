@@ -122,7 +122,7 @@ SAME = {
         (MEMORY, cell("bits per item of a cuckoo", 1)),
     ],
     "TTL, 1%": [
-        ("docs/guides/recipes.md", r"memory +722 MiB, ([\d.]+) bits"),
+        ("docs/guides/recipes.md", r"memory +903 MiB, ([\d.]+) bits"),
         (README, cell("forget items", 1)),
     ],
     "FUSE, 1%": [

@@ -200,7 +200,7 @@ WRONG = [
     ({"hash": "MD5"}, "hash is one of 'XXH3', 'SIPHASH', not 'MD5'"),
     ({"seed": "xyz"}, "seed is 1 to 32 hexadecimal digits, not 'xyz'"),
     ({"tightening": 1}, "tightening is above 0 and below 1, not 1"),
-    ({"onfull": "GROW"}, "onfull is one of 'ERROR', 'SATURATE', 'SCALE', 'ROTATE', not 'GROW'"),
+    ({"onfull": "GROW"}, "onfull is one of 'ERROR', 'SATURATE', 'SCALE', 'FORGET', not 'GROW'"),
 ]
 
 
