@@ -27,8 +27,12 @@ fn bloom(input: &mut Input) -> Option<()> {
             0..=2 if may_grow(&filter) => {
                 let result = if operation % 8 == 2 { filter.add_if_absent(hash) } else { filter.add(hash) };
                 if let Ok(done) = result {
+                    assert!(filter.contains(hash), "item {number} is there now");
                     entry.count += u64::from(done.changed || filter.spec().cell == Cell::Bit);
-                    entry.generation = filter.window().map_or(0, |window| window.newest());
+                    // What is present in an older generation isn't added again if only absent items are.
+                    if operation % 8 != 2 || done.changed {
+                        entry.generation = filter.window().map_or(0, |window| window.newest());
+                    }
                 }
             }
             3 | 4 if filter.spec().cell.counts() && entry.count > 0 => {
@@ -59,7 +63,8 @@ fn bloom(input: &mut Input) -> Option<()> {
 
 fn must_have(filter: &Bloom, number: u8, known: Known) {
     let alive = filter.window().is_none_or(|window| window.newest() - known.generation < window.span());
-    if known.count == 0 || !alive {
+    let forgets = filter.spec().on_full() == "FORGET";
+    if known.count == 0 || !alive || forgets {
         return;
     }
     let hash = filter.hash(&item(number));

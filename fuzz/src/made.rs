@@ -18,14 +18,20 @@ pub fn item(number: u8) -> Vec<u8> {
 /// An empty Bloom filter, or `None` if the input ends, or if the filter would be invalid or too large.
 pub fn bloom(input: &mut Input) -> Option<Bloom> {
     let [kind, capacity, rate, options, more] = input.take(5)?.try_into().ok()?;
-    let overflow = if options & 1 == 0 { Overflow::Error } else { Overflow::Saturate };
+    let overflow = match options & 1 {
+        0 => Overflow::Error,
+        _ if kind < 128 => Overflow::Saturate,
+        _ => Overflow::Forget,
+    };
+    let generations = (u16::from(more % 63) + 2) * if kind < 128 { 1 } else { 15 };
     let (cell, family) = match kind % 5 {
         0 => (Cell::Bit, Family::Fixed(overflow)),
         1 => (
             [Cell::Counter4, Cell::Counter8, Cell::Counter16][usize::from(more) % 3],
-            Family::Fixed(overflow),
+            // Only a table of counters grows.
+            if more < 128 { Family::Fixed(overflow) } else { scaling(more, Tightening::INVERSE_SQUARE) },
         ),
-        2 => (Cell::Bit, Family::Window { generations: u16::from(more % 63) + 2, overflow, every_ms: u64::from(kind) }),
+        2 => (Cell::Bit, Family::Window { generations, overflow, every_ms: u64::from(kind) }),
         3 => (Cell::Bit, scaling(more, Tightening::INVERSE_SQUARE)),
         _ => (Cell::Bit, scaling(more, Tightening::geometric(f64::from(rate).mul_add(0.003, 0.1)).ok()?)),
     };
@@ -39,6 +45,10 @@ pub fn bloom(input: &mut Input) -> Option<Bloom> {
         cell,
         family,
     };
+    // What StaticBuilder makes isn't made from a spec alone.
+    if spec.layout.is_some_and(Layout::is_built) {
+        return None;
+    }
     Bloom::bytes_for(&spec).ok().filter(|bytes| *bytes <= LARGE)?;
     Some(Bloom::new(spec).expect("a filter of this size was promised"))
 }
