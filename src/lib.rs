@@ -11,6 +11,7 @@
 //! | the least memory for items that are all known in advance | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
 //! | threads that read while one writes | [`Bloom::reader`] |
+//! | speed with many items at once, in large filters | [`Bloom::contains_each`] and `extend`, whose cache misses overlap |
 //! | integers, addresses, tuples or a type of your own as items | [`ItemBytes`] |
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
 //! | another layout, hash, seed or policy | [`Spec`] with [`Bloom::new`] |

@@ -6,7 +6,7 @@ use super::Bloom;
 use super::reader::Reader;
 use crate::bits::Hits;
 use crate::filter::layout::Layer;
-use crate::hash::{Hasher, ItemHash};
+use crate::hash::{Hasher, Item, ItemHash};
 use core::ops::{ControlFlow, Deref};
 
 /// Items per group: one [`Hits`] holds the answers. A core can have 10 to 16 cache misses in flight; a group is enough
@@ -85,6 +85,38 @@ impl Probed for Reader {
     }
 }
 
+impl Bloom {
+    /// Whether each item may be in the filter, in order. The cache misses of up to 64 items overlap, so in a large
+    /// filter this is several times as fast as [`contains`](Bloom::contains). Items are taken from the iterator in
+    /// groups.
+    ///
+    /// ```
+    /// let mut seen = bloomery::Bloom::fixed(1000, 1e-9)?;
+    /// seen.extend(["ada", "grace"]);
+    /// assert!(seen.contains_each(["ada", "barbara", "grace"]).eq([true, false, true]));
+    /// # Ok::<(), bloomery::Error>(())
+    /// ```
+    pub fn contains_each(&self, items: impl IntoIterator<Item = impl Item>) -> impl Iterator<Item = bool> {
+        let (hasher, newest) = (self.hasher(), self.newest());
+        let mut hashes = items.into_iter().map(move |item| item.hash_by(hasher));
+        let mut group = [ItemHash::default(); GROUP];
+        let (mut len, mut next, mut found) = (0, 0, Hits::default());
+        core::iter::from_fn(move || {
+            if next == len {
+                (len, next) = (0, 0);
+                for (slot, item) in group.iter_mut().zip(hashes.by_ref()) {
+                    *slot = item;
+                    self.newest_layer().prefetch(item);
+                    len += 1;
+                }
+                found = self.contains_many(&group[..len], newest);
+            }
+            next += 1;
+            (next <= len).then(|| found.has(next - 1))
+        })
+    }
+}
+
 /// Hashes the items in groups, and calls `visit` with each group until it returns `Break`. A group has up to [`GROUP`]
 /// items, or for [`Work::Write`] up to the number of items that [`group_for`] returns. Before each call, the items'
 /// cache lines in the filter's first layer are prefetched, unless that layer [is near](Layer::is_near). `filter` is a
@@ -128,6 +160,35 @@ pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
         }
         if len == 0 || visit(filter, &group[..len]).is_break() || len < most {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Spec;
+
+    #[test]
+    fn groups_give_the_answers_of_single_items() {
+        for spec in
+            [Spec::fixed(500, 0.3), Spec::scaling(10, 0.3), Spec::growing(0.3), Spec::window(100, 0.3, 3)]
+        {
+            let [mut one, mut many] = [(); 2].map(|()| Bloom::new(spec).unwrap());
+            for round in 0..4u32 {
+                let items = || (round * 200..).take([200, 64, 1, 0][round as usize]);
+                items().for_each(|item| assert!(one.insert(item).is_ok()));
+                many.extend(items());
+                assert!(one == many, "{spec:?}");
+                for end in [0, 1, 63, 64, 65, 1000] {
+                    assert!(
+                        one.contains_each(0..end).eq((0..end).map(|item| one.contains(item))),
+                        "{spec:?}"
+                    );
+                }
+                drop(one.advance(u64::from(round)));
+                drop(many.advance(u64::from(round)));
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Implements traits of the standard library for copying and comparing filters and for filling them from iterators.
 
 use super::Bloom;
+use super::batch::{Work, for_each_hashed_group};
 use crate::hash::Item;
 use crate::params::Spec;
+use core::ops::ControlFlow;
 
 /// Makes a copy that shares no memory with the original.
 ///
@@ -22,16 +24,22 @@ impl PartialEq for Bloom {
     }
 }
 
-/// Adds every item.
+/// Adds every item. The cache misses of up to 64 items overlap, so in a large filter this is several times as fast as
+/// adding them one by one.
 ///
 /// # Panics
 /// If the filter refuses an item, for example because it is full or because there is no memory for growing.
 /// [`Bloom::insert`] returns an error instead.
 impl<I: Item> Extend<I> for Bloom {
     fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
-        for item in items {
-            self.insert(item).unwrap_or_else(|why| panic!("an item of an iterator: {why}"));
-        }
+        let hasher = self.hasher();
+        let hashes = items.into_iter().map(|item| item.hash_by(hasher));
+        for_each_hashed_group(&mut { self }, Work::Write, hashes, |filter, group| {
+            for item in group {
+                filter.insert(*item).unwrap_or_else(|why| panic!("an item of an iterator: {why}"));
+            }
+            ControlFlow::Continue(())
+        });
     }
 }
 
