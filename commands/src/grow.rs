@@ -82,27 +82,15 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     item: F::Item<'_>,
     growing: &mut Growing,
 ) -> Result<Added, CommandError> {
-    loop {
-        if let Some(why) = &growing.refused {
-            return filter.add_where_room_is(item).map_err(|_| why.clone());
-        }
-        let more = grow(call, filter, growing.beside)
-            .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But a window that has begun a generation may have to begin another one.
-        match filter.try_add(item) {
-            Err(Error::Full) if more == 0 => {}
-            result => return Ok(result?),
-        }
+    if let Some(why) = &growing.refused {
+        return filter.add_where_room_is(item).map_err(|_| why.clone());
     }
+    grow(call, filter, growing.beside).map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
+    Ok(filter.try_add(item)?)
 }
 
-/// Makes room. Returns the size of the new cells in bytes, or 0 for a window, which begins a generation instead of
-/// adding cells.
-fn grow<'a, C: Call<'a>, F: GrowInServer>(
-    call: &C,
-    filter: &mut F,
-    beside: u64,
-) -> Result<u64, CommandError> {
+/// Makes room: adds cells or, in a window, begins a generation.
+fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64) -> Result<(), CommandError> {
     let Some(more) = filter.next_bytes()? else { return Err(CommandError::Full) };
     if !call.is_from_primary() && more > 0 {
         filter.may_grow(&call.settings())?;
@@ -110,5 +98,5 @@ fn grow<'a, C: Call<'a>, F: GrowInServer>(
     }
     call.may_be_long();
     filter.grow()?;
-    Ok(more)
+    Ok(())
 }

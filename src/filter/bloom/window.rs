@@ -138,10 +138,10 @@ impl Window {
         Ok(tags.remove(item))
     }
 
-    /// Whether a full table should begin the next generation early, so that it forgets items in the order in which they
-    /// came: if the newest generation has its share of the items, and the one that then expires has no more than that.
-    /// A burst within one period could otherwise fill the table with one generation, so the next one also begins if the
-    /// newest has all shares but one.
+    /// Whether the next generation should begin early, so that items are forgotten in the order in which they came: if
+    /// the table is full, the newest generation has its share of it, and the one that then expires has no more than
+    /// that. A burst within one period could otherwise fill the table with one generation, so the next one also begins
+    /// if the newest has all shares but one.
     fn is_due_early(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
         let (capacity, span) = (layer.capacity(), tags.span());

@@ -5,9 +5,9 @@
 //! s + 2^t − g, where g generations are alive at once. These are 2^t numbers, so s determines which of them a cell
 //! means, no matter how long ago the leaf was cleaned. A write at the newest generation n first cleans the leaf if
 //! n > s + g/4: it frees the cells of generations up to n − g, and s becomes n. So a rotation doesn't have to touch any
-//! cell, and in a leaf that is written to, a quarter as many cells as are alive have expired, at most. When leaves were
-//! cleaned only once their numbers were used up, there were as many, and a table of 32 generations needed 41 bits per
-//! item instead of 21.
+//! cell. From 4 generations on, a leaf that is written to has at most a quarter as many expired cells as living ones.
+//! Leaves that were cleaned only once their numbers were used up had as many of both, and a table of 32 generations
+//! needed 41 bits per item instead of 21.
 //!
 //! A full table with a bound forgets items early: a new item takes the place of one of the oldest in its leaf. So there
 //! is nothing to remember between two adds, and every replica forgets the same items.
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::mem::zeros;
 use crate::params::limits;
 use alloc::{boxed::Box, vec::Vec};
+use core::mem;
 
 /// What is known about the generations of a table.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,34 +163,44 @@ impl Quotient {
         if before == Some(0) {
             return Ok(before);
         }
-        if before.is_none() && self.items >= self.room {
-            // A refused item must not clean its leaf: the refused command isn't replicated.
-            if !forgets {
-                return Err(Error::Full);
-            }
-            self.forget_oldest(self.address(hash).leaf);
+        let is_full = before.is_none() && self.items >= self.room;
+        // A refused item must not clean its leaf: the refused command isn't replicated.
+        if is_full && !forgets {
+            return Err(Error::Full);
         }
         self.prepare(hash)?;
         let number = self.number(newest);
-        let is_reused = self.change(hash, |_, _| Some(number))?.0.is_some();
+        let room = mem::replace(&mut self.room, u64::MAX);
+        let changed = self.change(hash, |_, _| Some(number));
+        self.room = room;
+        let is_reused = changed?.0.is_some();
         match before {
             Some(before) => self.count_out(before),
             // An expired cell that is used again isn't a new cell, but its item is new.
             None => self.items += u64::from(is_reused),
         }
         self.count_in(0);
+        // Not before, because the add may find no memory.
+        if is_full {
+            self.forget_oldest_beside(hash);
+        }
         Ok(before)
     }
 
-    /// Forgets an item of the oldest generation in a leaf. Looking for it takes a microsecond.
-    fn forget_oldest(&mut self, index: u64) {
-        let (form, leaf, newest) = (self.form, self.leaf(index), self.newest());
-        let age = |cell: &Cell| self.age_of(leaf, cell.payload, newest);
-        let alive = leaf.list(form).filter_map(|cell| Some((age(&cell)?, cell)));
-        let Some((age, Cell { quotient, remainder, .. })) = alive.max_by_key(|(age, _)| *age) else { return };
+    /// Forgets another item of the oldest generation in the leaf of this hash. Looking for it takes a microsecond.
+    fn forget_oldest_beside(&mut self, hash: Hash) {
+        let (form, newest, at) = (self.form, self.newest(), self.address(hash));
+        let leaf = self.leaf(at.leaf);
+        let own = leaf.find(form, leaf.run(form, at.quotient), at.bits).map(|(_, remainder, _)| remainder);
+        let is_other = |cell: &Cell| cell.quotient as usize != at.quotient || Some(cell.remainder) != own;
+        let age = |cell: Cell| Some((self.age_of(leaf, cell.payload, newest)?, cell));
+        let others = leaf.list(form).filter(is_other).filter_map(age);
+        let Some((age, Cell { quotient, remainder, .. })) = others.max_by_key(|(age, _)| *age) else {
+            return;
+        };
         let run = leaf.run(form, quotient as usize);
         if let Some((place, ..)) = leaf.find(form, run, remainder ^ 1 << length(remainder)) {
-            self.remove(index, place, remainder);
+            self.remove(at.leaf, place, remainder);
             self.items = self.items.saturating_sub(1);
             self.count_out(age);
         }
