@@ -24,13 +24,12 @@ pub(super) fn put(words: &mut [u64], at: usize, width: u32, bits: u64) {
 pub(super) fn move_down(words: &mut [u64], from: usize, to: usize, by: usize) {
     let (mut at, end) = (from - by, to - by);
     while at < end {
-        if at.is_multiple_of(64) && end - at >= 64 {
-            let (word, shift) = ((at + by) / 64, (at + by) % 64);
+        if at.is_multiple_of(64) && end - at >= 64 && by < 64 {
             let whole = (end - at) / 64;
+            // A slice of its own, so that the compiler can leave out checks and handle two words at once.
+            let words = &mut words[at / 64..=at / 64 + whole];
             for index in 0..whole {
-                let low = words[word + index] >> shift;
-                let high = if shift == 0 { 0 } else { words[word + index + 1] << (64 - shift) };
-                words[at / 64 + index] = low | high;
+                words[index] = words[index] >> by | words[index + 1] << 1 << (63 - by);
             }
             at += whole * 64;
             continue;
@@ -46,6 +45,15 @@ pub(super) fn move_down(words: &mut [u64], from: usize, to: usize, by: usize) {
 pub(super) fn move_up(words: &mut [u64], from: usize, to: usize, by: usize) {
     let (start, mut end) = (from + by, to + by);
     while start < end {
+        if end.is_multiple_of(64) && end - start >= 64 && by < 64 {
+            let first = start.div_ceil(64);
+            let mut carry = words[first - 1] >> (64 - by);
+            for word in &mut words[first..end / 64] {
+                (*word, carry) = (*word << by | carry, *word >> (64 - by));
+            }
+            end = first * 64;
+            continue;
+        }
         let width = match end % 64 {
             0 => 64,
             part => part,
@@ -63,24 +71,18 @@ pub(super) fn insert_one(words: &mut [u64], at: usize, end: usize) {
     if end.is_multiple_of(64) {
         words[last] = 0;
     }
-    for word in (first + 1..=last).rev() {
-        words[word] = words[word] << 1 | words[word - 1] >> 63;
+    let (below, word) = ((1 << (at % 64)) - 1, words[first]);
+    let mut carry = word >> 63;
+    for word in &mut words[first + 1..=last] {
+        (*word, carry) = (*word << 1 | carry, *word >> 63);
     }
-    let below = (1 << (at % 64)) - 1;
-    let word = words[first];
     words[first] = word & below | (word & !below) << 1 | 1 << (at % 64);
 }
 
 /// Removes bit `at` of bits that end at `end`.
 pub(super) fn remove_bit(words: &mut [u64], at: usize, end: usize) {
-    let (first, last) = (at / 64, (end - 1) / 64);
-    let below = (1 << (at % 64)) - 1;
-    let word = words[first];
-    words[first] = word & below | (word >> 1) & !below;
-    for word in first..last {
-        words[word] = words[word] & (u64::MAX >> 1) | words[word + 1] << 63;
-        words[word + 1] >>= 1;
-    }
+    move_down(words, at + 1, end, 1);
+    put(words, end - 1, 1, 0);
 }
 
 /// 64 bits at bit `at`. Bits after the last word are 0.

@@ -368,11 +368,13 @@ impl Leaf {
         } else {
             remove_bit(&mut self.0, run.start, end);
         }
-        let samples = (form.quotients() / SAMPLED).saturating_sub(1);
-        for sample in run.quotient / SAMPLED..samples {
-            let one = 1 << (sample % 4 * 16);
-            let word = &mut self.0[form.samples() + sample / 4];
-            *word = if adds { *word + one } else { *word - one };
+        // Four samples per word. The last word may have room for more; what is there means nothing.
+        let (first, ones) = (run.quotient / SAMPLED, 0x0001_0001_0001_0001);
+        let words = form.samples() + first / 4..form.samples() + form.sample_words();
+        let mut step = ones << (first % 4 * 16);
+        for word in self.0.get_mut(words).unwrap_or_default() {
+            *word = if adds { word.wrapping_add(step) } else { word.wrapping_sub(step) };
+            step = ones;
         }
     }
 
