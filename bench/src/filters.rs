@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn what_is_filled_holds_its_items() {
         let filter = filled::<16>(fixed(1000, 0.01, None), 1000).expect("a filter");
-        assert!((0..1000).all(|number| filter.contains(filter.hash(&item::<16>(number)))));
+        assert!((0..1000).all(|number| filter.contains(filter.hash(item::<16>(number)))));
         let strangers =
-            (1000..2000).filter(|number| filter.contains(filter.hash(&item::<16>(*number)))).count();
+            (1000..2000).filter(|number| filter.contains(filter.hash(item::<16>(*number)))).count();
         assert!(strangers < 50);
     }
 }

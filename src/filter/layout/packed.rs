@@ -29,7 +29,12 @@ pub(super) fn word_of(width: u32, cell: u64) -> usize {
 /// Contents of a cell.
 #[inline(always)]
 pub(super) fn get(words: impl Source, width: u32, cell: u64) -> u64 {
-    load(words, cell * u64::from(width), width) & mask(width)
+    let first = cell * u64::from(width);
+    // A cell of a width that divides 64 never crosses into the next word.
+    if width.is_power_of_two() {
+        return words.word((first / 64) as usize) >> (first % 64) & mask(width);
+    }
+    load(words, first, width) & mask(width)
 }
 
 /// Changes a cell. Only one thread may write; others can read at the same time.

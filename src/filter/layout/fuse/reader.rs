@@ -27,8 +27,11 @@ impl<W: Source> Reader<W> {
     #[inline(always)]
     pub(super) fn contains(self, hash: u64) -> bool {
         let hash = mixed(hash, self.rounds);
-        let found = self.places.of(hash).map(|cell| packed::get(self.words, self.places.width(), cell));
-        self.rounds > 0 && found.into_iter().fold(0, |all, cell| all ^ cell) == self.places.fingerprint(hash)
+        let mut found = self.places.fingerprint(hash);
+        for cell in self.places.of(hash) {
+            found ^= packed::get(self.words, self.places.width(), cell);
+        }
+        self.rounds > 0 && found == 0
     }
 }
 
