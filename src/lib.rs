@@ -53,7 +53,6 @@ mod error;
 pub mod filter;
 mod item;
 mod math;
-mod murmur;
 pub mod options;
 mod sync;
 pub mod wire;
@@ -67,6 +66,8 @@ pub mod hash;
 pub mod mem;
 #[doc(hidden)]
 pub mod metrics;
+#[doc(hidden)]
+pub mod murmur;
 #[doc(hidden)]
 pub mod parallel;
 #[doc(hidden)]
@@ -90,4 +91,5 @@ pub use wire::View;
 pub use {
     filter::layout::{Layer, LayerSpec, Shape},
     hash::{Hasher, ItemHash},
+    math::power,
 };

@@ -28,7 +28,7 @@ pub(crate) const LN_2: f64 = core::f64::consts::LN_2;
 
 /// `base` to an integer power, by squaring. `f64::powi` may give different results with different compilers; this
 /// function must not.
-pub(crate) fn power(base: f64, exponent: u32) -> f64 {
+pub fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {
         if rest & 1 == 1 {

@@ -1,6 +1,6 @@
 //! Austin Appleby's Murmur hashes, which other systems' filters use to place items: MurmurHash2, MurmurHash64A and
 //! MurmurHash3 x64-128. Native filters don't use these hashes: without a secret key, anyone can construct items that
-//! collide.
+//! collide. Sketches use them as well, because RedisBloom reads and writes their cells.
 
 /// MurmurHash64A: 64 bits, 8-byte blocks.
 pub(crate) fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
@@ -21,21 +21,33 @@ pub(crate) fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
 }
 
 /// MurmurHash2: 32 bits, 4-byte blocks.
-pub(crate) fn murmur2(bytes: &[u8], seed: u32) -> u32 {
+#[inline]
+pub fn murmur2(bytes: &[u8], seed: u32) -> u32 {
+    let [hash] = murmur2_each(bytes, [seed]);
+    hash
+}
+
+/// The [hash](murmur2) of the bytes with each of these seeds. Reads the bytes once, and computes several hashes with an
+/// instruction.
+#[inline]
+pub fn murmur2_each<const N: usize>(bytes: &[u8], seeds: [u32; N]) -> [u32; N] {
     const M: u32 = 0x5bd1_e995;
-    let mut hash = seed ^ bytes.len() as u32;
-    let blocks = bytes.chunks_exact(4);
-    let tail = blocks.remainder();
+    let (blocks, tail) = bytes.as_chunks::<4>();
+    let len = bytes.len() as u32;
+    let mut hashes = seeds.map(|seed| seed ^ len);
     for block in blocks {
-        let mut k = (word(block) as u32).wrapping_mul(M);
+        let mut k = u32::from_le_bytes(*block).wrapping_mul(M);
         k = (k ^ k >> 24).wrapping_mul(M);
-        hash = hash.wrapping_mul(M) ^ k;
+        hashes = hashes.map(|hash| hash.wrapping_mul(M) ^ k);
     }
     if !tail.is_empty() {
-        hash = (hash ^ word(tail) as u32).wrapping_mul(M);
+        let tail = tail.iter().rev().fold(0, |tail, byte| tail << 8 | u32::from(*byte));
+        hashes = hashes.map(|hash| (hash ^ tail).wrapping_mul(M));
     }
-    hash = (hash ^ hash >> 13).wrapping_mul(M);
-    hash ^ hash >> 15
+    hashes.map(|hash| {
+        let hash = (hash ^ hash >> 13).wrapping_mul(M);
+        hash ^ hash >> 15
+    })
 }
 
 /// The state of MurmurHash3 x64-128 with seed 0 after a string of bytes. It can be finished with or without one more
@@ -137,6 +149,15 @@ mod tests {
         assert_eq!(murmur2(b"hello", 0x7f1d_dbbd), 0xed99_9d2d);
         assert_eq!(murmur2(b"foo", 0x9747_b28c), 0x23a2_56d0);
         assert_eq!(murmur2(b"hello", 0), 0xe561_29cb);
+        for (item, hashes) in [
+            (&b""[..], [0, 1_540_447_798, 3_080_895_597, 1_250_256_608]),
+            (b"a", [2_456_313_694, 626_045_324, 754_329_161, 4_064_081_175]),
+            (b"abc", [324_500_635, 1_621_425_345, 3_876_204_518, 3_632_428_247]),
+            (b"abcd", [646_393_889, 3_376_380_438, 24_344_973, 2_176_146_243]),
+            (b"hello world", [1_151_865_881, 2_213_174_766, 3_645_516_539, 4_221_574_969]),
+        ] {
+            assert_eq!(murmur2_each(item, [0, 1, 2, 1919]), hashes);
+        }
         assert_eq!(Murmur3::new(b"hello").finish(), [0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19]);
         assert_eq!(Murmur3::new(b"hello").finish_with(1), [0xb8ea_181a_11c6_bf22, 0x5e83_9703_b348_769c]);
     }

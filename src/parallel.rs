@@ -64,7 +64,7 @@ const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 <<
 const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 16 };
 
 /// Calls `visit` with ranges that cover `words` words, each word once.
-pub(crate) fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
+pub fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
     in_parts_of(PART, words, parallel, visit);
 }
 

@@ -81,9 +81,9 @@ pub fn number(bytes: &[u8]) -> Option<f64> {
         return Some(if text.starts_with('-') { -value } else { value });
     }
     let value: f64 = text.parse().ok()?;
-    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
-    let is_too_large = value.is_infinite() && mantissa.contains(|letter: char| letter.is_ascii_digit());
-    let is_too_small = value == 0.0 && mantissa.contains(|letter| ('1'..='9').contains(&letter));
+    let mantissa = || digits.split(['e', 'E']).next().unwrap_or_default();
+    let is_too_large = value.is_infinite() && mantissa().contains(|letter: char| letter.is_ascii_digit());
+    let is_too_small = value == 0.0 && mantissa().contains(|letter| ('1'..='9').contains(&letter));
     (!value.is_nan() && !is_too_large && !is_too_small).then_some(value)
 }
 

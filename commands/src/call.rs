@@ -292,6 +292,9 @@ pub trait Call<'a> {
     /// [`CommandError::Memory`].
     fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError>;
 
+    /// A number that changes when the server saves its keys, and may change at other times; at least 1.
+    fn saves(&self) -> u64;
+
     /// Sends an effect to replicas and the AOF, after those sent before.
     fn replicate(&self, effect: Effect<'_>);
 

@@ -57,6 +57,11 @@ fields! {
         CuckooFilters c"cuckoo_filters",
         ForeignFilters c"foreign_filters",
     }
+    c"sketches" {
+        CountMinSketches c"count_min_sketches" gauge "Count-min sketches, including those that are being freed.",
+        TopKs c"top_ks" gauge "Top-K sketches, including those that are being freed.",
+        TDigests c"t_digests" gauge "t-digests, including those that are being freed.",
+    }
     c"memory" {
         CellBytes c"cell_bytes" gauge "Bytes of the cells of all filters, including those being loaded or freed.",
         FreeingBytes c"freeing_bytes" gauge "Part of the cell bytes that another thread is freeing.",

@@ -6,8 +6,8 @@
 //!
 //! Each family of commands is a folder: its values ([`Stored`]), their data types, and its commands. `list` names the
 //! families. They share `transfer` (SCANDUMP and LOADCHUNK), `items` (how many, and pauses), `grow`, `blob` (many items
-//! in one string), `options`, `advice`, `uploads` (filters that arrive in chunks) and `pieces` (commands with many
-//! items).
+//! in one string), `rows` (the cells of sketches), `options`, `advice`, `uploads` (filters that arrive in chunks) and
+//! `pieces` (commands with many items).
 
 #![deny(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "its documentation is for us, with private items")]
@@ -29,6 +29,7 @@ mod blob;
 mod bloom;
 mod call;
 mod chunked;
+mod cms;
 pub mod config;
 mod cuckoo;
 mod error;
@@ -50,18 +51,21 @@ mod pieces;
 )]
 pub mod pool;
 mod reply;
+mod rows;
 mod stored;
 mod sync;
 pub mod table;
+mod tdigest;
+mod topk;
 mod transfer;
 mod uploads;
 
 pub use call::{Access, Background, Call, Continuation, Data, Effect, Key, TwoStep, Unusable};
 pub use chunked::Chunked;
 pub use error::CommandError;
-pub use list::{for_each, put_sent, run, table};
+pub use list::{families, for_each, put_sent, run, table};
 pub use pieces::{Pieces, Progress};
 pub use reply::{Answer, Answers, Reply, double_text};
 pub use stored::{DataType, Handle, Stored};
-pub use table::{Command, Entry, ForEach, Timing};
+pub use table::{Command, Entry, Family, ForEach, Timing};
 pub use uploads::{ABANDONED, END, Ended, MAX_UPLOADS, Uploads};

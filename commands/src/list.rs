@@ -4,14 +4,30 @@ use super::call::Call;
 use super::chunked::Chunked;
 use super::error::CommandError;
 use super::reply::Reply;
-use super::table::{Command, Entry, ForEach};
-use super::{bloom, cuckoo, transfer};
+use super::table::{Command, Entry, Family, ForEach};
+use super::{bloom, cms, cuckoo, tdigest, topk, transfer};
 use std::marker::PhantomData;
 
 /// Does something for each family and its parts.
 pub fn for_each(work: &mut impl ForEach) {
     bloom::each(work);
     cuckoo::each(work);
+    cms::each(work);
+    topk::each(work);
+    tdigest::each(work);
+}
+
+/// All families.
+pub fn families() -> Vec<&'static Family> {
+    struct Families(Vec<&'static Family>);
+    impl ForEach for Families {
+        fn family(&mut self, family: &'static Family) {
+            self.0.push(family);
+        }
+    }
+    let mut families = Families(Vec::new());
+    for_each(&mut families);
+    families.0
 }
 
 /// The entries of all commands.

@@ -49,6 +49,17 @@ pub static FILTERS: Filters = Filters {
     foreign: Sum::new(),
 };
 
+/// Numbers of sketches, by family, counted like [`Filters`].
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Sketches {
+    pub cms: Sum,
+    pub topk: Sum,
+    pub tdigest: Sum,
+}
+
+/// See [`Sketches`].
+pub static SKETCHES: Sketches = Sketches { cms: Sum::new(), topk: Sum::new(), tdigest: Sum::new() };
+
 /// Sums over all Bloom filters in keys, and over those that are deleted but not freed yet.
 pub struct Across {
     /// Number of layers and links.

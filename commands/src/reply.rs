@@ -16,6 +16,8 @@ pub enum Reply {
     Bool(bool),
     /// A number: a bulk string in RESP2, a double in RESP3.
     Double(f64),
+    /// A number with as many digits as the server writes: the replies of RedisBloom's sketches differ between servers.
+    ServersDouble(f64),
     /// A bulk string.
     Bulk(Vec<u8>),
     /// Null.
@@ -38,6 +40,10 @@ pub enum Reply {
     /// One answer per item, for CF.INSERTNX: `:1` if the item was added, `:0` if it was present, `:-1` if there was no
     /// room for it.
     InsertedIfAbsent(SmallVec<[Answer; 64]>),
+    /// One count per item. If there is a text, it is the error that stands for the largest count.
+    Counts(Vec<u32>, Option<&'static str>),
+    /// An item, or null, for each item.
+    Items(Vec<Option<Box<[u8]>>>),
     /// A reply that is sent later, after work in the background; see for example
     /// [`Call::offload`](super::Call::offload).
     Later,

@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// A value in a key.
 pub trait Stored: Sized + Send + 'static {
+    /// The command that loads such values in pieces, by its name under the prefix `bf`. An AOF rewrite writes
+    /// [such commands](Stored::rewrite), or RESTORE if there is none.
+    const REWRITTEN_AS: Option<&'static str> = None;
+
     /// The server's handles of the [`DataType`]s of these values. The first type is the family's own. The others are
     /// other systems', and may be missing.
     fn handles() -> &'static [Handle];
@@ -33,9 +37,9 @@ pub trait Stored: Sized + Send + 'static {
     /// Bytes of memory, including all overhead.
     fn allocated(&self) -> usize;
 
-    /// Hands the commands that create this value to `emit`, each with its name under the prefix `bf` and its arguments
+    /// Hands the commands that load this value to `emit`, each with its name under the prefix `bf` and its arguments
     /// after the key.
-    fn rewrite(&self, emit: &mut dyn FnMut(&'static str, &[&[u8]]));
+    fn rewrite(&self, _emit: &mut dyn FnMut(&'static str, &[&[u8]])) {}
 
     /// The metric that counts values of this kind.
     fn gauge(&self) -> Option<&'static Sum> {
@@ -69,6 +73,11 @@ pub trait DataType: 'static {
 
     /// Writes a value.
     fn save(value: &Self::Value, sink: &mut impl Sink);
+
+    /// Writes a value into a file or a snapshot. If this server obeys a primary, so may the server that reads it.
+    fn save_file(value: &Self::Value, sink: &mut impl Sink, _obeys: bool) {
+        Self::save(value, sink);
+    }
 }
 
 /// The server's handle of a data type. Null if another module has registered the type. `Relaxed` is enough, because it

@@ -248,6 +248,10 @@ impl<'a> Call<'a> for ServerCall<'a> {
         memory::admit(self.ctx, settings().max_filter_bytes, total, more, false)
     }
 
+    fn saves(&self) -> u64 {
+        replication_sinks::saves()
+    }
+
     #[inline]
     fn replicate(&self, effect: Effect<'_>) {
         let is_clients = self.resumed.is_none();

@@ -9,8 +9,11 @@ use super::server::{server, status};
 use super::{guard, reply, waiting};
 use bloomery::Layout;
 use bloomery::options::{OptionRow, Value};
+use bloomery::spelling::integer;
 use bloomery_commands::table::{Argument, ArgumentKind, KeyUse, MoreKeys, has_blobs};
-use bloomery_commands::{Command, CommandError, Entry, ForEach, Reply, Timing, for_each};
+use bloomery_commands::{
+    Command, CommandError, DataType, Entry, Family, ForEach, Reply, Stored, Timing, for_each,
+};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::iter;
@@ -22,10 +25,10 @@ type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
 /// Whether the server has to ask the command for its keys, because the command's key specs aren't enough. A spec can't
-/// tell keys from [blobs](has_blobs). Also, cluster routing ignores a module's specs that search for a word; only ACLs
-/// and COMMAND GETKEYS use them.
+/// tell keys from [blobs](has_blobs). Also, cluster routing ignores a module's specs that search for a word or read a
+/// number; only ACLs and COMMAND GETKEYS use them.
 const fn names_its_keys(entry: &Entry) -> bool {
-    matches!(entry.more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
+    matches!(entry.more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs | MoreKeys::Counted, ..])
 }
 
 /// Ends a call of a command that can run in pieces. If the call is a piece, hands over its outcome.
@@ -66,6 +69,12 @@ fn read_keys(more: &MoreKeys, arguments: &[Text<'_>]) -> Range<usize> {
             0..0
         }
         MoreKeys::Rest | MoreKeys::RestUnlessBlobs => 2..argc,
+        MoreKeys::Counted => {
+            let count = arguments.get(2).and_then(|count| integer(count.bytes()));
+            let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+            // The server reports no keys of a command that claims more than it has.
+            3..count.checked_add(3).filter(|end| *end <= argc).unwrap_or(3)
+        }
         MoreKeys::Behind { word, from, only, count } => {
             let from = usize::from(*from);
             let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(word.to_bytes());
@@ -136,14 +145,19 @@ unsafe extern "C" fn entry<T: Command>(
     status::OK
 }
 
-/// Registers every command. The error names what the server refused.
+/// Registers the commands of these families, except those whose only data type another module has registered. The
+/// error names what the server refused. Returns what the names of the registered commands begin with.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
-pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
-    names::decide(prefix);
+pub(super) unsafe fn register(
+    ctx: *mut raw::RedisModuleCtx,
+    prefix: &str,
+    families: Vec<&'static str>,
+) -> Result<Vec<String>, String> {
+    names::decide(prefix, families);
     // SAFETY: the caller's contract is passed on.
-    let mut registration = Registration { ctx, category: None, outcome: Ok(()) };
+    let mut registration = Registration { ctx, family: None, category: None, outcome: Ok(Vec::new()) };
     for_each(&mut registration);
     registration.outcome
 }
@@ -152,14 +166,22 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
 struct Registration {
     /// The context of a running `RedisModule_OnLoad`.
     ctx: *mut raw::RedisModuleCtx,
+    /// The family whose commands are being registered.
+    family: Option<&'static Family>,
     /// The family's ACL category. `None` if the server doesn't let modules have categories.
     category: Option<&'static CStr>,
-    outcome: Result<(), String>,
+    /// The names of the families so far, up to the dot, in upper case.
+    outcome: Result<Vec<String>, String>,
 }
 
 impl ForEach for Registration {
     /// It isn't an error if the category exists already.
-    fn family(&mut self, category: &'static CStr) {
+    fn family(&mut self, family: &'static Family) {
+        self.family = names::is_chosen(family.name).then_some(family);
+        if self.family.is_none() {
+            return;
+        }
+        let category = family.category;
         // SAFETY: the context is that of a running `RedisModule_OnLoad`, and the name is NUL-terminated.
         self.category = unsafe { raw::RedisModule_AddACLCategory }.map(|add| {
             // SAFETY: as above.
@@ -168,9 +190,20 @@ impl ForEach for Registration {
         });
     }
 
+    fn data_type<D: DataType>(&mut self) {
+        let is_missing = D::Value::handles().first().is_none_or(|handle| handle.get().is_null());
+        self.family = self.family.filter(|family| family.has_own_type || !is_missing);
+    }
+
     fn command<T: Command>(&mut self) {
-        if self.outcome.is_ok() {
-            self.outcome = self.register(&T::ENTRY, entry::<T>);
+        let (Some(_), Ok(families)) = (self.family, &mut self.outcome) else { return };
+        let name = name_of(T::ENTRY.name).to_string_lossy();
+        let family = name.split('.').next().unwrap_or_default().to_ascii_uppercase();
+        if families.last() != Some(&family) {
+            families.push(family);
+        }
+        if let Err(why) = self.register(&T::ENTRY, entry::<T>) {
+            self.outcome = Err(why);
         }
     }
 }
@@ -429,6 +462,17 @@ fn spec_of_more(more: &MoreKeys) -> raw::RedisModuleCommandKeySpec {
             }
             spec
         }
+        MoreKeys::Counted => raw::RedisModuleCommandKeySpec {
+            find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
+            fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+                keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+                    keynumidx: 0,
+                    firstkey: 1,
+                    keystep: 1,
+                },
+            },
+            ..spec_at_index(2, KeyUse::Read)
+        },
         MoreKeys::Behind { word, from, only, count } => {
             let mut spec = raw::RedisModuleCommandKeySpec {
                 flags: u64::from(flags(KeyUse::Read).unsigned_abs()) | if only { INCOMPLETE } else { 0 },

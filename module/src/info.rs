@@ -6,7 +6,7 @@
 use super::server::{server, status};
 use super::{guard, log, waiting, workers};
 use bloomery_commands::info::{InfoField, SECTIONS};
-use bloomery_commands::metrics::{self, ACROSS, FILTERS};
+use bloomery_commands::metrics::{self, ACROSS, FILTERS, SKETCHES};
 use bloomery_commands::{ABANDONED, MAX_UPLOADS};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
@@ -36,6 +36,9 @@ fn value(field: InfoField) -> u64 {
         F::WindowFilters => FILTERS.window.get(),
         F::CuckooFilters => FILTERS.cuckoo.get(),
         F::ForeignFilters => FILTERS.foreign.get(),
+        F::CountMinSketches => SKETCHES.cms.get(),
+        F::TopKs => SKETCHES.topk.get(),
+        F::TDigests => SKETCHES.tdigest.get(),
         F::FreeingBytes => metrics::FREEING_BYTES.get(),
         F::EvictedFilters => metrics::FILTERS_EVICTED.get(),
         F::Loads => metrics::UPLOADS.get(),

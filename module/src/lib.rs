@@ -2,7 +2,7 @@
 //! belongs in a layer below, where it is tested without a server.
 //!
 //! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `commands`, `config`,
-//! `data_type`, `duplicate_load`, `info`, `key`, `log`, `startup`, `uploads`, and four in `waiting`.
+//! `data_type`, `duplicate_load`, `info`, `key`, `log`, `snapshots`, `startup`, `uploads`, and four in `waiting`.
 
 #![deny(
     unsafe_code,
@@ -33,6 +33,7 @@ mod replication_sinks;
 mod reply;
 mod server;
 mod settings;
+mod snapshots;
 mod startup;
 mod uploads;
 mod waiting;

@@ -10,14 +10,24 @@ pub(super) const DEFAULT_PREFIX: &str = "bf";
 /// The commands' names under the prefix `bf`, and the names under which they are registered.
 static NAMES: OnceLock<Vec<(&'static str, CString)>> = OnceLock::new();
 
-/// Sets the prefix, once.
-pub(super) fn decide(prefix: &str) {
+/// The families whose commands are registered, unless another module has the type of their values.
+static FAMILIES: OnceLock<Vec<&'static str>> = OnceLock::new();
+
+/// Sets the prefix and the families, once.
+pub(super) fn decide(prefix: &str, families: Vec<&'static str>) {
+    FAMILIES.get_or_init(|| families);
     NAMES.get_or_init(|| {
         let full = table()
             .into_iter()
             .map(|entry| (entry.name, CString::new(entry.name(prefix)).unwrap_or_default()));
         full.collect()
     });
+}
+
+/// Whether the commands of the family with this name are registered. A command has its family's name before the dot.
+pub(super) fn is_chosen(name: &str) -> bool {
+    let family = name.split('.').next();
+    FAMILIES.get().is_some_and(|families| families.iter().any(|chosen| Some(*chosen) == family))
 }
 
 /// The name under which the command is registered that has this name under the prefix `bf`.

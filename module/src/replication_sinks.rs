@@ -23,6 +23,9 @@ static NOBODY: AtomicBool = AtomicBool::new(false);
 /// When the server was last asked, in Unix milliseconds; 0 if the answer no longer holds.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
+/// Number of calls of [`forget`], from 1.
+static SAVES: AtomicU64 = AtomicU64::new(1);
+
 /// Records that the server reports forks and changes of its role, each of which leads to a call of [`forget`].
 pub(super) fn is_told() {
     IS_TOLD.store(true, Relaxed);
@@ -30,8 +33,14 @@ pub(super) fn is_told() {
 
 /// Forgets the answer, because the server has forked, changed its role, or read a file.
 pub(super) fn forget() {
+    SAVES.fetch_add(1, Relaxed);
     NOBODY.store(false, Relaxed);
     ASKED.store(0, Relaxed);
+}
+
+/// A number that changes when the server forks or saves. A server that doesn't report forks may fork at any time.
+pub(super) fn saves() -> u64 {
+    if IS_TOLD.load(Relaxed) { SAVES.load(Relaxed) } else { SAVES.fetch_add(1, Relaxed) }
 }
 
 /// Whether anybody receives what is replicated in this context, which has these flags. If in doubt, the answer is yes.

@@ -28,6 +28,14 @@ pub(super) fn send_elements(ctx: Context<'_>, list: &Reply) -> usize {
             send_each_inserted(ctx, list, answers);
             answers.len()
         }
+        Reply::Counts(counts, error) => {
+            send_each_count(ctx, counts, *error);
+            counts.len()
+        }
+        Reply::Items(items) => {
+            send_each_item(ctx, items);
+            items.len()
+        }
         Reply::Array(replies) => {
             replies.iter().for_each(|reply| send_reply(ctx, reply));
             replies.len()
@@ -71,12 +79,31 @@ fn send_each_inserted(ctx: Context<'_>, list: &Reply, answers: &[Answer]) {
     }
 }
 
+fn send_each_count(ctx: Context<'_>, counts: &[u32], error: Option<&'static str>) {
+    for count in counts {
+        match error {
+            Some(error) if *count == u32::MAX => ctx.reply_error(error),
+            _ => ctx.reply_integer((*count).into()),
+        }
+    }
+}
+
+fn send_each_item(ctx: Context<'_>, items: &[Option<Box<[u8]>>]) {
+    for item in items {
+        match item {
+            Some(item) => ctx.reply_bulk(item),
+            None => ctx.reply_null(),
+        }
+    }
+}
+
 fn send_reply(ctx: Context<'_>, reply: &Reply) {
     match reply {
         Reply::Ok => ctx.reply_simple(c"OK"),
         Reply::Integer(value) => ctx.reply_integer(*value),
         Reply::Bool(value) => ctx.reply_bool(*value),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
+        Reply::ServersDouble(value) => ctx.reply_double(*value),
         Reply::Double(value) => ctx.reply_bulk(double_text(*value).as_bytes()),
         Reply::Bulk(bytes) => ctx.reply_bulk(bytes),
         Reply::Null => ctx.reply_null(),
@@ -119,6 +146,14 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
         Reply::Inserted(answers) | Reply::InsertedIfAbsent(answers) => {
             ctx.reply_array(answers.len());
             send_each_inserted(ctx, reply, answers);
+        }
+        Reply::Counts(counts, error) => {
+            ctx.reply_array(counts.len());
+            send_each_count(ctx, counts, *error);
+        }
+        Reply::Items(items) => {
+            ctx.reply_array(items.len());
+            send_each_item(ctx, items);
         }
         Reply::Later => {}
     }

@@ -3,11 +3,13 @@
 #![allow(unsafe_code)]
 
 use super::api::{Context, EventCallback, Text};
-use super::names::{DEFAULT_PREFIX, name_of};
+use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
 use super::{
-    alloc, commands, config, data_type, duplicate_load, eviction, guard, info, log, memory, uploads, waiting,
+    alloc, commands, config, data_type, duplicate_load, eviction, guard, info, log, memory, snapshots,
+    uploads, waiting,
 };
+use bloomery_commands::families;
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
@@ -52,6 +54,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 /// The parsed load arguments.
 struct Arguments {
     prefix: String,
+    families: Vec<&'static str>,
     on_clash: OnClash,
     options: Vec<(String, String)>,
 }
@@ -68,8 +71,13 @@ enum OnClash {
 
 fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
     let mut words = arguments.iter().map(|argument| String::from_utf8_lossy(argument.bytes()).into_owned());
-    let mut parsed =
-        Arguments { prefix: DEFAULT_PREFIX.to_owned(), on_clash: OnClash::Abort, options: Vec::new() };
+    let all = families().iter().map(|family| family.name).collect();
+    let mut parsed = Arguments {
+        prefix: DEFAULT_PREFIX.to_owned(),
+        families: all,
+        on_clash: OnClash::Abort,
+        options: Vec::new(),
+    };
     while let Some(name) = words.next() {
         let mut value = || {
             let missing = "Invalid number of arguments passed: they are pairs of a name and a value";
@@ -77,6 +85,7 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
         };
         match name.to_ascii_uppercase().as_str() {
             "PREFIX" => parsed.prefix = prefix(&value()?)?,
+            "FAMILIES" => parsed.families = chosen(&value()?)?,
             "ONCLASH" => {
                 parsed.on_clash = match value()?.to_ascii_uppercase().as_str() {
                     "ABORT" => OnClash::Abort,
@@ -92,6 +101,14 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
         }
     }
     Ok(parsed)
+}
+
+/// The families in a list.
+fn chosen(list: &str) -> Result<Vec<&'static str>, String> {
+    let all: Vec<&str> = families().iter().map(|family| family.name).collect();
+    let known = |word: &str| all.iter().copied().find(|name| name.eq_ignore_ascii_case(word));
+    let chosen: Option<Vec<&str>> = list.split(',').map(known).collect();
+    chosen.ok_or_else(|| format!("FAMILIES expects some of {}, separated by commas", all.join(", ")))
 }
 
 /// Checks a name for the module and its commands. Returns the name in lower case.
@@ -204,7 +221,7 @@ fn follow_events(context: Context<'_>) {
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
 unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
     let is_loaded = duplicate_load::begin()?;
-    let Arguments { prefix, on_clash, options } = parse(arguments)?;
+    let Arguments { prefix, families, on_clash, options } = parse(arguments)?;
     // SAFETY: the context is the caller's.
     let context = unsafe { Context::new(ctx) }.ok_or("no context")?;
     if is_loaded || is_taken(&prefix) && duplicate_load::is_copy(context, &prefix) {
@@ -234,9 +251,9 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         ));
     }
     // SAFETY: as above.
-    unsafe {
+    let registered = unsafe {
         data_type::register(ctx, uploads::BESIDE_KEYS)?;
-        commands::register(ctx, &prefix)?;
+        let registered = commands::register(ctx, &prefix, families)?;
         config::register(context, &prefix)?;
         // These come after the configuration file, which they override.
         config::take_arguments(&options)?;
@@ -247,9 +264,11 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         }
         info::register(ctx);
         eviction::register(ctx);
-    }
+        registered
+    };
     waiting::register(context);
     uploads::register(context);
+    snapshots::register(context);
     follow_events(context);
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
@@ -262,9 +281,10 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         server!(RedisModule_SetModuleOptions(ctx, flags as c_int));
         duplicate_load::loaded(ctx);
     }
-    let family =
-        |add: &str| name_of(add).to_string_lossy().to_uppercase().trim_end_matches("ADD").to_owned() + "*";
-    let (bloom, cuckoo) = (family("bf.add"), family("cf.add"));
-    log::notice(&format!("{} loaded, commands {bloom} and {cuckoo}", env!("CARGO_PKG_VERSION")));
+    log::notice(&format!(
+        "{} loaded, commands {}",
+        env!("CARGO_PKG_VERSION"),
+        registered.join(".*, ") + ".*"
+    ));
     Ok(())
 }

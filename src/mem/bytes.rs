@@ -11,7 +11,7 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Words, Error> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Words, Error> {
         let words = Words::zeroed(bytes.len().div_ceil(8) as u64)?;
         words.or_bytes(0, bytes);
         Ok(words)

@@ -12,5 +12,5 @@ mod words;
 pub(crate) use checksum::{crc32c, crc32c_append, crc64};
 pub(crate) use shared::{Shared, size_class};
 pub(crate) use source::Source;
-pub use words::{Cells, use_huge_pages};
-pub(crate) use words::{Words, prefetch, zeros};
+pub use words::{Cells, Words, use_huge_pages};
+pub(crate) use words::{prefetch, zeros};

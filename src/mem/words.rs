@@ -57,7 +57,7 @@ pub fn use_huge_pages(wanted: bool) {
 }
 
 /// A fixed number of zero-initialised atomic words.
-pub(crate) struct Words {
+pub struct Words {
     start: NonNull<AtomicU64>,
     /// The lower bits of the number of words. The upper bits are in `len_high`.
     len_low: u32,
@@ -91,7 +91,7 @@ impl Words {
     /// # Errors
     /// [`Error::OutOfMemory`].
     #[cfg(not(all(loom, test)))]
-    pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
+    pub fn zeroed(len: u64) -> Result<Words, Error> {
         let refused = Error::OutOfMemory { bytes: len.saturating_mul(8) };
         let len = usize::try_from(len).map_err(|_| refused)?;
         if len < ALIGNED_FROM {
@@ -131,7 +131,7 @@ impl Words {
 
     /// loom's atomics are larger than a word, and are created one by one.
     #[cfg(all(loom, test))]
-    pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
+    pub fn zeroed(len: u64) -> Result<Words, Error> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
         Ok(Words::at(NonNull::from(Box::leak(words)).cast(), len as usize, false, 0))
     }
@@ -173,7 +173,7 @@ impl Words {
     }
 
     /// Size of the whole block in bytes.
-    pub(crate) fn allocated(&self) -> usize {
+    pub fn allocated(&self) -> usize {
         Words::layout(self.len(), self.is_padded).map_or(0, |layout| layout.size())
     }
 
@@ -199,7 +199,7 @@ impl Words {
     }
 
     /// Size of the words in bytes, without padding.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         Words::bytes_of(self)
     }
 
@@ -210,7 +210,7 @@ impl Words {
 
     /// Copies a range of words to the same place in other words, which must be 0. A page of zeros stays untouched, so
     /// the copy of a sparse filter needs no more memory than the filter.
-    pub(crate) fn copy_range(to: &Cells, from: &Cells, range: Range<usize>) {
+    pub fn copy_range(to: &Cells, from: &Cells, range: Range<usize>) {
         for (to, from) in to[range.clone()].iter().zip(&from[range]) {
             let word = from.load(Relaxed);
             if word != 0 {
@@ -221,7 +221,7 @@ impl Words {
 
     /// Asks the processor to fetch the cache line of word `index`. A hint that never faults.
     #[inline(always)]
-    pub(crate) fn prefetch(words: &Cells, index: usize) {
+    pub fn prefetch(words: &Cells, index: usize) {
         prefetch(words, index);
     }
 }

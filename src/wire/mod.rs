@@ -34,6 +34,7 @@ mod bytes;
 mod chunk;
 mod codec;
 mod decode;
+mod dump;
 mod encode;
 mod error;
 mod export;
@@ -53,6 +54,7 @@ pub mod whole;
 
 pub use chunk::LONGEST;
 pub use decode::Decoder;
+pub use dump::{Dump, type_id};
 pub use encode::Encoder;
 pub use error::DecodeError;
 pub use export::Export;

@@ -6,6 +6,7 @@ use super::doubling::lines;
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
+use crate::support::sketches;
 use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use bloomery::wire::{Encoder, Export};
 use bloomery_commands::{CommandError, Reply, table};
@@ -241,9 +242,13 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let background = RefCell::new(BTreeSet::new());
     every_command(|server, line, words| {
         let bytes = || {
-            let names: Vec<Vec<u8>> = server.keys.borrow().keys().cloned().collect();
-            let filters = names.iter().filter(|name| *name != b"bits");
-            filters.map(|name| server.copy(std::str::from_utf8(name).unwrap()).bytes()).sum::<u64>()
+            let keys = server.keys.borrow();
+            let bytes = keys.values().map(|content| match &*content.borrow() {
+                Content::Filter(filter) => filter.bytes(),
+                Content::Sketch(sketch) => sketches::bytes_of(sketch.as_ref()),
+                _ => 0,
+            });
+            bytes.sum::<u64>()
         };
         let before = bytes();
         server.may_evict.set(0);

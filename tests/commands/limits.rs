@@ -14,12 +14,14 @@ fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
     } else if command.contains("FIXED") {
         words.push(vec![b'x'; count]);
     } else {
-        words.extend((0..count).map(|item| item.to_string().into_bytes()));
+        let item = |item: usize| item.to_string().into_bytes();
+        let increment = command.contains("INCRBY").then(|| b"1".to_vec());
+        words.extend((0..count).flat_map(|number| [Some(item(number)), increment.clone()]).flatten());
     }
     words
 }
 
-const MANY: [&str; 11] = [
+const MANY: [&str; 23] = [
     "BF.MADD k",
     "BF.INSERT k ITEMS",
     "BF.MEXISTS k",
@@ -31,6 +33,18 @@ const MANY: [&str; 11] = [
     "CF.INSERT c ITEMS",
     "CF.INSERTNX c ITEMS",
     "CF.MEXISTS c",
+    "CMS.INCRBY cms",
+    "CMS.QUERY cms",
+    "TOPK.ADD topk",
+    "TOPK.INCRBY topk",
+    "TOPK.QUERY topk",
+    "TOPK.COUNT topk",
+    "TDIGEST.ADD tdigest",
+    "TDIGEST.CDF tdigest",
+    "TDIGEST.RANK tdigest",
+    "TDIGEST.REVRANK tdigest",
+    "TDIGEST.BYRANK tdigest",
+    "TDIGEST.BYREVRANK tdigest",
 ];
 
 #[test]
@@ -46,14 +60,23 @@ fn every_command_with_items_is_limited() {
         let why = run(&server, 1001).unwrap_err().to_string();
         assert_eq!(why, "ERR the command has 1001 items, and max-items-per-command is 1000", "{command}");
         assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
+        let sketches = |server: &FakeServer| {
+            ["CMS.INITBYDIM cms 20 5", "TOPK.RESERVE topk 3", "TDIGEST.CREATE tdigest"]
+                .iter()
+                .for_each(|line| drop(server.line(line).unwrap()));
+        };
+        sketches(&server);
         assert!(run(&server, 1000).is_ok(), "{command}");
 
         // A replica runs whatever its primary allowed. Without a limit, everything is allowed.
         let replica = FakeServer::default();
         replica.settings.set(limited);
         replica.obeys.set(true);
+        sketches(&replica);
         assert!(run(&replica, 1001).is_ok(), "{command}");
-        assert!(run(&FakeServer::default(), 5000).is_ok(), "{command}");
+        let server = FakeServer::default();
+        sketches(&server);
+        assert!(run(&server, 5000).is_ok(), "{command}");
     }
 }
 

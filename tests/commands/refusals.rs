@@ -2,11 +2,13 @@
 //! byte, changes nothing and is not replicated.
 
 use crate::support::fake_server::{Content, FakeServer};
+use crate::support::sketches::save;
+use bloomery::wire::Encoder;
 use bloomery_commands::Reply;
 use std::path::Path;
 
 /// Commands that create the keys of the examples. docs/commands/in-common.md lists them.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 19] = [
     "BF.RESERVE plain 0.01 100",
     "BF.RESERVE full 0.01 1 NONSCALING",
     "BF.ADD full ada",
@@ -22,6 +24,10 @@ const KEYS: [&str; 15] = [
     "BF.REBUILD static BEGIN LAYOUT FUSE ERROR 1e-9",
     "BF.REBUILD static ADD ada",
     "BF.REBUILD static COMMIT",
+    "CMS.INITBYDIM sketch 20 5",
+    "CMS.INITBYDIM other 20 4",
+    "TOPK.RESERVE top 3",
+    "TDIGEST.CREATE digest",
 ];
 
 fn must_be_refused(place: &str, line: &str, expected: &str) {
@@ -35,7 +41,11 @@ fn must_be_refused(place: &str, line: &str, expected: &str) {
         let keys = server.keys.borrow();
         let names = keys.keys().map(|key| String::from_utf8(key.clone()).unwrap());
         names
-            .map(|key| if key == "text" { (key, Vec::new()) } else { (key.clone(), server.dump(&key)) })
+            .map(|key| match &*keys[key.as_bytes()].borrow() {
+                Content::Filter(filter) => (key, Encoder::new(filter).to_vec()),
+                Content::Sketch(_) => (key.clone(), save(&server, &key).write(0)),
+                _ => (key, Vec::new()),
+            })
             .collect()
     };
     let before = state();
@@ -80,7 +90,9 @@ fn every_error_in_the_documents() {
                 continue;
             };
             let name = command.split(' ').next().unwrap_or_default();
-            if name.starts_with(['B', 'C']) && name.contains("F.") && !text.starts_with("BF.") {
+            let is_command =
+                ["BF.", "CF.", "CMS.", "TOPK.", "TDIGEST."].iter().any(|family| name.starts_with(family));
+            if is_command && !text.starts_with("BF.") {
                 // The server adds the command's name to this one.
                 let text = text.replace(&format!(" for '{}' command", name.to_lowercase()), "");
                 must_be_refused(&format!("{}:{}", page.display(), number + 1), command, &text);

@@ -13,7 +13,8 @@ class Command:
 
     @property
     def family(self) -> str:
-        return {"BF": "bloom", "CF": "cuckoo"}[self.name[:2]]
+        family = self.name.split(".")[0]
+        return {"BF": "bloom", "CF": "cuckoo"}.get(family, family.lower())
 
     @property
     def reads(self) -> bool:
@@ -74,4 +75,31 @@ COMMANDS = [
     Command("CF.DEBUG", 2, "readonly", "RO access", ""),
     Command("CF.SCANDUMP", 3, "readonly", "RO access", "0"),
     Command("CF.LOADCHUNK", 4, "write", "RW insert", "1 data"),
+    Command("CMS.INITBYDIM", 4, "write denyoom", "RW insert", "20 5"),
+    Command("CMS.INITBYPROB", 4, "write denyoom", "RW insert", "0.01 0.01"),
+    Command("CMS.INCRBY", -4, "write denyoom", "RW update", "item 1"),
+    Command("CMS.MERGE", -4, "write denyoom movablekeys", "RW update", "1 {key}"),
+    Command("CMS.QUERY", -3, "readonly", "RO access", "item"),
+    Command("CMS.INFO", 2, "readonly", "RO access", ""),
+    Command("TOPK.RESERVE", -3, "write denyoom", "RW insert", "10"),
+    Command("TOPK.ADD", -3, "write denyoom", "RW update", "item"),
+    Command("TOPK.INCRBY", -4, "write denyoom", "RW update", "item 1"),
+    Command("TOPK.QUERY", -3, "readonly", "RO access", "item"),
+    Command("TOPK.COUNT", -3, "readonly", "RO access", "item"),
+    Command("TOPK.LIST", -2, "readonly", "RO access", ""),
+    Command("TOPK.INFO", 2, "readonly", "RO access", ""),
+    Command("TDIGEST.CREATE", -2, "write denyoom", "RW insert", ""),
+    Command("TDIGEST.RESET", 2, "write denyoom", "RW delete", ""),
+    Command("TDIGEST.ADD", -3, "write denyoom", "RW insert", "1 2"),
+    Command("TDIGEST.MERGE", -4, "write denyoom movablekeys", "RW update", "1 {key}"),
+    Command("TDIGEST.QUANTILE", -3, "readonly", "RO access", "0.5"),
+    Command("TDIGEST.CDF", -3, "readonly", "RO access", "1"),
+    Command("TDIGEST.RANK", -3, "readonly", "RO access", "1"),
+    Command("TDIGEST.REVRANK", -3, "readonly", "RO access", "1"),
+    Command("TDIGEST.BYRANK", -3, "readonly", "RO access", "1"),
+    Command("TDIGEST.BYREVRANK", -3, "readonly", "RO access", "1"),
+    Command("TDIGEST.TRIMMED_MEAN", 4, "readonly", "RO access", "0 1"),
+    Command("TDIGEST.MIN", 2, "readonly", "RO access", ""),
+    Command("TDIGEST.MAX", 2, "readonly", "RO access", ""),
+    Command("TDIGEST.INFO", 2, "readonly", "RO access", ""),
 ]

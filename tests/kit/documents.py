@@ -23,8 +23,50 @@ MOVING = ROOT / "docs" / "MOVING.md"
 MEMORY = ROOT / "docs" / "MEMORY.md"
 CONFIGURATION = ROOT / "redis.conf.example"
 
-# The page of each command, by its name.
-PAGES = {path.stem.upper(): path for path in sorted(COMMANDS.glob("?f.*.md"))}
+
+
+class Page:
+    """What describes a command: a page of its own, or a section of its family's page."""
+
+    def __init__(self, path, heading):
+        self.path = path
+        self.heading = heading
+
+    def __str__(self):
+        return f"{self.path}: {self.heading}"
+
+    @property
+    def bounds(self):
+        """Where it begins and ends in the file."""
+        document = self.path.read_text()
+        start = f"\n{document}".index(f"\n{self.heading}\n")
+        end = document.find("\n## ", start + 1) if self.heading.startswith("## ") else -1
+        return start, len(document) if end < 0 else end
+
+    @property
+    def text(self):
+        return self.path.read_text()[slice(*self.bounds)]
+
+    def write(self, text):
+        document, (start, end) = self.path.read_text(), self.bounds
+        self.path.write_text(document[:start] + text + document[end:])
+
+    @property
+    def is_redisblooms(self):
+        return "\n*RedisBloom" in self.path.read_text()
+
+
+def pages():
+    """The page of each command, by its name."""
+    own = sorted(COMMANDS.glob("?f.*.md"))
+    found = {path.stem.upper(): Page(path, f"# {path.stem.upper()}") for path in own}
+    for path in sorted(COMMANDS.glob("*.md")):
+        for heading in re.findall(r"^## [A-Z]+\.[A-Z_]+$", path.read_text(), flags=re.M):
+            found[heading.removeprefix("## ")] = Page(path, heading)
+    return found
+
+
+PAGES = pages()
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 WITH_EXAMPLES = (README, *sorted(COMMANDS.glob("*.md")), COMPATIBILITY, MEMORY, MOVING, *GUIDES)
@@ -106,8 +148,8 @@ def main():
     name = parser.parse_args().server
     with Server(next(spec for spec in matrix() if spec.name == name)) as server:
         with server.client(decode_responses=True) as client:
-            for command, path in PAGES.items():
-                path.write_text(with_facts(client, command, path.read_text()))
+            for command, page in PAGES.items():
+                page.write(with_facts(client, command, page.text))
         for path in WITH_EXAMPLES:
             replies = []
             for session in sessions(path):

@@ -3,6 +3,7 @@
 # Metrics that are gauges. The other numbers count events.
 GAUGES = {
     *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
+    *("count_min_sketches", "top_ks", "t_digests"),
     *("bloom_total_memory_bytes", "bloom_num_objects", "bloom_num_filters_across_objects"),
     *("bloom_num_items_across_objects", "bloom_capacity_across_objects"),
     *("cell_bytes", "freeing_bytes", "loads", "load_bytes", "load_held_bytes"),

@@ -22,6 +22,8 @@ pub(crate) enum Content {
     Filter(Filter),
     String(Vec<u8>),
     Hash(BTreeMap<&'static str, &'static str>),
+    /// A value that isn't a filter.
+    Sketch(Box<dyn Any>),
     Other,
 }
 
@@ -64,6 +66,8 @@ pub(crate) struct FakeServer {
     pub(crate) may_evict: Cell<u64>,
     /// Whether a command has worked in the background.
     pub(crate) worked_in_background: Cell<bool>,
+    /// Number of times that the keys were saved.
+    pub(crate) saves: Cell<u64>,
     /// Commands for the replicas, as words.
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
@@ -130,6 +134,7 @@ fn value_of<T: 'static>(content: &mut Content) -> Option<&mut T> {
     match content {
         Content::Filter(Filter::Cuckoo(filter)) => (filter as &mut dyn Any).downcast_mut(),
         Content::Filter(filter) => (filter as &mut dyn Any).downcast_mut(),
+        Content::Sketch(sketch) => sketch.downcast_mut(),
         _ => None,
     }
 }
@@ -158,11 +163,14 @@ impl<T: Stored> Key<T> for FakeKey<'_, T> {
     fn create(&mut self, value: T) {
         assert!(!self.is_locked);
         let mut value = Some(value);
-        let value = &mut value as &mut dyn Any;
-        let bloom = value.downcast_mut::<Option<Filter>>().and_then(Option::take);
-        let cuckoo = value.downcast_mut::<Option<Cuckoo>>().and_then(Option::take);
-        let filter = bloom.or(cuckoo.map(Filter::Cuckoo)).expect("a filter");
-        let content = Rc::new(RefCell::new(filter.into()));
+        let any = &mut value as &mut dyn Any;
+        let bloom = any.downcast_mut::<Option<Filter>>().and_then(Option::take);
+        let cuckoo = any.downcast_mut::<Option<Cuckoo>>().and_then(Option::take);
+        let content = match bloom.or(cuckoo.map(Filter::Cuckoo)) {
+            Some(filter) => filter.into(),
+            None => Content::Sketch(Box::new(value.expect("a value"))),
+        };
+        let content = Rc::new(RefCell::new(content));
         self.server.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
         self.value = Some(content);
     }
@@ -236,6 +244,10 @@ impl<'a> Call<'a> for FakeCall<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn saves(&self) -> u64 {
+        self.server.saves.get() + 1
     }
 
     fn replicate(&self, effect: Effect<'_>) {

@@ -9,6 +9,7 @@ pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod naive;
 pub(crate) mod rdb;
+pub(crate) mod sketches;
 pub(crate) mod wire;
 
 use bloomery::filter::FilterRef;

@@ -23,12 +23,12 @@ mod unite;
 mod valkey_bloom;
 mod window;
 
-use super::table::ForEach;
+use super::table::{Family, ForEach};
 use bloomery::filter::Filter;
 
 /// What the family consists of.
 pub(super) fn each(work: &mut impl ForEach) {
-    work.family(c"bloom");
+    work.family(&Family { name: "bf", category: c"bloom", has_own_type: true });
     work.data_type::<stored::Native>();
     work.data_type::<stored::RedisBloom>();
     work.data_type::<stored::ValkeyBloom>();

@@ -22,6 +22,8 @@ use std::ffi::CStr;
 static HANDLES: [Handle; 3] = [const { Handle::new() }; 3];
 
 impl Stored for Filter {
+    const REWRITTEN_AS: Option<&'static str> = Some(<Filter as Chunked>::LOAD);
+
     #[inline(always)]
     fn handles() -> &'static [Handle] {
         &HANDLES

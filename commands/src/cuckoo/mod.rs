@@ -6,12 +6,12 @@ mod grow;
 mod stored;
 mod transfer;
 
-use super::table::ForEach;
+use super::table::{Family, ForEach};
 use bloomery::filter::Cuckoo;
 
 /// What the family consists of.
 pub(super) fn each(work: &mut impl ForEach) {
-    work.family(c"cuckoo");
+    work.family(&Family { name: "cf", category: c"cuckoo", has_own_type: true });
     work.data_type::<stored::Native>();
     work.data_type::<stored::RedisBloom>();
     work.chunked::<Cuckoo>();

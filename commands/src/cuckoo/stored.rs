@@ -17,6 +17,8 @@ use std::ffi::CStr;
 static HANDLES: [Handle; 2] = [const { Handle::new() }; 2];
 
 impl Stored for Cuckoo {
+    const REWRITTEN_AS: Option<&'static str> = Some(<Cuckoo as Chunked>::LOAD);
+
     #[inline(always)]
     fn handles() -> &'static [Handle] {
         &HANDLES

@@ -44,10 +44,22 @@ macro_rules! command {
 }
 pub(super) use command;
 
+/// A family of commands.
+#[derive(Debug)]
+pub struct Family {
+    /// What the names of its commands begin with, under the prefix `bf`.
+    pub name: &'static str,
+    /// Its ACL category.
+    pub category: &'static CStr,
+    /// Whether its first data type is our own. If not, all its values are RedisBloom's, and the family needs that
+    /// type, which another module may have registered.
+    pub has_own_type: bool,
+}
+
 /// Something that is done for each family, or for what it consists of. A family comes before its parts.
 pub trait ForEach {
-    /// Does it for a family with this ACL category.
-    fn family(&mut self, _category: &'static CStr) {}
+    /// Does it for a family.
+    fn family(&mut self, _family: &'static Family) {}
 
     /// Does it for a data type.
     fn data_type<D: DataType>(&mut self) {}
@@ -123,6 +135,8 @@ pub enum MoreKeys {
     Rest,
     /// All arguments after the first key, unless they are [blobs](has_blobs).
     RestUnlessBlobs,
+    /// Keys after their number, which follows the first key.
+    Counted,
     /// Keys that follow a word.
     Behind {
         /// The word.

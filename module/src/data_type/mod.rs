@@ -8,14 +8,15 @@
 pub(super) mod stream;
 
 use super::api::OwnText;
-use super::names::name_of;
+use super::names::{is_chosen, name_of};
 use super::server::server;
 use super::workers::fork;
-use super::{eviction, guard, log, reclaim};
+use super::{eviction, guard, log, reclaim, snapshots};
 use bloomery::filter::Contents;
 use bloomery::metrics::Sum;
+use bloomery::wire::{Dump, Sink, type_id};
 use bloomery_commands::metrics::{ACROSS, PAYLOADS_REFUSED};
-use bloomery_commands::{DataType, ForEach, Handle, Stored, for_each};
+use bloomery_commands::{DataType, Family, ForEach, Handle, Stored, for_each};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -55,7 +56,8 @@ pub(super) fn handle_for<T: Stored>(value: &T) -> *mut raw::RedisModuleType {
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: BesideKeys) -> Result<(), String> {
-    let mut registration = Registration { ctx, beside: Some(beside), index: 0, outcome: Ok(()) };
+    let mut registration =
+        Registration { ctx, beside: Some(beside), family: None, index: 0, outcome: Ok(()) };
     for_each(&mut registration);
     registration.outcome
 }
@@ -66,13 +68,16 @@ struct Registration {
     ctx: *mut raw::RedisModuleCtx,
     /// What the first type saves besides the keys.
     beside: Option<BesideKeys>,
+    /// The family of the next type.
+    family: Option<&'static Family>,
     /// The index of the next type in its family.
     index: usize,
     outcome: Result<(), String>,
 }
 
 impl ForEach for Registration {
-    fn family(&mut self, _: &'static CStr) {
+    fn family(&mut self, family: &'static Family) {
+        self.family = Some(family);
         self.index = 0;
     }
 
@@ -120,14 +125,19 @@ impl Registration {
         if let Some(handle) = D::Value::handles().get(self.index) {
             handle.set(registered.cast());
         }
-        match (registered.is_null(), self.index) {
-            (false, _) => {}
-            (true, 0) => return Err(format!("the data type {name} is taken: is Bloomery loaded twice?")),
-            (true, _) => log::notice(&format!(
-                "another module has the data type {name}: keys of that type are its own, and RDB files with them are not \
-                 read here"
-            )),
-        }
+        let without = match self.family {
+            _ if !registered.is_null() => return Ok(()),
+            Some(family) if self.index == 0 && family.has_own_type => {
+                return Err(format!("the data type {name} is taken: is Bloomery loaded twice?"));
+            }
+            Some(family) if self.index == 0 => {
+                format!(", and {}.* is left out", family.name.to_ascii_uppercase())
+            }
+            _ => ", and RDB files with them are not read here".to_owned(),
+        };
+        log::notice(&format!(
+            "another module has the data type {name}: keys of that type are its own{without}"
+        ));
         Ok(())
     }
 }
@@ -225,6 +235,14 @@ pub(super) unsafe fn give_up_saving(io: *mut raw::RedisModuleIO) {
     }
 }
 
+/// Writes a value, into a file or as DUMP shows it.
+fn write<D: DataType>(value: &D::Value, sink: &mut impl Sink) {
+    match snapshots::are_written() {
+        Some(obeys) => D::save_file(value, sink, obeys),
+        None => D::save(value, sink),
+    }
+}
+
 /// Writes a value.
 unsafe extern "C" fn save<D: DataType>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
@@ -232,14 +250,14 @@ unsafe extern "C" fn save<D: DataType>(io: *mut raw::RedisModuleIO, value: *mut 
         || {
             // SAFETY: the server passes its stream and a value of the type.
             let (mut stream, value) = unsafe { (Stream::new(io), read::<D>(value)) };
-            D::save(value, &mut stream);
+            write::<D>(value, &mut stream);
         },
         // SAFETY: as above.
         || unsafe { give_up_saving(io) },
     );
 }
 
-/// Writes the commands that create a value.
+/// Writes the commands that load a value. RESTORE writes those whose own commands are missing.
 unsafe extern "C" fn aof_rewrite<D: DataType>(
     io: *mut raw::RedisModuleIO,
     key: *mut raw::RedisModuleString,
@@ -250,21 +268,28 @@ unsafe extern "C" fn aof_rewrite<D: DataType>(
         || {
             // SAFETY: the server passes a value of the type.
             let value = unsafe { read::<D>(value) };
-            value.rewrite(&mut |command, arguments| {
+            let emit = |command: &CStr, arguments: &[&[u8]]| {
                 let own: Vec<OwnText> = arguments.iter().map(|argument| OwnText::new(argument)).collect();
                 let mut words: Vec<_> = own.iter().map(|word| word.as_text().as_ptr()).collect();
                 // SAFETY: format "sv" takes a string, and an array of strings with its length.
                 unsafe {
                     server!(RedisModule_EmitAOF(
                         io,
-                        name_of(command).as_ptr(),
+                        command.as_ptr(),
                         c"sv".as_ptr(),
                         key,
                         words.as_mut_ptr(),
                         words.len()
                     ));
                 }
-            });
+            };
+            if D::Value::REWRITTEN_AS.is_some_and(is_chosen) {
+                value.rewrite(&mut |command, arguments| emit(name_of(command), arguments));
+            } else {
+                let mut dump = Dump::new(type_id(D::NAME, D::ENCODING.unsigned_abs()));
+                write::<D>(value, &mut dump);
+                emit(c"RESTORE", &[b"0", &dump.finish()]);
+            }
         },
         // SAFETY: as above.
         || unsafe { give_up_saving(io) },

@@ -39,10 +39,10 @@ def registered(server):
 
 def test_every_command_has_a_page_and_a_row(server):
     commands = registered(server)
-    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", (COMMANDS / "README.md").read_text(), flags=re.M))
+    rows = set(re.findall(r"^\| \[`([A-Z]+\.\w+)", (COMMANDS / "README.md").read_text(), flags=re.M))
     assert set(PAGES) == commands
     assert rows == commands
-    assert all(path.read_text().startswith(f"# {name}\n") for name, path in PAGES.items())
+    assert all(page.text.startswith(f"{page.heading}\n") and page.heading.endswith(f" {name}") for name, page in PAGES.items())
 
 
 def reply_as_map(reply):
@@ -72,10 +72,10 @@ OF_A_FILTER = {"ERROR", "TIGHTENING", "TTL", "STEPS", "SHARDS", "SEED", "BUCKETS
 
 def test_every_page_says_what_the_server_is_told(server):
     with server.client(decode_responses=True) as client:
-        for name, path in PAGES.items():
-            text = path.read_text()
-            assert text == with_facts(client, name, text), f"{path}: see kit/documents.py"
-            assert ("\n*RedisBloom" in text) == ("| since | RedisBloom" in text), f"{path}: whose command is it?"
+        for name, page in PAGES.items():
+            text = page.text
+            assert text == with_facts(client, name, text), f"{page}: see kit/documents.py"
+            assert page.is_redisblooms == ("| since | RedisBloom" in text), f"{page}: whose command is it?"
             _, docs = client.execute_command("COMMAND DOCS", name)
             docs = reply_as_map(docs)
             syntax = text.split("```")[1]
@@ -175,7 +175,7 @@ def test_every_command_of_redisbloom_has_a_verdict():
     assert set(verdicts) == {name.upper() for name in recorded}
     assert set(verdicts.values()) == {"same", "better", "differs"}
     assert not [name for name, verdict, how in rows if verdict != "same" and not how.strip()]
-    assert set(verdicts) == {name for name, path in PAGES.items() if "\n\n*RedisBloom" in path.read_text()}
+    assert set(verdicts) == {name for name, page in PAGES.items() if page.is_redisblooms and name[1] == "F"}
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.another_server("flags, keys, categories and permissions
 # All arguments of these commands are keys, except blobs. For a command that changes the first key, the user needs
 # permission to read the others.
 SEVERAL = ["BF.MERGE", "BF.INTERSECT", "BF.EQUAL"]
+# The number of keys comes before these commands' sources.
+COUNTED = ["CMS.MERGE", "TDIGEST.MERGE"]
 # One import from {1} into {0} for each format that reads source keys, in upper and lower case.
 IMPORTS = [
     ["BF.IMPORT", "{0}:key", "GOZERO", "{1}:source", "BITS", "1024"],
@@ -72,8 +74,9 @@ def test_arity_and_flags(described):
 def test_tips(described):
     """No client may cache what can change although nobody writes to the key. RedisBloom gives the tip to six of these
     commands."""
-    may_be_cached = {"CF.EXISTS", "CF.MEXISTS", "CF.COUNT"}
+    may_be_cached = {"CF.EXISTS", "CF.MEXISTS", "CF.COUNT", "CMS.QUERY", "TOPK.QUERY", "TOPK.COUNT", "TOPK.LIST", "TOPK.INFO"}
     reads = {command.name for command in COMMANDS if "readonly" in command.flags}
+    may_be_cached |= {name for name in reads if name.startswith("TDIGEST.") and name != "TDIGEST.INFO"}
     assert {command.name for command, reply in described.items() if reply[TIPS]} == reads - may_be_cached
     assert all(reply[TIPS] in ([], ["dont_cache"]) for reply in described.values())
 
@@ -122,12 +125,15 @@ def test_keys(described):
     def rest(more: str = "") -> list:
         return key("RO access" + more, "type", "index", "spec", ["index", 2], count=0)
 
+    counted = ["flags", ["RO", "access"], "begin_search", ["type", "index", "spec", ["index", 2]]]
+    counted += ["find_keys", ["type", "keynum", "spec", ["keynumidx", 0, "firstkey", 1, "keystep", 1]]]
     first = ["type", "index", "spec", ["index", 1]]
     others = {
         "BF.RESERVE": [behind("LIKE", 4)],
         "BF.IMPORT": [behind("GOZERO", 2, 1, " incomplete"), behind("REDISSON", 2, 2, " incomplete")],
         **dict.fromkeys(SEVERAL, [rest()]),
         "BF.MERGE": [rest(" incomplete")],  # no keys follow BLOB
+        **dict.fromkeys(COUNTED, [counted]),
     }
     for command, reply in described.items():
         assert reply[KEYS] == [key(command.key, *first), *others.get(command.name, [])], command.name
@@ -153,7 +159,7 @@ def test_who_may_read_a_key_may_look_at_its_filter(client):
 
 def test_who_may_write_a_key_may_change_its_filter_and_not_look_at_it(client):
     client.execute_command("ACL SETUSER", "writer", "on", "nopass", "+@all", "%W~*")
-    assert allowed(client, "writer") == names(lambda command: not command.reads and command.name not in SEVERAL)
+    assert allowed(client, "writer") == names(lambda command: not command.reads and command.name not in SEVERAL + COUNTED)
 
 
 def test_only_keys_that_were_granted(client):
@@ -248,7 +254,8 @@ def test_what_is_not_permitted_is_not_done(client, server):
 
 # Commands as they are sent. {w} stands for the key that a command changes, and {r} for each key that it reads.
 KEYED = [
-    *(command.words("{r}" if command.reads else "{w}") for command in COMMANDS if command.name not in SEVERAL),
+    *(command.words("{r}" if command.reads else "{w}") for command in COMMANDS
+      if command.name not in SEVERAL + COUNTED),
     ["BF.RESERVE", "{w}", "0.01", "100", "like", "{r}"],
     ["BF.RESERVE", "{w}", "0.01", "100", "NONSCALING", "LIKE", "{r}"],
     ["BF.BULKADD", "{w}", "PREFIXED", "\1\0\0\0a"],
@@ -258,6 +265,8 @@ KEYED = [
     ["BF.MERGE", "{w}", "BLOB", "data", "more data"],
     ["BF.INTERSECT", "{w}", "{r}", "{r}"],
     ["BF.EQUAL", "{r}", "{r}"],
+    ["CMS.MERGE", "{w}", "1", "{r}"],
+    ["CMS.MERGE", "{w}", "2", "{r}", "{r}", "WEIGHTS", "1", "2"],
     *([word.replace("{0}:key", "{w}").replace("{1}:source", "{r}").replace("{1}:config", "{r}") for word in words]
       for words in IMPORTS),
 ]  # fmt: skip
@@ -272,8 +281,10 @@ def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
     for place in "wrn":
         client.execute_command("BF.RESERVE", f"{place}:bf", "0.01", "100", "SEED", "1")
         client.execute_command("CF.RESERVE", f"{place}:cf", "100", "SEED", "1")
+        client.execute_command("CMS.INITBYDIM", f"{place}:cms", 20, 5)
+        client.execute_command("TOPK.RESERVE", f"{place}:topk", 10)
         client.set(f"{place}:text", "x" * 128)
-    family = words[0][:2].lower()
+    family = words[0].split(".")[0].lower()
     name = "text" if words[0].upper() == "BF.IMPORT" else family
 
     def named(wrong=None, place=None) -> list[str]:
