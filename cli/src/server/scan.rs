@@ -34,7 +34,12 @@ pub(crate) struct Scan {
 impl Scan {
     /// A search for the filters whose keys match a glob-style pattern, as in KEYS.
     pub(crate) fn new(pattern: &str) -> Scan {
-        Scan { pattern: pattern.to_owned(), types: key_types(), cursor: 0, left_out: 0 }
+        Scan::of(pattern, key_types())
+    }
+
+    /// A search for keys of these types.
+    pub(crate) fn of(pattern: &str, types: Vec<&'static str>) -> Scan {
+        Scan { pattern: pattern.to_owned(), types, cursor: 0, left_out: 0 }
     }
 
     /// Returns the next slice, which may be empty; `None` at the end.

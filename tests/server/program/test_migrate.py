@@ -30,6 +30,7 @@ EVERY_SERVER = pytest.mark.every_server("the server judges payloads of others, a
 
 FIXTURES = ROOT / "tests" / "fixtures" / "redisbloom"
 RECORDED = json.loads((FIXTURES / "manifest.json").read_text())
+SKETCHES = ROOT / "tests" / "fixtures" / "sketches" / "dump.rdb"
 FOOTER = 10
 HOUR = 3_600_000
 
@@ -181,7 +182,7 @@ def test_every_filter_arrives_as_it_was(source, target, way):
     assert writes(source) == before
     names = {entry["key"].encode() for entry in RECORDED} | set(own)
     assert keys(target) == names
-    assert f"{len(names)} filters copied" in done.stdout and "0 equal before, 0 not at the target" in done.stdout
+    assert f"{len(names)} keys copied" in done.stdout and "0 equal before, 0 not at the target" in done.stdout
     for entry in RECORDED:
         assert_answers_as_recorded(target, entry)
         if entry["dump_base64"]:
@@ -197,8 +198,24 @@ def test_every_filter_arrives_as_it_was(source, target, way):
                 assert left == -1
     before = writes(target)
     done = run(source, target, "--sample", "100")
-    assert f"0 filters copied (0 B), {len(names)} equal before" in done.stdout
+    assert f"0 keys copied (0 B), {len(names)} equal before" in done.stdout
     assert writes(target) - before <= 2  # the probe that learns the target's version
+
+
+@EVERY_SERVER
+def test_sketches_arrive_too(new_server, target, tmp_path):
+    shutil.copy(SKETCHES, tmp_path)
+    source = new_server(spec=redis_8(), config={"dir": tmp_path})
+    names = keys(source)
+    assert len(names) == 20
+    assert "20 keys copied" in run(source, target).stdout
+    assert keys(target) == names
+    for name in names:
+        assert digest(target, name) == digest(source, name)
+    assert "0 keys copied (0 B), 20 equal before" in run(source, target).stdout
+    target.command("CMS.INCRBY", "cms:tiny", "a", "1")
+    assert "cms:tiny: is at the target already, and differs" in run(source, target, status=1).stdout
+    assert "1 key copied" in run(source, target, "--replace").stdout
 
 
 @EVERY_SERVER
@@ -359,10 +376,10 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
     assert "bf:reserved: is at the target already, and differs: it is a bloomeryC there" in done.stdout
     assert "cf:default: is at the target already, and differs: it is a bloomery1 there" in done.stdout
     assert "bf:empty: is at the target already, and differs: Number of items inserted is 0 at the source" in done.stdout
-    assert f"{len(RECORDED) - 4} filters copied" in done.stdout and "4 not at the target" in done.stdout
+    assert f"{len(RECORDED) - 4} keys copied" in done.stdout and "4 not at the target" in done.stdout
     assert target.command("GET", "bf:default") == b"mine"
     done = run(source, target, *way, "--replace")
-    assert "4 filters copied (" in done.stdout
+    assert "4 keys copied (" in done.stdout
     assert f"{len(RECORDED) - 4} equal before, 0 not at the target" in done.stdout
     for entry in RECORDED:
         assert_answers_as_recorded(target, entry)
@@ -393,7 +410,7 @@ def test_a_killed_run_is_taken_up(source, target):
         arrived = len([name for name in keys(target) if name.startswith(b"many:")])
         assert count // 10 <= arrived < count
         done = run(source, target, "--match", "many:*", "--sample", "20", *way)
-        assert f"{count - arrived} filters copied" in done.stdout and f"{arrived} equal before, 0 not" in done.stdout
+        assert f"{count - arrived} keys copied" in done.stdout and f"{arrived} equal before, 0 not" in done.stdout
         # If the killed run has left a temporary key behind, the key expires.
         left = {name for name in keys(target) if not name.startswith(b"many:")}
         assert all(target.command("PTTL", name) > 0 for name in left), left
@@ -512,7 +529,7 @@ def test_one_false_answer_is_seen(source, target, tmp_path, family):
         said = run(blind, unread, "--match", "k", "--sample", "0", "--check", asked, status=1).stdout
         assert re.search(r"^k: .* 1 of 100 answers differ, for '.*99' to begin with\. --replace", said, re.MULTILINE), said
         said = run(blind, unread, "--match", "k", "--sample", "0", "--check", asked, "--replace").stdout
-        assert said.startswith("1 filter copied"), said
+        assert said.startswith("1 key copied"), said
         assert digest(target, "k") == digest(source, "k")
     target.command(f"{family}.ADD", "k", "more")
     assert "differs: " in run(source, target, "--match", "k", status=1).stdout
@@ -526,7 +543,7 @@ def test_a_source_without_scandump_is_compared_by_its_answers(source, target, pi
     with Between(source, b"SCANDUMP", b"SCANNONE") as blind, target.configured({"rdbcompression": "no"}):
         done = run(blind, target, "--type", "bloom", "--pieces-from", pieces_from, "--sample", "1500")
     count = len(keys(target))
-    assert f"{count} filters copied" in done.stdout and f"{1500 * count:,} answers compared" in done.stdout
+    assert f"{count} keys copied" in done.stdout and f"{1500 * count:,} answers compared" in done.stdout
     for name in keys(target):
         assert digest(target, name) == digest(source, name)
 
@@ -573,7 +590,7 @@ def test_progress_on_a_terminal_is_one_line(source, target):
     os.close(ours)
     assert process.wait() == 0
     assert re.search(rb"\d+%  .*/s  \d+s left", said), said
-    assert b"round 1: 608 filters" in said
+    assert b"round 1: 608 keys" in said
 
 
 def test_wrong_usage(target):

@@ -1,7 +1,8 @@
 //! `bloomery inspect`: shows what is in a file, and whether it is intact.
 
+pub(super) mod payload;
 mod print;
-pub(super) mod rdb;
+mod rdb;
 mod report;
 
 use crate::error::{Failure, Outcome, fail};
@@ -80,7 +81,7 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
         report.format = "dump";
         let mut all = Vec::new();
         BufReader::new(source).read_to_end(&mut all).with_context(cannot)?;
-        let Some((version, found)) = rdb::payload(&all)? else {
+        let Some((version, found)) = payload::filter(&all)? else {
             fail!(
                 Data,
                 "{} is not a filter file, an RDB file, or an intact DUMP payload of a filter",

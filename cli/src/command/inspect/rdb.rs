@@ -14,7 +14,7 @@ use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use std::io::{ErrorKind, Read};
 
 /// Computes the checksum at the end of a file or payload, which covers all bytes before it.
-static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+pub(super) static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Characters of the names of module types, six bits each.
 const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -40,16 +40,16 @@ mod operation {
 }
 
 /// The type byte of a module value.
-const MODULE: u8 = 7;
+pub(super) const MODULE: u8 = 7;
 
 /// Types of the fields of a module value.
-mod field {
-    pub(super) const END: u64 = 0;
-    pub(super) const SIGNED: u64 = 1;
-    pub(super) const UNSIGNED: u64 = 2;
-    pub(super) const FLOAT: u64 = 3;
-    pub(super) const DOUBLE: u64 = 4;
-    pub(super) const STRING: u64 = 5;
+pub(super) mod field {
+    pub(in crate::command::inspect) const END: u64 = 0;
+    pub(in crate::command::inspect) const SIGNED: u64 = 1;
+    pub(in crate::command::inspect) const UNSIGNED: u64 = 2;
+    pub(in crate::command::inspect) const FLOAT: u64 = 3;
+    pub(in crate::command::inspect) const DOUBLE: u64 = 4;
+    pub(in crate::command::inspect) const STRING: u64 = 5;
 }
 
 /// Maximum length in bytes of a name that is read: other commands read no longer ones from a server. Compressed, a name
@@ -143,24 +143,8 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> any
     }
 }
 
-/// Reads the filter in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact, or
-/// doesn't contain a filter.
-pub(in crate::command) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, FoundFilter)>> {
-    let Some((value, footer)) = bytes.split_last_chunk::<10>() else { return Ok(None) };
-    let (version, checksum) = (u16::from_le_bytes([footer[0], footer[1]]), &footer[2..]);
-    if CRC.checksum(&bytes[..bytes.len() - 8]).to_le_bytes() != checksum || value.first() != Some(&MODULE) {
-        return Ok(None);
-    }
-    let mut reader = RdbReader::new(value);
-    reader.byte()?;
-    let Some((key_type, value)) = reader.module_value()? else { return Ok(None) };
-    reader.end()?;
-    let found = FoundFilter { at: 1, database: 0, key: Vec::new(), expires_ms: None, key_type, value };
-    Ok(Some((version, found)))
-}
-
 /// Reads a source sequentially, and keeps track of the position and the checksum.
-struct RdbReader<R> {
+pub(super) struct RdbReader<R> {
     source: R,
     at: u64,
     digest: Digest<'static, u64, Table<16>>,
@@ -173,7 +157,7 @@ fn wrong(at: u64, what: impl std::fmt::Display) -> anyhow::Error {
 }
 
 impl<R: Read> RdbReader<R> {
-    fn new(source: R) -> RdbReader<R> {
+    pub(super) fn new(source: R) -> RdbReader<R> {
         RdbReader { source, at: 0, digest: CRC.digest(), pending: None }
     }
 
@@ -187,13 +171,13 @@ impl<R: Read> RdbReader<R> {
         Ok(())
     }
 
-    fn array<const N: usize>(&mut self) -> anyhow::Result<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> anyhow::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    fn byte(&mut self) -> anyhow::Result<u8> {
+    pub(super) fn byte(&mut self) -> anyhow::Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
@@ -254,7 +238,7 @@ impl<R: Read> RdbReader<R> {
         }))
     }
 
-    fn length(&mut self) -> anyhow::Result<u64> {
+    pub(super) fn length(&mut self) -> anyhow::Result<u64> {
         let at = self.at;
         self.length_or_form()?
             .map_err(|form| wrong(at, format_args!("a length, not the form {form} of a string")))
@@ -265,7 +249,7 @@ impl<R: Read> RdbReader<R> {
     }
 
     /// Reads a string. One of more than `longest` bytes is skipped, and a text with its length is returned instead.
-    fn string(&mut self, longest: u64) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn string(&mut self, longest: u64) -> anyhow::Result<Vec<u8>> {
         let at = self.at;
         let instead = |length| format!("({} bytes)", count(length)).into_bytes();
         match self.length_or_form()? {
@@ -387,12 +371,18 @@ impl<R: Read> RdbReader<R> {
         })
     }
 
-    /// Reads a module value after its type byte: returns a filter, or skips the value and returns `None`.
-    fn module_value(&mut self) -> anyhow::Result<Option<(&'static str, Result<Filter, DecodeError>)>> {
+    /// Reads the name of a module's type, and the version of its encoding.
+    pub(super) fn type_name(&mut self) -> anyhow::Result<(Vec<u8>, u32)> {
         let id = self.length()?;
         let symbol = |place: u32| SYMBOLS[(id >> (10 + 6 * place) & 63) as usize];
-        let name: Vec<u8> = (0..9).rev().map(symbol).collect();
-        let encoding = (id & 1023) as u32;
+        Ok(((0..9).rev().map(symbol).collect(), (id & 1023) as u32))
+    }
+
+    /// Reads a module value after its type byte: returns a filter, or skips the value and returns `None`.
+    pub(super) fn module_value(
+        &mut self,
+    ) -> anyhow::Result<Option<(&'static str, Result<Filter, DecodeError>)>> {
+        let (name, encoding) = self.type_name()?;
         let known = key_types().into_iter().find(|known| known.as_bytes() == name);
         let mut fields = ValueFields { reader: self, failed: None };
         let value = known.map(|key_type| (key_type, load(&mut fields, key_type, encoding)));
@@ -439,7 +429,7 @@ impl<R: Read> RdbReader<R> {
         }
     }
 
-    fn end(&mut self) -> anyhow::Result<()> {
+    pub(super) fn end(&mut self) -> anyhow::Result<()> {
         let at = self.at;
         match self.byte() {
             Ok(_) => Err(wrong(at, "there is more data after the end")),

@@ -6,7 +6,7 @@
 
 use super::failed::Failed;
 use super::payload;
-use super::side::{Key, Side};
+use super::side::{Held, Key, Side};
 use crate::interrupt::Interrupted;
 use crate::output;
 use crate::server::family::{FAMILIES, Family};
@@ -167,7 +167,7 @@ impl Migration {
     /// What differs between the two sides; `None` if the filter is equal on both.
     pub(super) fn difference(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let held: String = self.target.of_key("TYPE", &key.name)?;
-        if Family::of_type(&held) != Some(key.family) {
+        if Held::of_type(&held) != Some(key.held) {
             return Ok(Some(format!("it is a {held} there")));
         }
         let (here, there) = (self.source.expiry(&key.name)?, self.target.expiry(&key.name)?);
@@ -177,8 +177,8 @@ impl Migration {
         if let Some(field) = self.different_field(key)? {
             return Ok(Some(field));
         }
-        let differs = if self.has_digest(key) {
-            self.source.digest(key)? != self.target.digest(key)?
+        let differs = if let Some(family) = self.in_pieces(key) {
+            self.source.digest(family, &key.name)? != self.target.digest(family, &key.name)?
         } else if key.bytes < self.rules.pieces_from {
             let (here, there) = (self.source.value(key)?, self.target.value(key)?);
             here.zip(there).is_some_and(|(here, there)| here != there)
@@ -188,15 +188,17 @@ impl Migration {
         Ok(differs.then(|| "its bits".into()))
     }
 
-    /// Whether the bits of a filter of any size can be compared: the source can dump it in pieces.
-    pub(super) fn has_digest(&self, key: &Key) -> bool {
-        self.in_pieces.contains(&key.family)
+    /// The filter's family, if the source can dump it in pieces, so that the bits of a filter of any size can be
+    /// compared.
+    pub(super) fn in_pieces(&self, key: &Key) -> Option<&'static Family> {
+        key.held.family().filter(|family| self.in_pieces.contains(family))
     }
 
     /// The first field of BF.INFO or CF.INFO that both sides have and that differs. Size is left out: it is memory,
     /// which differs by implementation.
     pub(super) fn different_field(&mut self, key: &Key) -> Result<Option<String>, Failed> {
-        let (here, there) = (self.source.info(key)?, self.target.info(key)?);
+        let Some(family) = key.held.family() else { return Ok(None) };
+        let (here, there) = (self.source.info(family, &key.name)?, self.target.info(family, &key.name)?);
         Ok(here.into_iter().filter(|(name, _)| text(name) != "Size").find_map(|(name, here)| {
             let (_, there) = there.iter().find(|(other, _)| text(other) == text(&name))?;
             let differs =
@@ -260,16 +262,16 @@ impl Migration {
         replace: bool,
         interrupted: &Interrupted,
     ) -> Result<bool, Failed> {
-        if !self.has_digest(key) {
+        let Some(family) = self.in_pieces(key) else {
             return Err(Failed::Filter("the source cannot give it in pieces".into()));
-        }
+        };
         // The name depends only on the filter's key, so that the next run after an interruption deletes this key. Both
         // keys are in the same cluster slot.
         let loading = [&neighbour(&key.name, ":bloomery-migrate:"), &key.name[..]].concat();
         self.target.of_key::<()>("DEL", &loading)?;
-        let load = key.family.command("LOADCHUNK");
+        let load = family.command("LOADCHUNK");
         let mut at = 0;
-        while let Some(piece) = self.source.piece(key, at)? {
+        while let Some(piece) = self.source.piece(family, &key.name, at)? {
             if interrupted.is_set() {
                 return Ok(false);
             }
@@ -300,15 +302,21 @@ impl Migration {
     }
 
     /// Number of items in a filter at the source; all there can be if the source doesn't say.
-    pub(super) fn items(&mut self, key: &Key) -> Result<u64, Failed> {
-        let fields = self.source.info(key)?;
+    pub(super) fn items(&mut self, family: &'static Family, name: &[u8]) -> Result<u64, Failed> {
+        let fields = self.source.info(family, name)?;
         let items = fields.iter().find(|(name, _)| text(name) == "Number of items inserted");
         Ok(items.and_then(|(_, items)| text(items).parse().ok()).unwrap_or(u64::MAX))
     }
 
     /// Checks that both sides give the same answers for these items. Returns how many answers are yes.
-    pub(super) fn check(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<u64, Failed> {
-        let (here, there) = (self.source.answers(key, items)?, self.target.answers(key, items)?);
+    pub(super) fn check(
+        &mut self,
+        family: &'static Family,
+        name: &[u8],
+        items: &[Vec<u8>],
+    ) -> Result<u64, Failed> {
+        let here = self.source.answers(family, name, items)?;
+        let there = self.target.answers(family, name, items)?;
         let wrong: Vec<usize> = (0..items.len()).filter(|&item| here.get(item) != there.get(item)).collect();
         match wrong.first() {
             None => Ok(here.iter().filter(|yes| **yes).count() as u64),

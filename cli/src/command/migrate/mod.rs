@@ -1,4 +1,4 @@
-//! `bloomery migrate`: copies the filters of one running server to another.
+//! `bloomery migrate`: copies the filters and sketches of one running server to another.
 
 mod carry;
 mod compare;
@@ -26,7 +26,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Copy the filters of a running server to another
+/// Copy the filters and sketches of a running server to another
 ///
 /// The source may have RedisBloom, valkey-bloom or Bloomery; the target has Bloomery, or RedisBloom for the way back.
 /// Their versions don't matter: filters can move from Redis 8 to Redis 7 or Valkey. The program only reads from the
@@ -116,7 +116,7 @@ struct Report {
     seconds: f64,
 }
 
-/// The keys of a type that isn't a filter's.
+/// The keys of a type that is neither a filter's nor a sketch's.
 #[derive(Serialize)]
 struct Skipped {
     r#type: String,
@@ -165,7 +165,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut report = Report::default();
     for number in 0..=options.rounds {
         let is_last = number == options.rounds;
-        keys = migration.source.filters(&options.r#match, options.family)?;
+        keys = migration.source.keys(&options.r#match, options.family)?;
         let start = Instant::now();
         let total = keys.iter().map(|key| key.bytes).sum();
         let mut progress = Progress::new(&options.pace, Some(total), 0);
@@ -179,7 +179,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         options.pace.note(&format!(
             "round {}: {}, {}, in {:.1} s",
             number + 1,
-            plural(keys.len() as u64, "filter"),
+            plural(keys.len() as u64, "key"),
             bytes(total),
             start.elapsed().as_secs_f64()
         ));
@@ -212,7 +212,7 @@ fn skipped(source: &mut Side, options: &Options) -> anyhow::Result<Vec<Skipped>>
 fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outcome> {
     let mut out = io::stdout().lock();
     let mut preview = Preview::default();
-    for filter in migration.source.filters(&options.r#match, options.family)? {
+    for filter in migration.source.keys(&options.r#match, options.family)? {
         let difference = match migration.target.has(&filter.name)? {
             false => Ok(Some(None)),
             true => migration.difference(&filter).map(|difference| difference.map(Some)),
@@ -227,7 +227,7 @@ fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outco
             Err(Failed::Run(error)) => return Err(error),
             Err(Failed::Filter(why) | Failed::ThisTime(why)) => why,
         };
-        let (verdict, kind, size) = (said(&verdict), filter.family.title, filter.bytes);
+        let (verdict, kind, size) = (said(&verdict), filter.held.title(), filter.bytes);
         if options.json {
             let key = Name::new(&filter.name);
             preview.filters.push(Previewed { key, kind, bytes: size, verdict });
@@ -275,7 +275,7 @@ fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     writeln!(
         out,
         "{} copied ({}), {} equal before, {} not at the target as they should be; {} answers compared, {} of them yes{unasked}",
-        plural(report.copied as u64, "filter"),
+        plural(report.copied as u64, "key"),
         bytes(report.bytes),
         report.equal_before,
         report.failed.len(),

@@ -1,10 +1,10 @@
 //! The source or the target, and what it says about its filters.
 
 use super::failed::Failed;
-use crate::command::inspect::rdb;
+use crate::command::inspect::payload;
 use crate::output::{Name, key};
 use crate::server::connection::{Connection, Server};
-use crate::server::family::Family;
+use crate::server::family::{Family, SKETCHES, Sketch, key_types};
 use crate::server::key::{FilterKey, temporary_key};
 use crate::server::scan::Scan;
 use anyhow::Context;
@@ -15,13 +15,44 @@ use std::fmt;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// A filter at the source.
+/// A filter or a sketch at the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
     pub(super) name: Vec<u8>,
-    pub(super) family: &'static Family,
-    /// Bytes of memory that the filter needs at the source.
+    pub(super) held: Held,
+    /// Bytes of memory that it needs at the source.
     pub(super) bytes: u64,
+}
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Held {
+    Filter(&'static Family),
+    Sketch(&'static Sketch),
+}
+
+impl Held {
+    /// What keys of this type hold.
+    pub(super) fn of_type(key_type: &str) -> Option<Held> {
+        let sketch = || SKETCHES.iter().find(|sketch| sketch.key_type == key_type).map(Held::Sketch);
+        Family::of_type(key_type).map(Held::Filter).or_else(sketch)
+    }
+
+    /// The filter's family.
+    pub(super) fn family(self) -> Option<&'static Family> {
+        match self {
+            Held::Filter(family) => Some(family),
+            Held::Sketch(_) => None,
+        }
+    }
+
+    /// Name in sentences.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Held::Filter(family) => family.title,
+            Held::Sketch(sketch) => sketch.title,
+        }
+    }
 }
 
 /// A piece of a filter as SCANDUMP returns it, with the iterator for LOADCHUNK.
@@ -81,31 +112,28 @@ impl Side {
         }
     }
 
-    /// All filters whose keys match the pattern, of the given family or of both.
-    pub(super) fn filters(
-        &mut self,
-        pattern: &str,
-        family: Option<&'static Family>,
-    ) -> RedisResult<Vec<Key>> {
-        let mut filters = Vec::new();
-        for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
-            let Some(its) = Family::of_type(key_type) else { continue };
+    /// All filters and sketches whose keys match the pattern, or only the filters of one family.
+    pub(super) fn keys(&mut self, pattern: &str, family: Option<&'static Family>) -> RedisResult<Vec<Key>> {
+        let (mut types, mut keys) = (key_types(), Vec::new());
+        types.extend(SKETCHES.iter().map(|sketch| sketch.key_type));
+        for FilterKey { name, key_type } in Scan::of(pattern, types).collect(&mut self.connection)? {
+            let Some(held) = Held::of_type(key_type) else { continue };
             // `None` for a key that has expired in the meantime.
             let size: Option<u64> =
                 self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&*name).arg("SAMPLES").arg(0))?;
-            if let Some(bytes) = size.filter(|_| family.is_none_or(|family| family == its)) {
-                filters.push(Key { name: name.to_vec(), family: its, bytes });
+            if let Some(bytes) = size.filter(|_| family.is_none() || held.family() == family) {
+                keys.push(Key { name: name.to_vec(), held, bytes });
             }
         }
-        Ok(filters)
+        Ok(keys)
     }
 
-    /// Counts the keys that match the pattern and aren't filters, by type, and returns the first names of each.
+    /// Counts the keys that match the pattern and hold something else, by type, and returns the first names of each.
     pub(super) fn others(&mut self, pattern: &str) -> RedisResult<BTreeMap<String, (u64, Vec<Name>)>> {
         let mut others: BTreeMap<String, (u64, Vec<Name>)> = BTreeMap::new();
         Scan::new(pattern).each(&mut self.connection, |name, its| {
             // A key that has expired in the meantime has no type.
-            if Family::of_type(&its).is_none() && its != "none" {
+            if Held::of_type(&its).is_none() && its != "none" {
                 let (count, names) = others.entry(key(its.as_bytes())).or_default();
                 *count += 1;
                 if names.len() < NAMED {
@@ -121,8 +149,8 @@ impl Side {
     }
 
     /// The fields of BF.INFO or CF.INFO.
-    pub(super) fn info(&mut self, key: &Key) -> RedisResult<Vec<(Value, Value)>> {
-        let fields: Vec<Value> = self.of_key(&key.family.command("INFO"), &key.name)?;
+    pub(super) fn info(&mut self, family: &'static Family, name: &[u8]) -> RedisResult<Vec<(Value, Value)>> {
+        let fields: Vec<Value> = self.of_key(&family.command("INFO"), name)?;
         Ok(fields.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
     }
 
@@ -136,41 +164,57 @@ impl Side {
     }
 
     /// The piece of a filter that follows `iterator`, which is 0 for the first piece; `None` at the end.
-    pub(super) fn piece(&mut self, key: &Key, iterator: i64) -> RedisResult<Option<DumpPiece>> {
-        let mut command = redis::cmd(&key.family.command("SCANDUMP"));
-        let (iterator, bytes): (i64, Vec<u8>) = self.ask(command.arg(&key.name).arg(iterator))?;
+    pub(super) fn piece(
+        &mut self,
+        family: &'static Family,
+        name: &[u8],
+        iterator: i64,
+    ) -> RedisResult<Option<DumpPiece>> {
+        let mut command = redis::cmd(&family.command("SCANDUMP"));
+        let (iterator, bytes): (i64, Vec<u8>) = self.ask(command.arg(name).arg(iterator))?;
         Ok((iterator != 0).then_some(DumpPiece { iterator, bytes }))
     }
 
     /// A hash of all bits of the filter, which doesn't depend on where the pieces are cut. The header isn't included.
-    pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
+    pub(super) fn digest(&mut self, family: &'static Family, name: &[u8]) -> RedisResult<u128> {
         let mut digest = Xxh3::new();
-        let Some(DumpPiece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };
+        let Some(DumpPiece { mut iterator, bytes: head }) = self.piece(family, name, 0)? else {
+            return Ok(0);
+        };
         let skipped = if head.starts_with(b"BLMY") { CHUNK_PREFIX } else { 0 };
         digest.update(&[skipped as u8]);
-        while let Some(piece) = self.piece(key, iterator)? {
+        while let Some(piece) = self.piece(family, name, iterator)? {
             digest.update(piece.bytes.get(skipped..).unwrap_or_default());
             iterator = piece.iterator;
         }
         Ok(digest.digest128())
     }
 
-    /// The filter that DUMP returns, as a file would contain it; `None` if this program can't read it. The payloads of
-    /// equal filters may differ, because servers compress them or not.
+    /// What DUMP returns: a filter as a file would contain it, or a sketch's fields. `None` if this program can't read
+    /// it. The payloads of equal filters may differ, because servers compress them or not.
     pub(super) fn value(&mut self, key: &Key) -> RedisResult<Option<Vec<u8>>> {
-        let payload: Option<Vec<u8>> = self.of_key("DUMP", &key.name)?;
-        let found = rdb::payload(&payload.unwrap_or_default()).ok().flatten();
+        let dumped: Option<Vec<u8>> = self.of_key("DUMP", &key.name)?;
+        let dumped = dumped.unwrap_or_default();
+        if key.held.family().is_none() {
+            return Ok(payload::sketch(&dumped).ok().flatten());
+        }
+        let found = payload::filter(&dumped).ok().flatten();
         Ok(found.and_then(|(_, found)| found.value.ok()).map(|filter| Encoder::native(&filter).to_vec()))
     }
 
     /// For each of the items, whether the filter has it.
-    pub(super) fn answers(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<Vec<bool>, Failed> {
-        let mut command = redis::cmd(&key.family.command("MEXISTS"));
-        match self.ask(command.arg(&key.name).arg(items)) {
+    pub(super) fn answers(
+        &mut self,
+        family: &'static Family,
+        name: &[u8],
+        items: &[Vec<u8>],
+    ) -> Result<Vec<bool>, Failed> {
+        let mut command = redis::cmd(&family.command("MEXISTS"));
+        match self.ask(command.arg(name).arg(items)) {
             // Old versions of RedisBloom have no CF.MEXISTS.
             Err(error) if is_unknown(&error) => items
                 .iter()
-                .map(|item| Ok(self.ask(redis::cmd(&key.family.command("EXISTS")).arg(&key.name).arg(item))?))
+                .map(|item| Ok(self.ask(redis::cmd(&family.command("EXISTS")).arg(name).arg(item))?))
                 .collect(),
             answers => Ok(answers?),
         }

@@ -4,9 +4,11 @@
 mod bloom;
 mod cuckoo;
 mod definition;
+mod sketch;
 
 pub(crate) use bloom::REBUILD;
 pub(crate) use definition::{Adding, Family};
+pub(crate) use sketch::{SKETCHES, Sketch, TOP_K};
 
 use bloomery::{Filter, Summary};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
