@@ -20,6 +20,11 @@ class Command:
     def reads(self) -> bool:
         return self.key == "RO access"
 
+    @property
+    def creates(self) -> bool:
+        """Whether it refuses a key that exists."""
+        return self.name.endswith((".RESERVE", ".INITBYDIM", ".INITBYPROB", ".CREATE"))
+
     def words(self, key: str = "key") -> list[str]:
         return [self.name, key, *(word.replace("{key}", key) for word in self.example.split())]
 
@@ -79,13 +84,13 @@ COMMANDS = [
     Command("CMS.INITBYPROB", 4, "write denyoom", "RW insert", "0.01 0.01"),
     Command("CMS.INCRBY", -4, "write denyoom", "RW update", "item 1"),
     Command("CMS.MERGE", -4, "write denyoom movablekeys", "RW update", "1 {key}"),
-    Command("CMS.QUERY", -3, "readonly", "RO access", "item"),
+    Command("CMS.QUERY", -3, "readonly", "RO access", "item item"),
     Command("CMS.INFO", 2, "readonly", "RO access", ""),
     Command("TOPK.RESERVE", -3, "write denyoom", "RW insert", "10"),
-    Command("TOPK.ADD", -3, "write denyoom", "RW update", "item"),
+    Command("TOPK.ADD", -3, "write denyoom", "RW update", "item item"),
     Command("TOPK.INCRBY", -4, "write denyoom", "RW update", "item 1"),
-    Command("TOPK.QUERY", -3, "readonly", "RO access", "item"),
-    Command("TOPK.COUNT", -3, "readonly", "RO access", "item"),
+    Command("TOPK.QUERY", -3, "readonly", "RO access", "item item"),
+    Command("TOPK.COUNT", -3, "readonly", "RO access", "item item"),
     Command("TOPK.LIST", -2, "readonly", "RO access", ""),
     Command("TOPK.INFO", 2, "readonly", "RO access", ""),
     Command("TDIGEST.CREATE", -2, "write denyoom", "RW insert", ""),

@@ -181,6 +181,19 @@ def crafted_sub_filters(round: "Round", key: str) -> None:
     round.restore(key, Value("MBbloomCF", 4, [count, 2, count * 8, count, 4, 20, 1] + count * [2, slots]))
 
 
+def count_min(round: "Round", key: str) -> None:
+    round.quietly("CMS.INITBYDIM", key, round.bytes // 20, 5)
+
+
+def top_k(round: "Round", key: str) -> None:
+    round.quietly("TOPK.RESERVE", key, 1000, round.bytes // 40, 5, 0.9)
+
+
+def t_digest(round: "Round", key: str) -> None:
+    round.quietly("TDIGEST.CREATE", key, "COMPRESSION", 1000)
+    round.quietly("TDIGEST.ADD", key, *range(10_000))
+
+
 # One of KINDS for each set of options.
 NATIVE = {kind.options: kind for kind in reversed(KINDS)}.values()
 FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) for kind in NATIVE} | {
@@ -196,6 +209,9 @@ FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) f
     "cuckoo of RedisBloom without room, 255 slots": ("CF", cuckoo_without_room(255)),
     "crafted links": ("BF", crafted_links),
     "crafted sub-filters": ("CF", crafted_sub_filters),
+    "count-min sketch": ("CMS", count_min),
+    "Top-K": ("TOPK", top_k),
+    "t-digest": ("TDIGEST", t_digest),
 }
 
 
@@ -247,7 +263,7 @@ class Round:
         with contextlib.suppress(redis.ResponseError):  # the filter might be full
             if family == "BF":
                 self.quietly("BF.BULKADD", key, "FIXED", 8, b"".join(items))
-            else:
+            elif family == "CF":
                 self.quietly("CF.INSERT", key, "ITEMS", *items)
 
     # These methods yield the largest arguments, in place of the examples in kit/commands.py.
@@ -316,6 +332,19 @@ class Round:
             yield ["STATUS"]
             yield [end]
 
+    def increments(self, _) -> Words:
+        yield [word for item in self.items(self.many_items, 0) for word in (item, 100_000)]
+
+    def numbers(self, _) -> Words:
+        yield [*range(self.many_items)]
+
+    def sketches(self, command: Command) -> Words:
+        yield {
+            "CMS.INITBYDIM": ["new", self.bytes // 20, 5],
+            "CMS.INITBYPROB": ["new", 40 / self.bytes, 0.04],
+            "TOPK.RESERVE": ["new", 1000, self.bytes // 40, 5, 0.9],
+        }[command.name]
+
     def nothing(self, command: Command) -> Words:
         yield []
 
@@ -338,19 +367,31 @@ class Round:
         "1 0": lambda self, _: iter([[1, 0]]),
         "COUNT 1048576": lambda self, _: iter([["COUNT", MIB]]),
         "": nothing,
+        "20 5": sketches,
+        "0.01 0.01": sketches,
+        "10": sketches,
+        "item 1": increments,
+        "1 {key}": lambda self, _: iter([["k", 1, "other"], ["k", SOURCES, *SOURCES * ["other"]]]),
+        "1 2": numbers,
+        "1": numbers,
+        "0.5": lambda self, _: iter([[0.5] * self.many_items]),
+        "0 1": lambda self, _: iter([[0, 1]]),
     }
     # Examples whose arguments above include the key.
-    OTHER_KEY = ("1 data", "{key}", "{key} {key}", "data", "BLOOMV3 data", "0.01 100", "100")
+    OTHER_KEY = (
+        "1 data", "{key}", "{key} {key}", "data", "BLOOMV3 data", "0.01 100", "100", "20 5", "0.01 0.01", "10", "1 {key}",
+    )  # fmt: skip
     # Examples of commands that only create a filter, regardless of the existing ones.
-    NEW = ("data", "BLOOMV3 data", "0.01 100", "100")
+    NEW = ("data", "BLOOMV3 data", "0.01 100", "100", "20 5", "0.01 0.01", "10")
     # Commands that change the filter for later ones, so they run last.
-    LAST = ("DEL", "MDEL", "COMPACT", "REBUILD", "ROTATE", "CLEAR")
+    LAST = ("DEL", "MDEL", "COMPACT", "REBUILD", "ROTATE", "CLEAR", "RESET")
 
     def commands(self, family: str, news: bool) -> Iterator[tuple[Command, list]]:
         """Every command of the family. Commands that only create a filter are included if `news` is true."""
         chosen = [command for command in COMMANDS if command.name.startswith(family)]
+        news = news or family not in ("BF", "CF")  # of the others, there is one kind each
         place = {verb: number for number, verb in enumerate(self.LAST, 1)}
-        for command in sorted(chosen, key=lambda command: place.get(command.name[3:], 0)):
+        for command in sorted(chosen, key=lambda command: place.get(command.name.split(".")[1], 0)):
             if command.example in self.NEW and not news:
                 continue
             for words in self.ARGUMENTS[command.example](self, command):

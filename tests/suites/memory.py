@@ -80,6 +80,7 @@ def deny_oom(spec) -> int:
             "BF.RESERVE bloom 0.01 100 COUNTING", "BF.RESERVE plain 0.01 100", "BF.RESERVE window 0.01 100 WINDOW 2",
             "CF.RESERVE cuckoo 100", "BF.RESERVE foreign 0.1 10 SCHEME GUAVA", "SET bits x",
             "BF.MADD bloom item item item", "CF.INSERT cuckoo ITEMS item item",
+            "CMS.INITBYDIM cms 20 5", "TOPK.RESERVE topk 10", "TDIGEST.CREATE tdigest",
         ]:  # fmt: skip
             client.execute_command(*command.split())
         words = {
@@ -94,8 +95,7 @@ def deny_oom(spec) -> int:
         before = gauges(client), sorted(client.keys())
         for command in COMMANDS:
             key = {"BF.ROTATE": "window", "BF.AGE": "window", "BF.EXPORT": "foreign"}.get(command.name)
-            key = key or {"BF": "bloom", "CF": "cuckoo"}[command.name[:2]]
-            line = words.get(command.name) or command.words("new" if command.name.endswith("RESERVE") else key)
+            line = words.get(command.name) or command.words("new" if command.creates else key or command.family)
             if "denyoom" in command.flags or command.name in CHECK_THEMSELVES:
                 refused_for_memory(client, *line)
                 assert (gauges(client), sorted(client.keys())) == before, command.name

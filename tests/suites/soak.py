@@ -20,6 +20,7 @@ import time
 
 import redis
 
+from kit.commands import COMMANDS
 from kit.expected import go_zero_bitmap, redisbloom_chain, valkey_bloom_chain
 from kit.filters import load_pieces, pairs, pieces
 from kit.suite import Server, options, progress, run
@@ -150,7 +151,12 @@ class Traffic:
         self.do("CF.ADD", "pieces", "ada")
         self.do("CF.STATS", "pieces")
         self.do("CF.SCANDUMP", "pieces", 0)
-        self.client.delete("aging", "pieces")
+        for command in COMMANDS:
+            if command.family in ("cms", "topk", "tdigest"):
+                if command.creates:
+                    self.client.delete(command.family)
+                self.do(*command.words(command.family))
+        self.client.delete("aging", "pieces", "cms", "topk", "tdigest")
 
     def save(self) -> None:
         """Starts a snapshot or a rewrite. The server refuses one while the other is in progress."""
