@@ -65,8 +65,8 @@ impl AtomicBloom {
         spec.validate()?;
         let spec = AtomicBloom::for_writers(spec)?;
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
-        let layer =
-            Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 }.shape()?)?;
+        let shape = LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 }.shape()?;
+        let layer = Layer::for_writers(&shape)?;
         Ok(AtomicBloom { spec: Spec { seed: spec.seed.narrow(spec.hash), ..spec }, layer })
     }
 

@@ -103,6 +103,15 @@ impl Layer {
         Ok(Layer(Shared::zeroed(words, Form::of(shape), Rest::of(shape), tallies)?))
     }
 
+    /// An empty layer with probes to which several threads will write.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn for_writers(shape: &Shape) -> Result<Layer, Error> {
+        let tallies = Some(Tallies::for_writers(shape)?);
+        Ok(Layer(Shared::zeroed(shape.words(), Form::of(shape), Rest::of(shape), tallies)?))
+    }
+
     /// A layer with this table.
     ///
     /// # Errors
