@@ -19,6 +19,18 @@ fn loaded_values_answer_as_in_redisbloom() {
     }
 }
 
+#[test]
+fn counters_stay_at_their_largest_value() {
+    let server = FakeServer::default();
+    server.line("CMS.INITBYDIM c 3 3").unwrap();
+    for increment in ["4294967294", "1", "7", "9223372036854775807"] {
+        server.line(&format!("CMS.INCRBY c a {increment}")).unwrap();
+    }
+    assert_eq!(server.line("CMS.QUERY c a").unwrap(), Reply::Counts(vec![u32::MAX], None));
+    let overflow = Reply::Counts(vec![u32::MAX], Some("CMS: INCRBY overflow"));
+    assert_eq!(server.line("CMS.INCRBY c a 0").unwrap(), overflow);
+}
+
 /// Items with NUL bytes and the empty item, which RedisBloom cuts, and the state of the dice.
 #[test]
 fn values_survive_saving() {
