@@ -40,8 +40,8 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 pub(in crate::filter::layout) enum Tallies {
     /// Number of set bits, for a single shard.
     Ones(AtomicU64),
-    /// All counts for each shard, or in more places for several writers. Each has its own cache lines, so that writers on
-    /// two shards never share one.
+    /// All counts for each shard, or in more places for several writers. Each has its own cache lines, so that writers
+    /// on two shards never share one.
     Padded {
         shards: Box<[CachePadded<Tally>]>,
         /// Number of items in all shards, so that a single writer needn't add up the shards; or [`UNKNOWN`].
