@@ -27,8 +27,8 @@ pub fn murmur2(bytes: &[u8], seed: u32) -> u32 {
     hash
 }
 
-/// The [hash](murmur2) of the bytes with each of these seeds. Reads the bytes once, and computes several hashes with an
-/// instruction.
+/// The [hash](murmur2) of the bytes with each of these seeds. Reads the bytes once, and one instruction works on
+/// several hashes.
 #[inline]
 pub fn murmur2_each<const N: usize>(bytes: &[u8], seeds: [u32; N]) -> [u32; N] {
     const M: u32 = 0x5bd1_e995;

@@ -1,6 +1,7 @@
 //! Writes a module's value as a DUMP payload, which RESTORE turns into a key. [`whole`](super::whole) has the layout.
 
 use super::stream::Sink;
+use super::whole::{MODULE, STRING};
 use crate::mem::crc64;
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -9,14 +10,10 @@ use core::ffi::CStr;
 /// refuse versions newer than their own, and Valkey from 9.0 on refuses some of Redis's.
 const RDB_VERSION: u16 = 8;
 
-/// The first byte of a payload that holds a module's value.
-const MODULE: u8 = 7;
-
-/// Types of the fields in a module's value.
+/// Types of the other fields in a module's value.
 const END: u64 = 0;
 const UNSIGNED: u64 = 2;
 const DOUBLE: u64 = 4;
-const STRING: u64 = 5;
 
 /// The characters of the names of types, six bits each.
 const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -25,10 +25,10 @@ use crate::filter::Filter;
 use crate::mem::crc64;
 
 /// The first byte of a payload that holds a module's value.
-const MODULE: u8 = 7;
+pub(super) const MODULE: u8 = 7;
 
 /// Types of the fields in a module's value.
-const STRING: u64 = 5;
+pub(super) const STRING: u64 = 5;
 const END: u8 = 0;
 
 /// The byte before the two lengths of a compressed string.

@@ -74,7 +74,7 @@ fn a_write_after_a_read_tells_replicas_to_compress() {
     assert_eq!(server.take_replicated(), ["TDIGEST.RESET t"]);
 }
 
-/// A child of a fork saves compressed digests, and whoever loads one goes on from there.
+/// A child of a fork saves compressed digests, and a server that loads one goes on from there.
 #[test]
 fn a_write_after_a_fork_tells_replicas_to_compress() {
     let server = with_digest(CREATED);

@@ -87,9 +87,9 @@ impl Sketch {
         });
     }
 
-    /// Replaces the counters with the weighted sums of those of the sources, which have the same shape. This sketch may
-    /// be among them. False, and nothing is replaced, if a sum leaves the range of counters, or a part of it that of
-    /// 64-bit integers.
+    /// Replaces the counters with the weighted sums of the sources' counters. The sources have the same shape, and this
+    /// sketch may be one of them. Returns false, and replaces nothing, if a sum doesn't fit into a counter, or a
+    /// product or a partial sum doesn't fit into 64 bits.
     pub(super) fn take_sums(&self, sources: &[(&Sketch, i64)], parallel: &ParallelFor<'_>) -> bool {
         let exceeds = AtomicBool::new(false);
         in_parts(self.counters.len(), parallel, |part| {

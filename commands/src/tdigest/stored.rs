@@ -3,7 +3,7 @@
 //! In RedisBloom, reads and DUMP compress the key. Primary and replicas aren't read alike, so they drift apart. Here, a
 //! read answers from a compressed copy. The next write on a primary makes the copy the digest, as if the read had
 //! compressed it, and first tells replicas and the AOF to [compress](MARKER) theirs. So answers are RedisBloom's, and a
-//! server's digest depends on nothing but the writes.
+//! server's digest depends only on the writes.
 //!
 //! Saved digests are compressed as well, since RedisBloom's encoding has no unmerged nodes. A primary that has saved a
 //! digest compresses with its next write. A server that obeys can't do that, because its primary doesn't. So it saves
@@ -34,8 +34,8 @@ pub(crate) struct TDigest {
     digest: Digest,
     /// A compressed copy, if the digest was read after the last write, and has unmerged nodes.
     read: OnceCell<Box<Digest>>,
-    /// The [number of saves](Call::saves) before the last write of a client. 0 for a digest that was loaded: whoever
-    /// saved it may have it uncompressed.
+    /// The [number of saves](Call::saves) before the last write of a client. 0 for a digest that was loaded: the
+    /// server that saved it may have it uncompressed.
     saves: u64,
 }
 

@@ -149,8 +149,8 @@ impl Heap {
         }
     }
 
-    /// The items and their counts, largest first, without those of count 0. Among equals, the order is that of the
-    /// entries.
+    /// The items and their counts, largest first, without those of count 0. Items with equal counts stay in the order
+    /// of the entries.
     pub(super) fn list(&self) -> Vec<(&[u8], u32)> {
         let entries = self.entries().filter(|(counted, _)| counted.count > 0);
         let mut list: Vec<_> =

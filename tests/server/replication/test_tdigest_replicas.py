@@ -1,5 +1,5 @@
-"""Primary, replica, its replica and their files have the same t-digests, to the bit, whoever is read, saves, restarts
-or is synchronised. In RedisBloom, reads and saves change a digest, so replicas drift apart.
+"""Primary, replica, its replica and their files have the same t-digests, to the bit, no matter which of them is read,
+saves, restarts or is synchronised. In RedisBloom, reads and saves change a digest, so replicas drift apart.
 """
 
 import random
@@ -128,7 +128,7 @@ def test_digests_agree(new_server, files):
 
 
 @pytest.mark.parametrize("source", ["primary", "replica"])
-def test_whoever_gets_a_snapshot_has_the_same_digest(new_server, source):
+def test_a_server_that_gets_a_snapshot_has_the_same_digest(new_server, source):
     """The primary saves digests compressed, and compresses with its next write. A replica can't do that, so it saves
     them as they are.
     """
