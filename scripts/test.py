@@ -149,7 +149,7 @@ def command_of(stage, arguments):
     if "--all" in arguments and command.startswith("scripts/suite"):
         command = re.sub(r" --server \S+", "", command)
     is_all = "--all" in arguments
-    return command.replace(" {all}", " --all" if is_all else "").replace(" {large}", "" if is_all else " -m 'not large'")
+    return command.replace(" {all}", " --all" if is_all else "").replace("{large}", "--all-servers" if is_all else "-m 'not large'")
 
 
 def tests_in(log):

@@ -5,13 +5,12 @@ replicas) uses `new_server`. After every test, each server that it used must sti
 its log, unless the test itself killed it.
 
 Every test runs on the default server, redis-8.0, because most of what a command does is the module's own code, which is
-the same on every server. Tests of features that also depend on the server run on every server of the matrix:
-persistence, replication, clusters, option names, reply formats. Those tests have the mark `every_server`, with the
-reason. Many tests of one feature, such as blocked clients or ACLs, have the mark `another_server` instead: each runs on
-the default server and on one other, which follows from its name, so that together they run on every server.
+the same on every server. Tests of features that also depend on the server have the mark `every_server`, with the
+reason: persistence, replication, clusters, blocked clients, permissions, option names, reply formats. Each of them also
+runs on one other server, which follows from its name, so that together they run on every server.
 
     --server NAME    every test, on this server (may be repeated)
-    --all-servers    every test, on every server of the matrix
+    --all-servers    the tests with the mark on every server of the matrix
     -m quick         the modules in QUICK: every command, reply and option once, in a minute on one server
     -n 2             two workers, each with its own servers
 """
@@ -35,7 +34,7 @@ def pytest_addoption(parser):
         metavar="NAME",
         help="run every test, against this server of the matrix only, as in --server redis-7.0 (may be repeated)",
     )
-    parser.addoption("--all-servers", action="store_true", help="run every test against every server of the matrix")
+    parser.addoption("--all-servers", action="store_true", help="run tests that depend on the server against every server")
 
 
 def chosen(config):
@@ -54,14 +53,14 @@ def chosen(config):
 def servers_of(metafunc):
     """The servers that a test runs against."""
     specs = chosen(metafunc.config)
-    everywhere = metafunc.config.getoption("--server") or metafunc.config.getoption("--all-servers")
-    if everywhere or metafunc.definition.get_closest_marker("every_server"):
+    if metafunc.config.getoption("--server"):
         return specs
-    names = {PRIMARY}
     others = sorted(spec.name for spec in specs if spec.name != PRIMARY)
-    if others and metafunc.definition.get_closest_marker("another_server"):
-        names.add(others[zlib.crc32(metafunc.definition.name.encode()) % len(others)])
-    return [spec for spec in specs if spec.name in names]
+    if not metafunc.definition.get_closest_marker("every_server"):
+        others = []
+    elif others and not metafunc.config.getoption("--all-servers"):
+        others = [others[zlib.crc32(metafunc.definition.name.encode()) % len(others)]]
+    return [spec for spec in specs if spec.name in (PRIMARY, *others)]
 
 
 def pytest_sessionstart(session):

@@ -7,7 +7,7 @@ import pytest
 import redis
 import valkey
 
-pytestmark = pytest.mark.another_server("clients talk to the server, which converts the module's replies")
+pytestmark = pytest.mark.every_server("clients talk to the server, which converts the module's replies")
 
 CLIENTS = {"redis-py": redis.Redis, "valkey-py": valkey.Valkey}
 

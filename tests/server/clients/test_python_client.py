@@ -24,7 +24,7 @@ from kit.servers import ROOT, wait_for
 from kit.snippets import blocks
 from kit.snippets import run as run_snippet
 
-pytestmark = pytest.mark.another_server("clients talk to the server, which converts the module's replies")
+pytestmark = pytest.mark.every_server("clients talk to the server, which converts the module's replies")
 
 README = ROOT / "clients" / "python" / "README.md"
 ERRORS = (redis.ResponseError, valkey.ResponseError)

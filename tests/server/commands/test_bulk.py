@@ -23,7 +23,7 @@ from kit.clients import refusal
 from kit.filters import KINDS
 from kit.servers import ROOT, Server, option, wait_for
 
-ANOTHER_SERVER = pytest.mark.another_server("the server blocks the client, and owns the argument that a worker reads")
+EVERY_SERVER = pytest.mark.every_server("the server blocks the client, and owns the argument that a worker reads")
 
 WIDTH = 8
 OFFLOADED = 16_384  # the default of offload-min-items
@@ -43,7 +43,7 @@ def prefixed(items) -> bytes:
 # ---- copies of the filters ------------------------------------------------------------------------------------------
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_replicas_and_the_append_only_file(new_server):
     """The filters are the same on a primary with three worker threads, on a replica without any, and after a restart.
     """
@@ -91,7 +91,7 @@ def filled(server):
     return server
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_in_transactions_and_scripts(filled):
     blob = fixed(range(SOME - 5, 2 * SOME - 5))
     with filled.client() as client:
@@ -110,7 +110,7 @@ def test_in_transactions_and_scripts(filled):
         assert SOME - 999 < client.eval(script, 1, "seen", blob) <= SOME
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_pipeline_is_in_order(filled):
     """If a command in a pipeline waits, so do the commands after it."""
     blob, new = fixed(range(SOME)), fixed(range(SOME, SOME + 3))
@@ -142,7 +142,7 @@ def conversation(server, *commands) -> redis.Connection:
     return connection
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_replies_that_nobody_wants(filled):
     """A client that has switched replies off gets none, even for a command that waits. Later replies match their
     commands."""
@@ -156,7 +156,7 @@ def test_replies_that_nobody_wants(filled):
     connection.disconnect()
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_monitor_shows_it_once(filled):
     monitor = conversation(filled, ("MONITOR",))
     assert monitor.read_response() == b"OK"
@@ -170,7 +170,7 @@ def test_monitor_shows_it_once(filled):
     monitor.disconnect()
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_the_time_that_a_client_waited_counts(filled):
     with filled.client(decode_responses=True) as client:
         client.config_resetstat()
@@ -306,7 +306,7 @@ HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_while_a_client_waits(big, what):
     """The answer is the one that was right when the command was sent. A disconnected client gets none. No memory leaks.
     """
@@ -333,7 +333,7 @@ def test_while_a_client_waits(big, what):
         assert client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT") == MILLION
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_others_are_served(big):
     """Sends other commands while a client waits. Clients that wait at the same time each get their own
     answer."""
@@ -397,7 +397,7 @@ __attribute__((destructor)) static void count_at_exit(void) {
 
 
 @pytest.mark.parametrize("how", ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE", "SIGTERM"])
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_shutdown(new_server, tmp_path, how):
     """The workers end before the process, which exits by itself with status 0."""
     for round in range(3):
@@ -427,7 +427,7 @@ def workers(server) -> list[str]:
     return [name for name in names if re.fullmatch(r"bloomery-\d+", name)]
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_threads_come_at_first_use_and_go(new_server):
     server = new_server(module_args=["THREADS", "3"])
     threads = option(server.spec, "threads")
@@ -449,7 +449,7 @@ def test_threads_come_at_first_use_and_go(new_server):
 
 
 @pytest.mark.parametrize("io_threads", [1, 3])
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_many_clients_at_once(new_server, io_threads):
     """Clients send pipelines in which some commands wait and others don't. Each command gets its own answer."""
     config = {"io-threads": io_threads}
@@ -491,7 +491,7 @@ def test_many_clients_at_once(new_server, io_threads):
     assert not wrong
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_clients_that_hang_up(filled):
     """Clients disconnect before they receive the reply, or in the middle of sending a blob."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
@@ -526,7 +526,7 @@ void *realloc(void *from, size_t size) {
 """
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path):
     """After a command returns, the server reallocates each argument that a module keeps, to give back unused space. A
     worker might already be reading that argument. The more data a client has sent, the more unused space its buffer

@@ -26,11 +26,11 @@ from kit.filters import (
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.servers import saves_loads
 
-ANOTHER_SERVER = pytest.mark.another_server("the server says what happened to keys, clients and databases")
+EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
 
 MIB = 1 << 20
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_every_kind_in_pieces(server, new_server):
     """Copies filters in every state to another server. The key appears with the last piece, and its filter is the same
     as the original."""
@@ -169,7 +169,7 @@ def test_nothing_is_seen_before_the_last_piece(transfer):
 
 
 @pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_another_client_creates_the_key(transfer, server, creation):
     """The other client's key stays as it is, and all pieces of the load are refused."""
     client, prefix = transfer.client, transfer.prefix
@@ -193,7 +193,7 @@ def test_another_client_creates_the_key(transfer, server, creation):
 
 
 @pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_commands_in_the_middle(transfer, command):
     """The load continues: there is no key yet that could be deleted, and the other commands don't affect loads."""
     transfer.load(0, 1)
@@ -203,7 +203,7 @@ def test_commands_in_the_middle(transfer, command):
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB"])
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_commands_that_empty_the_database(transfer, command):
     """A load in progress is deleted with the keys, and can be started again."""
     transfer.load(0, 1)
@@ -212,7 +212,7 @@ def test_commands_that_empty_the_database(transfer, command):
     transfer.load_rest(0)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_reload(transfer, server):
     """If the server's RDB files can contain loads, the load is saved and continues. Otherwise, it must start again."""
     transfer.load(0, 1)
@@ -223,7 +223,7 @@ def test_a_reload(transfer, server):
     transfer.load_rest(2)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_client_that_is_killed(transfer, server):
     """Another client can continue the load, or start it again."""
     for first in (2, 0):
@@ -234,7 +234,7 @@ def test_a_client_that_is_killed(transfer, server):
         transfer.load_rest(first)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_databases_have_loads_of_their_own(transfer, server):
     with server.client(db=1) as other:
         transfer.load(0, 1)
@@ -246,7 +246,7 @@ def test_databases_have_loads_of_their_own(transfer, server):
     transfer.load_rest(2)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_load_in_transactions(transfer, server):
     client, command = transfer.client, f"{transfer.prefix}.LOADCHUNK"
 
@@ -268,7 +268,7 @@ def test_a_load_in_transactions(transfer, server):
     transfer.load_rest(2)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_load_in_a_script(transfer):
     script = """
         for piece = 1, #ARGV, 2 do redis.call(KEYS[2], KEYS[1], ARGV[piece], ARGV[piece + 1]) end
@@ -281,7 +281,7 @@ def test_a_load_in_a_script(transfer):
     assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_transaction_that_watches_is_aborted_by_the_last_piece(transfer, server):
     with server.client() as other, other.pipeline(transaction=True) as pipeline:
         for number in range(len(transfer.pieces)):

@@ -9,7 +9,7 @@ import redis
 from kit.commands import COMMANDS, Command
 from kit.servers import ROOT
 
-pytestmark = pytest.mark.another_server("flags, keys, categories and permissions of commands are checked by the server")
+pytestmark = pytest.mark.every_server("flags, keys, categories and permissions of commands are checked by the server")
 
 # All arguments of these commands are keys, except blobs. For a command that changes the first key, the user needs
 # permission to read the others.

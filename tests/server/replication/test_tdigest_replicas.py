@@ -12,7 +12,7 @@ pytestmark = pytest.mark.every_server("a read is replicated, and replicates itse
 
 KEYS = ["a", "b", "c"]
 ACTIONS = 60
-ROUNDS = 6
+ROUNDS = 2
 FILES = {"append-only": APPEND_ONLY, "rdb": {"save": ["3600", "1"]}}
 
 READS = [

@@ -22,7 +22,7 @@ from kit.filters import differences, pairs, snapshot
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, wait_for
 
-ANOTHER_SERVER = pytest.mark.another_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
+EVERY_SERVER = pytest.mark.every_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
 
 MANY = 2_000_000  # capacity at an error rate of 1%: 2.3 MiB of cells, enough for commands to run in the background
 ITEMS = 2000
@@ -88,7 +88,7 @@ def test_a_test_with_thousands_of_probes_is_left_to_the_workers(server):
             wait_for(lambda: figures(client)["pool_jobs"] == before + jobs, "the job to end")  # noqa: B023
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_server):
     server = new_server(config=APPEND_ONLY)
     replica = server.replica()
@@ -122,7 +122,7 @@ def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_
 # ---- meanwhile -------------------------------------------------------------------------------------------------------
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("gone", ["load", "client"])
 def test_a_load_or_its_client_is_gone_before_its_piece_is_placed(one_worker, gone):
     server, size = one_worker(), 4 << 20
@@ -149,7 +149,7 @@ def test_a_load_or_its_client_is_gone_before_its_piece_is_placed(one_worker, gon
         assert figures(client)["load_held_bytes"] == 0
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_others_are_served_and_writes_to_the_keys_wait(one_worker):
     server = one_worker()
     replica = server.replica()
@@ -187,7 +187,7 @@ def chain_and_source(client):
     client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "LAYOUT", "CLASSIC", "SEED", 1)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_command_in_pieces_waits_for_work_that_begins_in_the_middle(one_worker):
     server = one_worker()
     replica = server.replica()
@@ -215,7 +215,7 @@ def test_a_command_in_pieces_waits_for_work_that_begins_in_the_middle(one_worker
             assert differences({"x": snapshot(client, "k")}, {"x": snapshot(other, "k")}) == []
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_command_that_has_waited_goes_on_in_pieces(one_worker):
     server = one_worker(config=APPEND_ONLY)
     with server.client() as client, Busy(server) as busy:
@@ -250,7 +250,7 @@ def test_a_command_that_has_waited_goes_on_in_pieces(one_worker):
         assert differences(before, {key: snapshot(client, key) for key in "kn"}) == []
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_pipeline_keeps_its_order(one_worker):
     server = one_worker()
     with server.client() as client, Busy(server) as busy:
@@ -262,7 +262,7 @@ def test_a_pipeline_keeps_its_order(one_worker):
 
 
 @pytest.mark.parametrize("how", ["transaction", "script"])
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how):
     server = one_worker(config=APPEND_ONLY)
     replica = server.replica()
@@ -344,7 +344,7 @@ def test_what_the_server_does_to_keys_meanwhile(one_worker, change):
             assert other.dbsize() == client.dbsize()
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_the_source_of_an_import_that_goes_away(one_worker):
     server = one_worker()
     with server.client() as client:
@@ -358,7 +358,7 @@ def test_the_source_of_an_import_that_goes_away(one_worker):
 ONES, SOME = b"\xff", b"\x11"  # a bitmap of SOME lacks bits that one of ONES has, but not the other way round
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize(
     "how, old, new",
     [
@@ -398,7 +398,7 @@ def test_the_source_of_an_import_that_is_replaced(new_server, how, old, new):
             assert reply.startswith("a key of the command was deleted"), reply
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("command", ["BF.IMPORT", "BF.IMPORT evicting", "BF.INTERSECT", "BF.MERGE"])
 def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command):
     server = one_worker()
@@ -450,7 +450,7 @@ def test_strings_are_read_one_after_the_other(one_worker):
         assert served > 10
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_client_that_goes_takes_its_command_along(one_worker):
     server = one_worker()
     with server.client() as client, Busy(server) as busy:
@@ -466,7 +466,7 @@ def test_a_client_that_goes_takes_its_command_along(one_worker):
         assert figures(client)["waiting_dropped"] == dropped + 2
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_server_that_becomes_a_replica(one_worker, new_server):
     server, primary = one_worker(), new_server()
     with server.client() as client, primary.client() as other, Busy(server) as busy:
@@ -482,7 +482,7 @@ def test_a_server_that_becomes_a_replica(one_worker, new_server):
         assert differences({"x": snapshot(other, "a")}, {"x": snapshot(client, "a")}) == []
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_slot_that_is_elsewhere_by_then(new_server):
     config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     server = new_server(module_args=["THREADS", "1"], config=config)
@@ -509,7 +509,7 @@ def test_a_slot_that_is_elsewhere_by_then(new_server):
                 assert replies == [b"OK", 1]
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_nothing_is_written_while_writes_are_paused(one_worker):
     server = one_worker()
     with server.client() as client, Busy(server) as busy:
@@ -524,7 +524,7 @@ def test_nothing_is_written_while_writes_are_paused(one_worker):
         assert count(client, "a") == ITEMS + ITEMS // 2
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_snapshots_and_full_syncs_in_the_middle(one_worker):
     server = one_worker(config=APPEND_ONLY)
     with server.client() as client, Busy(server) as busy:
@@ -545,7 +545,7 @@ def test_snapshots_and_full_syncs_in_the_middle(one_worker):
         assert differences(before, {key: snapshot(client, key) for key in "ab"}) == []
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_random_traffic_is_that_of_a_replica(new_server):
     """Clients add, merge, intersect and delete at the same time. In the end, the replica has the same filters as the
     primary."""
@@ -608,7 +608,7 @@ def due_for_compaction(client, key) -> None:
     client.execute_command("CF.ADD", key, "held")
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
 def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
     """While a worker compacts a filter, reads are served and writes wait. The result is the same as in a transaction.

@@ -17,7 +17,7 @@ from kit.background import calls
 from kit.clusters import Cluster, set_slot, tag_in
 from kit.servers import APPEND_ONLY, option, rewrite, wait_for
 
-pytestmark = pytest.mark.another_server("clients wait, timers and propagation are the server's")
+pytestmark = pytest.mark.every_server("clients wait, timers and propagation are the server's")
 
 MANY = 60_000
 ITEMS = [b"item:%07d" % number for number in range(MANY)]

@@ -16,9 +16,9 @@ from kit.foreign import ValkeyBloomChain, redisbloom_cuckoo_head, redisbloom_hea
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, rewrite, saves_loads, wait_for
 
-ANOTHER_SERVER = pytest.mark.another_server("the server replicates, writes files, forks, and says that clients have gone")
+EVERY_SERVER = pytest.mark.every_server("the server replicates, writes files, forks, and says that clients have gone")
 MIB = 1 << 20
-SIZE = 64 * MIB
+SIZE = 24 * MIB
 IMPORT = ["BF.IMPORT", "k", "GOZERO", "bitmap", "BITS", SIZE * 8]
 
 
@@ -79,7 +79,7 @@ def skip_if_sent_whole(server):
         pytest.skip("Redis 7.0 can't save what has been sent, so it sends filters whole")
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
     """The filters on the server, on replicas and in append-only files equal those that transactions make, and have the
     same types."""
@@ -126,7 +126,7 @@ def test_it_is_the_filter_that_a_transaction_makes(new_server):
             assert {name: (other.execute_command("DEBUG", "DIGEST-VALUE", name), other.type(name)) for name in made} == made
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_no_command_of_the_file_is_longer_than_a_piece(new_server):
     server = new_server(config=APPEND_ONLY)
     skip_if_sent_whole(server)
@@ -209,7 +209,7 @@ class Middle:
                 wait_for(lambda: figures(client)["loads"] == 0, f"{server} to have no load")
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_no_server_has_the_key_before_it_is_sent(new_server):
     middle = Middle(new_server)
     middle.server.wait_for_replicas()
@@ -219,7 +219,7 @@ def test_no_server_has_the_key_before_it_is_sent(new_server):
     middle.is_whole(middle.replica)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 def test_a_rewrite_in_the_middle(new_server, preamble):
     middle = Middle(new_server, **{"aof-use-rdb-preamble": preamble})
@@ -236,7 +236,7 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
         server.kill()
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("way", ["diskless", "disk"])
 def test_a_full_sync_in_the_middle(new_server, way):
     middle = Middle(new_server, **{"repl-diskless-sync": "no" if way == "disk" else "yes"})
@@ -251,7 +251,7 @@ def loads_of(server) -> int:
         return figures(client)["loads"]
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_kill_9_in_the_middle(new_server):
     """The file has a part of the load, which isn't a key. The import can be repeated."""
     middle = Middle(new_server)
@@ -266,7 +266,7 @@ def test_kill_9_in_the_middle(new_server):
     middle.is_whole(middle.replica)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_failover_in_the_middle(new_server):
     """The promoted replica has no key, and accepts the import. The old primary gives up its own import, and becomes a
     replica."""
@@ -291,7 +291,7 @@ def test_a_failover_in_the_middle(new_server):
         middle.replica.destroy()
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_the_client_goes_in_the_middle(new_server):
     middle = Middle(new_server)
     middle.client.client_kill_filter(_id=middle.id)
@@ -316,7 +316,7 @@ MEANWHILE = {
 }
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_happens_to_the_key_in_the_middle(new_server, what):
     """The server's own commands don't wait for the import, but the module's do. In the end, replicas have the same
@@ -342,7 +342,7 @@ def attempt(server, command):
         client.execute_command(*command)
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_a_transaction_on_the_key_in_the_middle(new_server):
     """A transaction can't wait, so the rest of the filter is sent at once."""
     middle = Middle(new_server)
@@ -364,7 +364,7 @@ def test_a_transaction_on_the_key_in_the_middle(new_server):
     assert loads_of(middle.replica) == 0
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 def test_loads_that_a_rewrite_has_missed_go_in_pieces_also(new_server):
     """The rewritten file has no pieces of a load that began before the rewrite. So the filter is written to the file in
     pieces when the load is complete."""
