@@ -26,6 +26,7 @@ class Stage:
     needs: tuple = ()
     lock: str = ""  # what cargo locks: a target folder and profile
     quick: str | bool = False  # the command to run with --quick, True for the same one, or False for none
+    is_long: bool = False  # only with --all
     background: bool = False  # mostly waits for the network, so it doesn't count towards AT_A_TIME
 
 
@@ -81,11 +82,11 @@ STAGES = [
         quick="CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test --locked --lib --test commands --test wire "
         "-- --skip every_flipped_bit_under",
     ),
-    # `tests` has compiled them.
+    # `tests` has compiled them. For `cargo run`, the library would be compiled again, with fewer features.
     Stage(
         "examples",
-        'set -e; for file in examples/*.rs; do cargo run --quiet --locked --example "$(basename "$file" .rs)" -- 200000; done',
-        lock="debug",
+        'set -e; for file in examples/*.rs; do "target/debug/examples/$(basename "$file" .rs)" 200000; done',
+        needs=("tests",),
     ),
     Stage("loom", "scripts/loom", lock="loom"),
     Stage("offline", f"{PYTEST} tests/offline", needs=("fetch",)),
@@ -102,7 +103,8 @@ STAGES = [
         lock="debug",
     ),
     Stage("api", "scripts/api", lock="api"),
-    Stage("dependencies", "scripts/deny"),
+    # Compiling cargo-deny takes 140 s of processor time. tests/offline checks licences and sources, too.
+    Stage("dependencies", "scripts/deny", is_long=True),
     Stage("library alone", "scripts/library --no-clock", lock="debug"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     Stage("benchmarks", "cargo check --manifest-path bench/Cargo.toml --all-targets --locked", lock="bench"),
@@ -137,7 +139,9 @@ def chosen(arguments):
     wanted = {argument for argument in arguments if not argument.startswith("--")}
     if unknown := wanted - {stage.name for stage in STAGES}:
         sys.exit(f"scripts/test: there is no stage {', '.join(sorted(unknown))}; --list prints them")
-    wanted = wanted or {stage.name for stage in STAGES if (stage.quick if "--quick" in arguments else stage.command)}
+    if not wanted:
+        stages = [stage for stage in STAGES if "--all" in arguments or not stage.is_long]
+        wanted = {stage.name for stage in stages if (stage.quick if "--quick" in arguments else stage.command)}
     for stage in reversed(STAGES):  # the stages that a stage needs come before it
         if stage.name in wanted:
             wanted |= set(stage.needs)
