@@ -22,13 +22,13 @@ const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 const LAYOUTS: [Option<Layout>; 3] =
     [Some(Layout::Classic), Some(Layout::Blocked), Some(Layout::Partitioned)];
 
-/// A number of tests large enough to determine a rate to within a few percent or better (3.2% at 1e-4).
+/// A number of tests large enough to determine a rate to within a few percent or better (4.5% at 1e-4).
 fn questions(rate: f64) -> u64 {
     let usual = match rate {
-        r if r >= 0.1 => 500_000,
-        r if r >= 0.01 => 2_000_000,
-        r if r >= 0.001 => 5_000_000,
-        _ => 10_000_000,
+        r if r >= 0.1 => 250_000,
+        r if r >= 0.01 => 1_000_000,
+        r if r >= 0.001 => 2_500_000,
+        _ => 5_000_000,
     };
     usual * env("BLOOMERY_SCALE", 1)
 }

@@ -1,6 +1,6 @@
 //! Every law for every kind of filter: a table of kinds, and the groups of laws that each kind has to satisfy.
 //!
-//! PROPTEST_CASES sets the number of cases per law (1000 by default), and PROPTEST_RNG_SEED repeats a run.
+//! PROPTEST_CASES sets the number of cases per law (400 by default), and PROPTEST_RNG_SEED repeats a run.
 
 mod counting;
 mod every;
@@ -29,7 +29,7 @@ pub(crate) type Law = fn(&Spec, &Case) -> TestCaseResult;
 /// the smallest case found, so nothing is stored in files.
 pub(crate) fn hold(law: Law, spec: &Spec) {
     let default = Config::default();
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 1000 };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 400 };
     let config = Config { cases, failure_persistence: None, ..default };
     let mut runner = TestRunner::new(config);
     // There are few enough different items that the lists overlap and contain repetitions. The lists can be long enough
