@@ -6,7 +6,7 @@
 
 use crate::metrics::{CREATIONS_REFUSED, Counter, PAYLOADS_REFUSED};
 use bloomery::Error;
-use bloomery::params::limits;
+use bloomery::params::{SIZES, limits};
 use bloomery::wire::DecodeError;
 use std::fmt;
 
@@ -133,6 +133,11 @@ refusals! {
         command again when some of them have been answered, or raise the limit",
         Size(*bytes),
         Size(*most);
+    /// A filter that a primary or an append-only file creates or adds to. Contains its number.
+    OtherSizes(sizes: Option<u16>) =>
+        "ERR another version of Bloomery{} computed the filter's size, and this one would compute another. Run the same \
+        version on a server and its replicas, and to read an append-only file",
+        optional(sizes, |sizes| format!(", with SIZES {sizes} instead of {SIZES},"));
     Full => "ERR non scaling filter is full";
     CannotGrow(why: Box<CommandError>) => "ERR problem inserting into filter: {}", WithoutPrefix(why);
     Memory { bytes: u64, bound: Option<(u64, &'static str)> } =>

@@ -96,6 +96,8 @@ fields! {
         PayloadsRefused c"payloads_refused" counter
             "Payloads refused by RESTORE, RDB loading, LOADCHUNK, BF.IMPORT, BF.LOAD and BF.MERGE.",
         CreationsRefused c"creations_refused" counter "Adds to missing keys refused because auto-create is no.",
+        SizesRefused c"sizes_refused" counter
+            "Filters of a primary or an append-only file refused because another version computed their size.",
         Panics c"panics" counter "Panics of the module that were caught. Each is in the server's log.",
     }
 }

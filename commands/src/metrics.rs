@@ -79,6 +79,10 @@ pub static PAYLOADS_REFUSED: Counter = Counter::new();
 /// Adds that were refused because their key was missing, and the configuration doesn't let them create a filter.
 pub static CREATIONS_REFUSED: Counter = Counter::new();
 
+/// Filters that a primary or an append-only file creates, and that were refused because another version computed their
+/// size, see [`SIZES`](bloomery::params::SIZES).
+pub static SIZES_REFUSED: Counter = Counter::new();
+
 /// Bytes that the reclaiming thread still has to free.
 pub static FREEING_BYTES: Gauge = Gauge::new();
 

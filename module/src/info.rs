@@ -64,6 +64,7 @@ fn value(field: InfoField) -> u64 {
         F::WaitingDropped => metrics::OFFLOADS_DROPPED.get(),
         F::PayloadsRefused => metrics::PAYLOADS_REFUSED.get(),
         F::CreationsRefused => metrics::CREATIONS_REFUSED.get(),
+        F::SizesRefused => metrics::SIZES_REFUSED.get(),
         F::Panics => metrics::PANICS.get().saturating_add(pool.panics),
     }
 }

@@ -91,7 +91,15 @@ pub const BLOOM: &[OptionRow] = &[
     },
     LAYOUT,
     HASH,
-    SEED,
+    OptionRow {
+        word: "SIZES",
+        value: Value::Integer { name: "number", bounds: (0, u16::MAX as u64) },
+        expected: "a number from 0 to 65535",
+        parse: |options, value| set(&mut options.sizes, choice(value)),
+        write: |options| text(options.sizes),
+        ..PLAIN
+    },
+    SEED, // the last one, by which servers that obey know our filters from RedisBloom's
 ];
 
 /// The options of BF.INSERT, besides those that only valkey-bloom has.

@@ -15,7 +15,7 @@ pub use rules::{DEFAULT_EXPANSION, Kind, NONSCALING_EXPANDS, RULES, Rule};
 
 use crate::hash::HashKind;
 pub use crate::params::STATIC_ALONE;
-use crate::params::{Cell, Family, Layout, Overflow, Spec, Steps, Tightening};
+use crate::params::{Cell, Family, Layout, Overflow, SIZES, Spec, Steps, Tightening};
 use crate::spelling::{spelling, unsigned};
 use alloc::{
     borrow::ToOwned,
@@ -59,6 +59,7 @@ pub struct Options {
     pub shards: Option<u32>,
     /// Hexadecimal digits. How many there may be depends on the hash.
     pub seed: Option<String>,
+    pub sizes: Option<u16>,
     pub bucket_size: Option<u8>,
     pub max_iterations: Option<u16>,
 }
@@ -179,6 +180,7 @@ impl Options {
             hash: Some(spec.hash),
             shards: Some(spec.shards),
             seed: Some(format!("{:x}", u128::from(spec.seed))),
+            sizes: Some(SIZES).filter(|sizes| *sizes > 0),
             ..Options::default()
         };
         match spec.family {

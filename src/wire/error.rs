@@ -2,6 +2,7 @@
 
 use super::format::VERSION;
 use crate::error::Error;
+use crate::params::SIZES;
 use core::fmt;
 
 /// Why bytes aren't a filter.
@@ -14,6 +15,8 @@ pub enum DecodeError {
     Magic,
     /// The bytes were written by a newer version.
     Version(u8),
+    /// A filter whose size was computed by formulas with another number than [`SIZES`].
+    Sizes(u16),
     /// The checksum of the named part is wrong.
     Checksum(&'static str),
     /// The named field has a value that it can't have in any filter.
@@ -58,6 +61,13 @@ impl fmt::Display for DecodeError {
                 write!(
                     f,
                     "format version {version} is newer than {VERSION}, the newest that this module reads"
+                )
+            }
+            DecodeError::Sizes(sizes) => {
+                write!(
+                    f,
+                    "another version, with SIZES {sizes} instead of {SIZES}, computed the filter's size; use that version, \
+                     or rebuild the filter"
                 )
             }
             DecodeError::Checksum(part) => write!(f, "wrong checksum of the {part}"),

@@ -24,7 +24,7 @@ MOST = 2048  # maximum size of the cells, in bytes
 LEAST_RATE = 1e-20
 # The fields of a packed header, in the order of their bits in the mask.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
-    "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening")  # fmt: skip
+    "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening", "sizes")  # fmt: skip
 LAYER_FIELDS = ("cells", "probes", "layout", "items", "capacity", "error_rate")
 
 
@@ -132,7 +132,7 @@ def long_header(kind, header):
     try:
         found = FILTER_HEADER.pack(
             f["capacity"], double(f["error_rate"]), f["seed_low"], f["seed_high"], f["hash"], f["layout"], f["cell"],
-            f["overflow"], f["shards"], f["expansion"], f["generations"], double(f["tightening"]), f["every"],
+            f["overflow"], f["shards"], f["sizes"], f["expansion"], f["generations"], double(f["tightening"]), f["every"],
             f["since"], f["rotations"], f["newest"], f["layers"],
         )  # fmt: skip
         capacities = []

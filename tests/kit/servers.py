@@ -13,6 +13,7 @@ let a replica diverge from its primary. All servers end with the tests, however 
 """
 
 import atexit
+import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -36,6 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # BLOOMERY_MODULE names another build, such as one with a sanitizer, or one with a planted bug that the tests must find.
 MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
 SERVERS = ROOT / ".cache" / "servers"
+# What servers load, in turn, each time that one starts: a suite with --other adds a second build.
+BUILDS = collections.deque([MODULE])
 
 # Anything that takes longer is considered hung. The limit is this high because a busy machine can be ten times slower
 # than an idle one.
@@ -138,7 +141,9 @@ class Server:
             # A list becomes separate words, as in {"save": ["3600", "1"]}.
             line += [f"--{name}", *(map(str, value) if isinstance(value, (list, tuple)) else [str(value)])]
         if self.module:
-            line += ["--loadmodule", str(self.module), *self.module_args]
+            BUILDS.rotate()
+            build = BUILDS[0] if self.module == MODULE else self.module
+            line += ["--loadmodule", str(build), *self.module_args]
         return line + self.arguments
 
     def start(self, *, wait=True) -> None:

@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
-from kit.servers import MODULE, Server, matrix
+from kit.servers import BUILDS, MODULE, Server, matrix
 
 # Suites that need a special build or tool, which a script with the same name provides.
 WITH_SCRIPT = ("panics", "redisbloom", "san", "valgrind")
@@ -36,6 +37,9 @@ def options(name: str, description: str, count: int, unit: str) -> argparse.Argu
     )
     parser.add_argument("--count", type=int, default=count, metavar="N", help=f"{unit} for each server ({count:,})")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all that is random (1)")
+    parser.add_argument(
+        "--other", type=Path, metavar="MODULE", help="load this build into every second server that starts"
+    )
     parser.set_defaults(suite=name)
     return parser
 
@@ -43,6 +47,8 @@ def options(name: str, description: str, count: int, unit: str) -> argparse.Argu
 def run(suite, parser: argparse.ArgumentParser) -> None:
     """Runs `suite(spec, arguments)` for every chosen server and prints each result. Exits with 1 if a run failed."""
     arguments = parser.parse_args()
+    if arguments.other:
+        BUILDS.append(arguments.other.resolve(strict=True))
     if not MODULE.exists():
         parser.error(f"{MODULE} is missing; run cargo build --release")
     specs = [spec for spec in matrix() if not arguments.server or spec.name in arguments.server]

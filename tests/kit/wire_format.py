@@ -37,7 +37,7 @@ FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
 BYTES, UTF16, LONG, INT, JSON, KRYO5 = range(6)
 
 ENVELOPE = struct.Struct("<4sBBHIQI")
-FILTER_HEADER = struct.Struct("<QdQQBBBBIIIdQQQQQ")
+FILTER_HEADER = struct.Struct("<QdQQBBBBHHIIdQQQQQ")
 LAYER_HEADER = struct.Struct("<QdQQII")
 CUCKOO_HEADER = struct.Struct("<QQQQQBBHHHII")
 FOREIGN_HEADER = struct.Struct("<BBBBIII32sdd")
@@ -1020,7 +1020,7 @@ def bloom_header(kind, header):
 def filter_header(kind, header):
     fields = FILTER_HEADER.unpack_from(header)
     capacity, error_rate, seed_low, seed_high, hash_, layout, width, overflow, shards = fields[:9]
-    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers = fields[9:]
+    sizes, expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers = fields[9:]
     need(kind in (FIXED, CHAIN, WINDOW), "kind")
     need(1 <= capacity <= 1 << 48, "capacity")
     need(1e-12 <= error_rate < 1, "error rate")
@@ -1032,6 +1032,7 @@ def filter_header(kind, header):
     need(overflow in (0, 1, 2), "overflow")
     need(overflow < 2 or (kind == WINDOW and layout == QUOTIENT), "only a table forgets when it is full")
     need(shards in {1 << i for i in range(11)}, "shards")
+    need(sizes == 0, "formulas of another version")
     need(layout != QUOTIENT or (kind == WINDOW or overflow == 0) and shards == 1, "what a table cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
     need(layout not in BUILT or (kind != WINDOW and overflow == 0 and shards == width == 1), "what static filters cannot do")

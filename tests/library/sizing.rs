@@ -1,10 +1,14 @@
 //! Sizing is part of the format: a primary, its replica and a later version each compute the layers of a growing
-//! filter, and must get the same result. Changing a row here changes the format.
+//! filter, and must get the same result. Whoever changes a row increases [`SIZES`](bloomery::params::SIZES).
 //!
 //! `cargo test --test library sizing:: -- --nocapture` prints the table as it is now.
 
 use bloomery::Cell::{self, Bit, Counter4, Counter8, Counter16};
-use bloomery::{Family, LayerSpec, Layout, Spec, Tightening};
+use bloomery::params::SIZES;
+use bloomery::{Bloom, Family, LayerSpec, Layout, Spec, Tightening};
+
+/// The number of the formulas that the tables below belong to.
+const OF_THE_TABLES: u16 = 0;
 
 /// capacity, error rate, layout, cell, shards → cells, probes, layout
 type Row = (u64, f64, Option<Layout>, Cell, u32, u64, u32, Layout);
@@ -94,6 +98,15 @@ const CHAINS: &[ChainRow] = &[
     (10, 0.1, 10, 0.85, &[(10, 128, 7), (100, 960, 7), (1000, 9472, 7), (10_000, 97_600, 7), (100_000, 1_009_472, 7), (1_000_000, 10_852_864, 7), (10_000_000, 112_371_200, 7)]),
 ];
 
+/// bytes and rate_now after 2, 101, 10,001 and 100,000 adds and, if it can delete, after 95,000 deletes
+#[rustfmt::skip] // a table
+const TABLES: &[(u64, &str)] = &[
+    (24, "1.907e-6"), (224, "9.632e-5"), (20_720, "2.321e-3"), (198_128, "3.746e-3"),
+    (24, "2.384e-7"), (320, "1.204e-5"), (28_912, "2.640e-4"), (325_104, "3.981e-4"), (20_208, "2.328e-6"),
+    (336, "3.815e-6"), (1392, "1.717e-4"), (26_352, "8.465e-3"), (267_504, "8.749e-3"),
+    (1336, "2.526e-23"), (1336, "8.056e-10"), (22_056, "6.918e-3"), (218_664, "7.479e-3"),
+];
+
 #[test]
 fn layers_are_sized_as_ever() {
     for &(capacity, error_rate, layout, cell, shards, cells, probes, resolved) in LAYERS {
@@ -128,6 +141,37 @@ fn chains_grow_as_ever() {
         println!("    ({capacity}, {error_rate:?}, {expansion}, {ratio:?}, &{found:?}),");
         assert_eq!(found, layers, "{spec:?}");
     }
+}
+
+/// Tables grow with their items, and shrink. Their bytes, and the sum of their prefixes' shares, show when and how.
+#[test]
+fn tables_grow_and_shrink_as_ever() {
+    let counting = Spec { cell: Counter4, ..Spec::growing(0.001) };
+    let window = Spec { layout: Some(Layout::Quotient), ..Spec::window(1000, 0.01, 4) };
+    let specs = [Spec::growing(0.01), counting, window, Spec::scaling(1000, 0.01)];
+    let mut found = Vec::new();
+    for spec in specs {
+        let mut filter = Bloom::new(spec).unwrap();
+        let mut at = |filter: &Bloom| found.push((filter.bytes(), format!("{:.3e}", filter.rate_now())));
+        for number in 0..100_000_u64 {
+            filter.insert(number).unwrap();
+            if [1, 100, 10_000, 99_999].contains(&number) {
+                at(&filter);
+            }
+        }
+        if spec.cell.counts() {
+            (0..95_000_u64).for_each(|number| assert!(filter.remove(number).unwrap().present));
+            at(&filter);
+        }
+    }
+    let found: Vec<_> = found.iter().map(|(bytes, rate)| (*bytes, rate.as_str())).collect();
+    println!("{found:?}");
+    assert_eq!(found, TABLES);
+}
+
+#[test]
+fn the_tables_have_the_number_of_the_formulas() {
+    assert_eq!(SIZES, OF_THE_TABLES, "print the tables as they are now, and set OF_THE_TABLES");
 }
 
 /// Each generation of a window gets an equal share of the promised rate.

@@ -288,9 +288,9 @@ const ENVELOPE_FIELDS: &[Field] = &[
 #[rustfmt::skip] // a table
 const BLOOM_FIELDS: &[Field] = &[
     ("capacity", 24, 8), ("error rate", 32, 8), ("seed low", 40, 8), ("seed high", 48, 8), ("hash", 56, 1),
-    ("layout", 57, 1), ("cell", 58, 1), ("overflow", 59, 1), ("shards", 60, 4), ("expansion", 64, 4),
-    ("generations", 68, 4), ("tightening", 72, 8), ("every", 80, 8), ("since", 88, 8), ("rotations", 96, 8),
-    ("newest", 104, 8), ("layers", 112, 4), ("dropped", 116, 4), ("layer capacity", 120, 8),
+    ("layout", 57, 1), ("cell", 58, 1), ("overflow", 59, 1), ("shards", 60, 2), ("sizes", 62, 2),
+    ("expansion", 64, 4), ("generations", 68, 4), ("tightening", 72, 8), ("every", 80, 8), ("since", 88, 8),
+    ("rotations", 96, 8), ("newest", 104, 8), ("layers", 112, 4), ("dropped", 116, 4), ("layer capacity", 120, 8),
     ("layer error rate", 128, 8), ("layer cells", 136, 8), ("layer items", 144, 8), ("layer probes", 152, 4),
     ("layer layout", 156, 4),
 ];
@@ -381,7 +381,7 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
 fn parameters_that_no_command_makes_are_refused() {
     let rates = [0.0, -0.0, 5e-324, 1.0, 2.0, -1.0, f64::INFINITY, f64::NAN].map(f64::to_bits);
     let ratios = [-0.0, 1.0, 1.5, 2.0, -0.5, f64::INFINITY, f64::NAN].map(f64::to_bits);
-    let cases: [(&str, &str, &[u64]); 27] = [
+    let cases: [(&str, &str, &[u64]); 28] = [
         ("bits-classic", "capacity", &[0, (1 << 48) + 1, u64::MAX]),
         ("bits-classic", "error rate", &rates),
         ("bits-classic", "hash", &[0, 3, 255]),
@@ -393,6 +393,7 @@ fn parameters_that_no_command_makes_are_refused() {
         ("bits-classic", "cell", &[0, 2, 3, 5, 32]),
         ("bits-classic", "overflow", &[2, 255]),
         ("bits-classic", "shards", &[0, 3, 2048, u64::MAX]),
+        ("bits-classic", "sizes", &[1, u64::MAX]),
         ("bits-classic", "dropped", &[1]),
         ("quotient", "dropped", &[1]),
         ("quotient-window", "dropped", &[3, u64::MAX]),

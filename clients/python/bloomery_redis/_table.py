@@ -21,6 +21,7 @@ BLOOM = {
     "shards": power_of_two(1024),
     "layout": one_of("AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"),
     "hash": one_of("XXH3", "SIPHASH"),
+    "sizes": between(0, 65535),
     "seed": hexadecimal(32),
 }
 
@@ -47,6 +48,7 @@ class Bloom(TypedDict, total=False):
     shards: int  # a power of two from 1 to 1024
     layout: Literal["AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"]
     hash: Literal["XXH3", "SIPHASH"]
+    sizes: int  # a number from 0 to 65535
     seed: str | None  # hexadecimal digits
 
 

@@ -5,6 +5,7 @@ use super::{Arguments, bad, integer, may_create, number, printable, seed, upper}
 use crate::call::{Access, BloomKey, Call, Words};
 use crate::config::{Settings, bytes};
 use crate::error::CommandError;
+use crate::metrics::SIZES_REFUSED;
 use bloomery::Error;
 use bloomery::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use bloomery::filter::{Bloom, Filter, Foreign, LiveRef, Window};
@@ -12,7 +13,7 @@ use bloomery::hash::{HashKind, Seed};
 use bloomery::options::{
     self, BLOOM, GENERATIONS, INSERT, Kind, NONSCALING_EXPANDS, OptionRow, Options, Value,
 };
-use bloomery::params::{Cell, Family, Layout, Overflow, STATIC_ALONE, Spec, Tightening, limits};
+use bloomery::params::{Cell, Family, Layout, Overflow, SIZES, STATIC_ALONE, Spec, Tightening, limits};
 use std::mem;
 
 /// Parses an error rate, with BF.RESERVE's error texts.
@@ -155,6 +156,9 @@ pub(crate) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<New, CommandError>
     may_create(call, &Options::default(), RESERVE)?;
     let settings = call.settings();
     if call.is_from_primary() {
+        if SIZES_REFUSED.get() > 0 {
+            return Err(CommandError::OtherSizes(None)); // the key may be missing because its creation was refused
+        }
         return Ok(New::RedisBloom(default_chain(&settings)));
     }
     let family = Settings::family_for(settings.expansion);
@@ -193,7 +197,16 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
         let row = options::find(BLOOM, word).ok_or_else(|| CommandError::UnknownOption(printable(word)))?;
         read(row, &mut options, &mut words)?;
     }
-    Ok(options)
+    // What a primary or an append-only file creates has a number, unless it is 0.
+    let is_from_primary = words.call.is_from_primary();
+    let sizes = options.sizes.unwrap_or(if is_from_primary { 0 } else { SIZES });
+    if sizes == SIZES {
+        return Ok(options);
+    }
+    if is_from_primary {
+        SIZES_REFUSED.add(1);
+    }
+    Err(CommandError::OtherSizes(Some(sizes)))
 }
 
 /// Reads the value of an option.

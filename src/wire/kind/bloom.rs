@@ -7,7 +7,7 @@ use crate::filter::layout::{LayerSpec, Shape};
 use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::mem::{Words, crc32c};
-use crate::params::{Cell, Family, Layout, Overflow, Spec, Tightening, limits};
+use crate::params::{Cell, Family, Layout, Overflow, SIZES, Spec, Tightening, limits};
 use crate::wire::arrival::Place;
 use crate::wire::codec::{
     Kind, headers, put_fields, put_number, read, take, take_fields, take_number, write, written,
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 headers! {
     /// The filter's parameters. Fields that its kind doesn't use are 0. The error rate and the tightening are the bits
-    /// of an `f64`.
+    /// of an `f64`. `sizes` is the number of the formulas, see [`SIZES`].
     struct FilterHeader {
         capacity: u64,
         error_rate: u64,
@@ -29,7 +29,8 @@ headers! {
         layout: u8,
         cell: u8,
         overflow: u8,
-        shards: u32,
+        shards: u16,
+        sizes: u16,
         expansion: u32,
         generations: u32,
         tightening: u64,
@@ -70,8 +71,8 @@ macro_rules! packed {
 }
 
 // Fields that few filters use come last.
-packed!(FilterHeader, 17: capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout,
-    generations, every_ms, since_ms, rotations, newest, seed_high, tightening);
+packed!(FilterHeader, 18: capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout,
+    generations, every_ms, since_ms, rotations, newest, seed_high, tightening, sizes);
 
 packed!(LayerHeader, 6: cells, probes, layout, items, capacity, error_rate);
 
@@ -223,7 +224,9 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         hash: spec.hash as u8,
         layout: spec.layout.map_or(0, Layout::number),
         cell: spec.cell as u8,
-        shards: spec.shards,
+        // At most `limits::MAX_SHARDS`.
+        shards: spec.shards as u16,
+        sizes: SIZES,
         layers: filter.layers().len() as u64,
         ..FilterHeader::default()
     };
@@ -368,6 +371,9 @@ fn read_layers(rest: &mut &[u8], count: u64) -> Result<LayerHeaders, DecodeError
 /// Turns the header into parameters, and refuses every value that no command could have produced.
 fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     let field = DecodeError::Field;
+    if header.sizes != SIZES {
+        return Err(DecodeError::Sizes(header.sizes));
+    }
     let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
     let seed = Seed { low: header.seed_low, high: header.seed_high };
     if seed.narrow(hash) != seed {
@@ -405,7 +411,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         capacity: header.capacity,
         error_rate: f64::from_bits(header.error_rate),
         seed,
-        shards: header.shards,
+        shards: header.shards.into(),
         hash,
         layout,
         cell,
@@ -468,7 +474,7 @@ fn validate(
             error_rate: f64::from_bits(layer.error_rate),
             cells,
             probes,
-            shards: header.shards,
+            shards: header.shards.into(),
             layout: u8::try_from(layer.layout)
                 .ok()
                 .and_then(Layout::from_number)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import redis
+from redis.connection import Connection
 
 from kit.filters import KINDS, Grower, load_pieces, make_all, members, pieces
 from kit.metrics import GAUGES, TEXTS, figures, gauges
@@ -16,7 +17,7 @@ EVERY_SERVER = pytest.mark.every_server("the server frees, loads and evicts filt
 
 HAPPENED = {
     *("pool_threads", "pool_forks", "pool_jobs", "offloaded_items", "payloads_refused", "panics"),
-    *("waiting_refused", "waiting_dropped", "loads_dropped", "evicted_filters", "creations_refused"),
+    *("waiting_refused", "waiting_dropped", "loads_dropped", "evicted_filters", "creations_refused", "sizes_refused"),
 }
 LOAD_BOUNDS = {"loads_max": 64, "load_idle_seconds_max": 300}
 BOUNDS = {"clients_waiting_max", "waiting_bytes_max", *LOAD_BOUNDS}
@@ -159,6 +160,23 @@ def test_adds_that_may_not_create_a_filter_are_counted(new_server, spec):
     for server in (primary, replica):
         assert server.command("BF.MEXISTS", "seen", "ada", "bob") == [1, 1]
         assert server.command("DBSIZE") == 3
+
+
+def test_filters_of_other_sizes_are_refused(new_server):
+    """Another version wrote the append-only file, and would have given the filter other bits. Without its creation, an
+    add would create another filter, so it is refused, too."""
+    server = new_server(config=APPEND_ONLY | {"propagation-error-behavior": "ignore"})
+    server.command("BF.ADD", "known", "ada")
+    server.stop()
+    (file,) = (server.directory / "appendonlydir").glob("*.incr.aof")
+    with file.open("ab") as end:
+        for line in ("BF.RESERVE new 0.01 100 SIZES 1 SEED 7", "BF.ADD new ada", "BF.ADD known bob"):
+            end.write(Connection().pack_command(*line.split())[0])
+    server.start()
+    with server.client() as client:
+        assert client.keys() == [b"known"] and client.execute_command("BF.EXISTS", "known", "bob") == 1
+        assert figures(client)["sizes_refused"] == 1
+    assert "another version of Bloomery, with SIZES 1 instead of 0, computed" in server.log()
 
 
 ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]

@@ -2,6 +2,8 @@
 module."""
 
 import contextlib
+import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -13,7 +15,8 @@ from kit.certificates import certificates, tls
 from kit.clusters import Cluster, key_slot
 from kit.filters import SMALL, differences, make_all, snapshots
 from kit.metrics import figures
-from kit.servers import APPEND_ONLY, Server, ServerFailed, free_port, wait_for
+from kit.servers import APPEND_ONLY, MODULE, ROOT, Server, ServerFailed, free_port, redis_cli, wait_for
+from kit.snippets import blocks
 
 pytestmark = pytest.mark.every_server("the server does it, with the module in it")
 
@@ -96,6 +99,57 @@ def test_sentinel_replaces_a_killed_primary(spec, new_server, tmp_path):
         wait_for(lambda: replication(primary, "master_link_status") == "up", "it to be a replica")
         with primary.client() as client:
             assert not differences(after, snapshots(client, keys))
+
+
+GUIDE = ROOT / "docs" / "UPGRADING.md"
+
+
+def typed(script: str, ports: dict[str, int]) -> str:
+    """Runs commands of the guide with these ports, and returns what they print."""
+    script = re.sub(r"(?<=-p |.1 )\d+", lambda port: str(ports[port[0]]), script)
+    words = ["bash", "-ec", script.replace("redis-cli", str(redis_cli()))]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_the_commands_of_the_upgrade_guide(spec, new_server, tmp_path):
+    """Upgrades two servers, lets Sentinel promote the first one again, and promotes a replica of a cluster. Nothing that
+    was acknowledged is lost."""
+    new = shutil.copy(MODULE, tmp_path / "new.so")
+    restart, fail_over, by_sentinel, in_cluster = blocks(GUIDE, "sh")
+    stop, start, *checks = restart.splitlines()
+    assert start == "redis-server replica.conf"
+    first = new_server()
+    second = first.replica()
+    with first.client() as client:
+        keys = make_all(client, SMALL)
+        before = snapshots(client, keys)
+
+    def upgrade(replica, primary) -> None:
+        ports = {"6380": replica.port}
+        typed(stop, ports)
+        replica.process.wait()
+        replica.module = new
+        replica.start()
+        primary.wait_until_online(replica)
+        assert "bf" in typed("\n".join(checks), ports)
+
+    upgrade(second, first)
+    typed(fail_over, {"6379": first.port, "6380": second.port})
+    wait_for(lambda: replication(first, "master_link_status") == "up", "the primary to be a replica")
+    first.config["replicaof"] = ["127.0.0.1", second.port]
+    upgrade(first, second)
+    with sentinel(spec, second, tmp_path) as watcher:
+        wait_for(lambda: watcher.execute_command("SENTINEL", "REPLICAS", "filters"), "Sentinel to find the replica")
+        port = watcher.connection_pool.connection_kwargs["port"]
+        # Sentinel doesn't know at once that the replica can take over.
+        wait_for(lambda: "OK" in typed(by_sentinel, {"26379": port}), "Sentinel to accept the replica")
+        wait_for(lambda: replication(first, "role") == "master", "Sentinel to promote the replica")
+    with first.client() as client:
+        assert not differences(before, snapshots(client, keys))
+    with Cluster(spec) as cluster:
+        replica = cluster.replica_of(cluster.primaries()[0])
+        typed(in_cluster, {"7004": replica.port})
+        wait_for(lambda: replication(replica, "role") == "master", "the replica to be promoted")
 
 
 def test_failover_while_many_items_are_added_and_tested(new_server):
