@@ -74,7 +74,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return call.in_background(job, merging);
     }
     let merged = merging.prepare(&[], &alone);
-    merging.put(call, key, &opened, merged)
+    merging.put(call, key, opened, merged)
 }
 
 /// A merge that has been checked.
@@ -113,7 +113,7 @@ impl TwoStep for Merging {
         if self.inputs.len() != now.len() || !pairs.all(|(given, now)| given.is_shared_with(now)) {
             return Err(CommandError::Changed);
         }
-        self.put(call, key, &opened, merged())
+        self.put(call, key, opened, merged())
     }
 }
 
@@ -123,12 +123,14 @@ impl Merging {
         &self,
         call: &C,
         mut key: C::Key<TDigest>,
-        opened: &[C::Key<TDigest>],
+        mut opened: Vec<C::Key<TDigest>>,
         merged: Result<Digest, Refused>,
     ) -> Result<Reply, CommandError> {
-        let now = inputs(&key, opened, self.overrides)?;
-        now.iter().zip(&self.inputs).for_each(|(now, input)| now.take_read(input));
-        key.create(TDigest::new(call, merged?));
+        let merged = merged?;
+        for (source, input) in opened.iter_mut().rev().zip(self.inputs.iter().rev()) {
+            source.value_mut()?.ok_or(MISSING)?.take_read(input);
+        }
+        key.create(TDigest::new(call, merged));
         call.replicate(Effect::Verbatim);
         call.changed(c"tdigest.merge");
         Ok(Reply::Ok)

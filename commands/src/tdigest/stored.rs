@@ -3,7 +3,7 @@
 //! In RedisBloom, reads and DUMP compress the key. Primary and replicas aren't read alike, so they drift apart. Here, a
 //! read answers from a compressed copy. The next write on a primary makes the copy the digest, as if the read had
 //! compressed it, and first tells replicas and the AOF to [compress](MARKER) theirs. So answers are RedisBloom's, and a
-//! server's digest depends only on the writes.
+//! server's digest depends only on the writes. A merge is a write, so it compresses its sources on all servers.
 //!
 //! Saved digests are compressed as well, since RedisBloom's encoding has no unmerged nodes. A primary that has saved a
 //! digest compresses with its next write. A server that obeys can't do that, because its primary doesn't. So it saves
@@ -64,10 +64,11 @@ impl TDigest {
         Arc::ptr_eq(&self.digest, &other.digest)
     }
 
-    /// Keeps the compressed copy that a [shared](TDigest::share) value has made, as if this one had been read.
-    pub(super) fn take_read(&self, shared: &TDigest) {
+    /// Makes the compressed copy that a [shared](TDigest::share) value has made the digest.
+    pub(super) fn take_read(&mut self, shared: &TDigest) {
         if let Some(read) = shared.read.get() {
-            self.read.get_or_init(|| Arc::clone(read));
+            self.digest = Arc::clone(read);
+            self.read.take();
         }
     }
 
