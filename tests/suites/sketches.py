@@ -11,7 +11,7 @@ At the end of each family, each server loads the other's append-only file, with 
 RDB file is loaded by our module, and ours by RedisBloom again, and the answers of all keys must stay the same: 1000
 keys of each family with 200,000 commands. Our module, as a replica of RedisBloom, must hold what its primary holds.
 
-scripts/redisbloom fetches RedisBloom. 200,000 commands take a minute. `--family cms` runs only this family."""
+scripts/suite fetches RedisBloom. 200,000 commands take a minute. `--family cms` runs only this family."""
 
 import collections
 import random
