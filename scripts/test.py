@@ -121,6 +121,7 @@ STAGES = [
             "replica --count 2000 --server redis-8.0",
             "rebuild --count 20 --server redis-7.0",
             "redisbloom --count 1000 --server redis-7.0",
+            "sketches --count 5000 --server redis-8.0",
             "middle --count 10 --server redis-8.0",
             "fullsync --count 5 --megabytes 40 --server valkey-8.1",
             "cluster --count 50 --server redis-8.0",

@@ -150,7 +150,7 @@ pub(super) fn still_in_keys(inputs: &[Live], now: &[LiveRef<'_>]) -> Result<(), 
 /// The inputs of [background work](Call::in_background).
 pub struct Background {
     /// Indexes of the arguments that name the command's keys. Other commands can't write to these keys during the work.
-    pub keys: Range<usize>,
+    pub keys: Vec<usize>,
     /// The filters that the work reads.
     pub inputs: Arc<[Live]>,
     /// The arguments or the string that the work reads.

@@ -129,7 +129,7 @@ pub(super) fn load_chunk<'a, T: Chunked, C: Call<'a>>(call: &C) -> Result<Reply,
         };
         if to.is_some() {
             let data = Data::Arguments(DATA..DATA + 1);
-            let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
+            let job = Background { keys: vec![1], inputs: Arc::new([]), data, memory };
             return call.in_background(job, Placement::<T> { iterator, to, _value: PhantomData });
         }
     }

@@ -341,7 +341,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         // A command whose client can't wait doesn't get here: see `goes_to_background`.
         let request = self.wait()?.ok_or(CommandError::Internal)?;
         let command = self.command;
-        if job.keys.clone().any(|index| waiting::is_held(self.ctx, self.text(index), request.number())) {
+        if job.keys.iter().any(|index| waiting::is_held(self.ctx, self.text(*index), request.number())) {
             waiting::wait_for_keys(self.ctx, request, command, job.keys);
             return Ok(Reply::Later);
         }

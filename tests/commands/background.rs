@@ -76,6 +76,66 @@ fn nothing_is_done_if_a_key_is_another() {
     assert_eq!(pair.primary.take_replicated(), Vec::<String>::new());
 }
 
+/// Replaces the sketch in `key` with an equal one, which is a different object.
+fn load_again(server: &FakeServer, key: &str) {
+    sketches::load(server, key, &sketches::save(server, key)).unwrap();
+}
+
+type What = Box<dyn FnOnce(&FakeServer)>;
+
+/// The sketches that merges read may be deleted, replaced or renamed meanwhile, and written in their new keys.
+#[test]
+fn sketches_that_are_another_are_not_merged() {
+    let renamed = |server: &FakeServer| {
+        let rename = |from: &[u8], to: &[u8]| {
+            let content = server.keys.borrow_mut().remove(from).unwrap();
+            server.keys.borrow_mut().insert(to.to_vec(), content);
+        };
+        rename(b"b", b"elsewhere");
+        server
+            .line(if is_cms(server, "elsewhere") {
+                "CMS.INCRBY elsewhere x 1"
+            } else {
+                "TDIGEST.ADD elsewhere 1"
+            })
+            .unwrap();
+        server.take_replicated();
+        rename(b"elsewhere", b"b");
+    };
+    let removed = |server: &FakeServer| drop(server.keys.borrow_mut().remove(&b"b"[..]));
+    let replaced = |server: &FakeServer| load_again(server, "b");
+    for (made, line, missing) in [
+        (["CMS.INITBYDIM KEY 20 2", "CMS.INCRBY KEY x 2"], "CMS.MERGE a 2 a b", "CMS: key does not exist"),
+        (
+            ["TDIGEST.CREATE KEY", "TDIGEST.ADD KEY 1 2"],
+            "TDIGEST.MERGE a 1 b",
+            "ERR T-Digest: key does not exist",
+        ),
+    ] {
+        let changed = CommandError::Changed.to_string();
+        let whats: [(What, &str); 3] =
+            [(Box::new(removed), missing), (Box::new(replaced), &changed), (Box::new(renamed), &changed)];
+        for (what, expected) in whats {
+            let server = FakeServer::default();
+            for (key, line) in ["a", "b"].into_iter().flat_map(|key| made.map(|line| (key, line))) {
+                server.line(&line.replace("KEY", key)).unwrap();
+            }
+            server.take_replicated();
+            server.events.take();
+            server.goes_to_background.set(true);
+            let before = sketches::save(&server, "a");
+            meanwhile(&server, what);
+            assert_eq!(server.line(line).unwrap_err().to_string(), expected, "{line}");
+            assert_eq!(sketches::save(&server, "a"), before, "{line}");
+            assert_eq!(server.take_replicated(), Vec::<String>::new());
+        }
+    }
+}
+
+fn is_cms(server: &FakeServer, key: &str) -> bool {
+    sketches::save(server, key).name == "CMSk-TYPE"
+}
+
 /// A command uses the time of its first run. So a window is rotated before the union and not after it, on the primary
 /// and on a replica.
 #[test]
@@ -163,8 +223,12 @@ fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
     server.run_words(words)
 }
 
-/// Creates filters that can be merged, one that can't, a string, and a list of items that is to become a static filter.
+/// Creates filters that can be merged, one that can't, a string, a list of items that is to become a static filter, and
+/// sketches.
 fn bloom_filters(server: &FakeServer) {
+    for line in ["CMS.INITBYDIM cms 20 5", "TDIGEST.CREATE tdigest", "TDIGEST.ADD tdigest 1 2"] {
+        server.line(line).unwrap();
+    }
     for (key, options) in [("k", "1000"), ("other", "1000 LIKE k"), ("small", "10")] {
         server.line(&format!("BF.RESERVE {key} 0.01 {options}")).unwrap();
     }
@@ -261,8 +325,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             background.borrow_mut().insert(String::from_utf8(words[0].clone()).unwrap());
         }
     });
-    let known =
-        "BF.IMPORT BF.INTERSECT BF.LOAD BF.LOADCHUNK BF.MERGE BF.REBUILD CF.COMPACT CF.DEL CF.LOADCHUNK";
+    let known = "BF.IMPORT BF.INTERSECT BF.LOAD BF.LOADCHUNK BF.MERGE BF.REBUILD CF.COMPACT CF.DEL CF.LOADCHUNK CMS.MERGE TDIGEST.MERGE";
     assert_eq!(background.into_inner().into_iter().collect::<Vec<_>>().join(" "), known);
 }
 

@@ -197,7 +197,12 @@ fn a_deep_sketch_counts() {
 
 #[test]
 fn merges_add_with_weights() {
+    [false, true].into_iter().for_each(merge_with_weights);
+}
+
+fn merge_with_weights(background: bool) {
     let server = FakeServer::default();
+    server.goes_to_background.set(background);
     for key in ["a", "b", "sum"] {
         server.line(&format!("CMS.INITBYDIM {key} 5000 3")).unwrap();
     }
@@ -214,4 +219,9 @@ fn merges_add_with_weights() {
     assert_eq!(server.text("CMS.MERGE sum 2 a b"), "Ok");
     assert_eq!(server.text("CMS.MERGE sum 3 sum a b WEIGHTS 2 -1 -1"), "Ok");
     assert_eq!(server.text("CMS.QUERY sum x y z"), "Counts([11, 3, 4294967295], None)");
+    server.line("CMS.INCRBY a z 1").unwrap();
+    assert_eq!(server.text("CMS.QUERY sum x y z"), "Counts([11, 3, 4294967295], None)");
+    let Ok(Reply::Map(info)) = server.line("CMS.INFO sum") else { panic!() };
+    assert_eq!(info.last(), Some(&("count", Reply::Integer(10 + 3 + 1 + 4_294_967_295))));
+    assert_eq!(server.worked_in_background.get(), background);
 }

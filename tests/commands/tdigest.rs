@@ -74,6 +74,35 @@ fn a_write_after_a_read_tells_replicas_to_compress() {
     assert_eq!(server.take_replicated(), ["TDIGEST.RESET t"]);
 }
 
+/// In the background, a merge gives the same digest, and has read its sources as well.
+#[test]
+fn merges_in_the_background_are_the_same() {
+    let run = |background: bool| {
+        let (server, replica) = (FakeServer::default(), FakeServer::replica());
+        server.goes_to_background.set(background);
+        for (key, compression) in [("a", 5), ("b", 9), ("t", 20)] {
+            server.line(&format!("TDIGEST.CREATE {key} COMPRESSION {compression}")).unwrap();
+            let values: Vec<String> = (0..200).map(|n| (n * 37 % 101 * compression).to_string()).collect();
+            server.line(&format!("TDIGEST.ADD {key} {}", values.join(" "))).unwrap();
+        }
+        server.line("TDIGEST.CDF b 1").unwrap();
+        for line in
+            ["MERGE t 2 a b", "ADD a 7", "MERGE new 3 a a t", "MERGE t 1 t COMPRESSION 3 OVERRIDE", "ADD t 1"]
+        {
+            server.line(&format!("TDIGEST.{line}")).unwrap();
+        }
+        assert_eq!(server.worked_in_background.get(), background);
+        let effects = server.replicated.take();
+        // A merge compresses its sources on replicas as well, so the next writes needn't say so.
+        assert!(!effects.iter().any(|words| words[0] == b"TDIGEST.QUANTILE"));
+        replica.obey(&effects);
+        let saved = ["a", "b", "t", "new"].map(|key| save(&server, key));
+        assert_eq!(["a", "b", "t", "new"].map(|key| save(&replica, key)), saved);
+        (effects, saved)
+    };
+    assert_eq!(run(true), run(false));
+}
+
 /// A child of a fork saves compressed digests, and a server that loads one goes on from there.
 #[test]
 fn a_write_after_a_fork_tells_replicas_to_compress() {

@@ -181,8 +181,15 @@ def crafted_sub_filters(round: "Round", key: str) -> None:
     round.restore(key, Value("MBbloomCF", 4, [count, 2, count * 8, count, 4, 20, 1] + count * [2, slots]))
 
 
+def small(round: "Round", creation: str, *words) -> None:
+    """Makes a sketch to be merged many times, unless there is one."""
+    with contextlib.suppress(redis.ResponseError):
+        round.quietly(creation, "small", *words)
+
+
 def count_min(round: "Round", key: str) -> None:
     round.quietly("CMS.INITBYDIM", key, round.bytes // 20, 5)
+    small(round, "CMS.INITBYDIM", 100, 5)
 
 
 def top_k(round: "Round", key: str) -> None:
@@ -192,6 +199,7 @@ def top_k(round: "Round", key: str) -> None:
 def t_digest(round: "Round", key: str) -> None:
     round.quietly("TDIGEST.CREATE", key, "COMPRESSION", 1000)
     round.quietly("TDIGEST.ADD", key, *range(10_000))
+    small(round, "TDIGEST.CREATE")
 
 
 # One of KINDS for each set of options.
@@ -335,6 +343,12 @@ class Round:
     def increments(self, _) -> Words:
         yield [word for item in self.items(self.many_items, 0) for word in (item, 100_000)]
 
+    def merges(self, _) -> Words:
+        """Many sources that take long to open, and few that take long to merge."""
+        yield ["k", 1, "other"]
+        yield ["k", 20, *20 * ["other"]]
+        yield ["small", SOURCES, *SOURCES * ["small"]]
+
     def numbers(self, _) -> Words:
         yield [*range(self.many_items)]
 
@@ -371,7 +385,7 @@ class Round:
         "0.01 0.01": sketches,
         "10": sketches,
         "item 1": increments,
-        "1 {key}": lambda self, _: iter([["k", 1, "other"], ["k", SOURCES, *SOURCES * ["other"]]]),
+        "1 {key}": merges,
         "1 2": numbers,
         "1": numbers,
         "0.5": lambda self, _: iter([[0.5] * self.many_items]),
@@ -497,7 +511,7 @@ class Bench:
                 shown = " ".join(str(word)[:12] for word in words[1:4])
                 part = seconds / most(command.name, words, name)
                 yield command.name, Hold(seconds, part, f"{shown}: {where}: {str(reply)[:30]}")
-        self.clock.quietly("UNLINK", "k", "other")
+        self.clock.quietly("UNLINK", "k", "other", "small")
 
 
 def latency(spec, arguments) -> str:

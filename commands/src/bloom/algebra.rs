@@ -130,7 +130,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         };
         catch_up(call, &mut key)?;
         let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
-        let keys = 1..call.argc();
+        let keys = (1..call.argc()).collect();
         let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
         return call.in_background(job, Merging { inputs, is_new, now_ms });
     }
@@ -208,7 +208,7 @@ fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     };
     if goes_to_background {
         let inputs: Arc<[Live]> = inputs.map(LiveRef::share).collect();
-        let keys = 1..call.argc();
+        let keys = (1..call.argc()).collect();
         let job = Background { keys, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
         return call.in_background(job, Intersecting { inputs });
     }

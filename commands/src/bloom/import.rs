@@ -143,7 +143,7 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
             Data::Key(_) => Admitted::for_background_work(call, bytes, bytes.saturating_add(held))?,
             Data::Arguments(_) => Admitted::in_new_key(call, bytes, bytes)?,
         };
-        let job = Background { keys: 1..2, inputs: Arc::new([]), data, memory };
+        let job = Background { keys: vec![1], inputs: Arc::new([]), data, memory };
         return call.in_background(job, creation);
     }
     if !call.is_from_primary() && format.declared().is_some() {

@@ -67,7 +67,7 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
     let memory = Admitted::for_background_work(call, largest, most)?;
     catch_up(call, &mut key)?;
     let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();
-    let job = Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(arguments), memory };
+    let job = Background { keys: vec![1], inputs: inputs.clone(), data: Data::Arguments(arguments), memory };
     call.in_background(job, MergeBlobs { inputs, sources, is_new, now_ms })
 }
 

@@ -192,7 +192,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key<Filter>) -> Result<Reply, Comman
     if call.goes_to_background(items.saturating_mul(BUILD_COST)) {
         let memory = Admitted::for_background_work(call, bytes, most)?;
         let inputs: Arc<[Live]> = Arc::new([LiveRef::Bloom(list).share()]);
-        let job = Background { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
+        let job = Background { keys: vec![1], inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
         return call.in_background(job, Build { inputs, items });
     }
     // The server evicts nothing until the command has ended. By then, the list's memory is free.

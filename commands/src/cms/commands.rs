@@ -142,6 +142,7 @@ fn increase<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         u64::try_from(increment).map_err(|_| CommandError::RedisBloom("CMS: Number cannot be negative"))
     });
     let increments = increments.collect::<Result<Vec<u64>, _>>()?;
+    sketch.own(&|tasks, task| call.parallel(tasks, task))?;
     let (mut estimates, mut next) = (Vec::with_capacity(pairs), ITEM);
     while next < call.argc() && !pauses(call, ITEM, next.saturating_sub(ITEM), PAIR) {
         let items = sketch.rows().group(call, next, PAIR);

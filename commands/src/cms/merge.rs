@@ -2,13 +2,18 @@
 
 use super::commands::MISSING;
 use super::sketch::Sketch;
-use crate::call::{Access, Call, Effect, Key};
+use crate::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use crate::error::CommandError;
 use crate::items::limit_sources;
 use crate::options::integer;
 use crate::reply::Reply;
+use crate::rows::Rows;
 use crate::table::ArgumentKind::{Integer, Key as KeyName};
 use crate::table::{Argument, Entry, KeyUse, MoreKeys, command, option, required};
+use bloomery::Error;
+use bloomery::filter::Garbage;
+use bloomery::parallel::ParallelFor;
+use std::sync::Arc;
 
 /// The index of the first source among the arguments.
 const FIRST_SOURCE: usize = 3;
@@ -38,42 +43,96 @@ command!(
 
 /// `CMS.MERGE destination numkeys source… [WEIGHTS weight…]`. The checks have RedisBloom's order.
 fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let mut key = call.open::<Sketch>(1, Access::Write);
+    let key = call.open::<Sketch>(1, Access::Write);
+    let sources = opened(call, &key)?;
+    let destination = key.value()?.ok_or(MISSING)?;
+    let count = sources.iter().try_fold(0i64, |count, (source, weight)| {
+        let more = i128::from(source.count()).checked_mul((*weight).into())?;
+        count.checked_add(i64::try_from(more).ok()?)
+    });
+    let count = count.and_then(|count| u64::try_from(count).ok()).ok_or(OVERFLOW)?;
+    let bytes = destination.bytes();
+    let number = sources.len();
+    let mut merging = Merging { shape: destination.rows(), sources, count };
+    if call.goes_to_background(bytes.saturating_mul(number as u64)) {
+        let memory = Admitted::for_background_work(call, bytes, bytes)?;
+        let keys = [1].into_iter().chain((FIRST_SOURCE..).take(number)).collect();
+        let job = Background { keys, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
+        return call.in_background(job, merging);
+    }
+    Admitted::beside_keys(call, bytes, bytes)?;
+    let made = merging.prepare(&[], &|tasks, task| call.parallel(tasks, task));
+    merging.put(call, key, made)
+}
+
+/// A merge that has been checked.
+struct Merging {
+    shape: Rows,
+    /// The sources, which share their memory with the sketches in the keys, and their weights.
+    sources: Vec<(Sketch, i64)>,
+    /// The sum of all increments that the destination will have.
+    count: u64,
+}
+
+impl TwoStep for Merging {
+    type Prepared = Result<Option<Sketch>, Error>;
+
+    fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        Sketch::of_sums(self.shape, self.count, &self.sources, parallel)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        made: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let key = call.open::<Sketch>(1, Access::Write);
+        let now = opened(call, &key)?;
+        let mut pairs = self.sources.iter().zip(&now);
+        if !pairs.all(|((given, _), (now, _))| given.is_shared_with(now)) {
+            return Err(CommandError::Changed);
+        }
+        self.put(call, key, made())
+    }
+}
+
+impl Merging {
+    /// Puts the sums into the destination.
+    fn put<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        mut key: C::Key<Sketch>,
+        made: <Merging as TwoStep>::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let made = made?.ok_or(OVERFLOW)?;
+        let (bytes, destination) = (made.bytes(), key.value_mut()?.ok_or(MISSING)?);
+        let old = std::mem::replace(destination, made);
+        call.discard(Garbage::Other(Box::new((old, self.sources)), bytes));
+        call.replicate(Effect::Verbatim);
+        call.changed(c"cms.merge");
+        Ok(Reply::Ok)
+    }
+}
+
+/// The sources and their weights. The sources share their memory with the sketches in the keys.
+fn opened<'a, C: Call<'a>>(call: &C, key: &C::Key<Sketch>) -> Result<Vec<(Sketch, i64)>, CommandError> {
     let shape = key.value()?.ok_or(MISSING)?.rows();
     let (sources, has_weights) = sources(call)?;
     limit_sources(call, sources, "Merge the others with further commands")?;
-    let mut opened = Vec::with_capacity(sources);
-    for source in (FIRST_SOURCE..).take(sources) {
+    let open = |source: usize| {
         let weight = match has_weights {
             true => integer(call.arg(source.saturating_add(sources).saturating_add(1)))
                 .ok_or(CommandError::RedisBloom("CMS: invalid weight value"))?,
             false => 1,
         };
         let key = call.open::<Sketch>(source, Access::Read);
-        if key.value()?.ok_or(MISSING)?.rows() != shape {
+        let sketch = key.value()?.ok_or(MISSING)?;
+        if sketch.rows() != shape {
             return Err(CommandError::RedisBloom("CMS: width/depth is not equal"));
         }
-        opened.push((key, weight));
-    }
-    let mut pairs = Vec::with_capacity(sources);
-    for (key, weight) in &opened {
-        pairs.push((key.value()?.ok_or(MISSING)?, *weight));
-    }
-    let count = pairs.iter().try_fold(0i64, |count, (source, weight)| {
-        let more = i128::from(source.count()).checked_mul((*weight).into())?;
-        count.checked_add(i64::try_from(more).ok()?)
-    });
-    let count = count.and_then(|count| u64::try_from(count).ok()).ok_or(OVERFLOW)?;
-    let destination = key.value()?.ok_or(MISSING)?;
-    if !destination.take_sums(&pairs, &|tasks, task| call.parallel(tasks, task)) {
-        return Err(OVERFLOW);
-    }
-    // The destination may be one of the sources, to which there must be no reference now.
-    drop(opened);
-    key.value_mut()?.ok_or(MISSING)?.set_count(count);
-    call.replicate(Effect::Verbatim);
-    call.changed(c"cms.merge");
-    Ok(Reply::Ok)
+        Ok((sketch.share(), weight))
+    };
+    (FIRST_SOURCE..).take(sources).map(open).collect()
 }
 
 /// The number of sources, and whether each has a weight.

@@ -4,8 +4,9 @@
 use crate::rows::{Rows, copied};
 use bloomery::Error;
 use bloomery::mem::{Cells, Words};
-use bloomery::parallel::{ParallelFor, in_parts};
+use bloomery::parallel::ParallelFor;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,12 +16,16 @@ const IN_A_WORD: usize = 2;
 /// Number of words that are summed at a time.
 const BLOCK: usize = 256;
 
+/// Number of words of all sources that a task sums. That takes about a millisecond, as long as a task may take.
+const WORDS_OF_A_TASK: usize = 1 << 18;
+
 /// A count-min sketch.
 pub(crate) struct Sketch {
     rows: Rows,
     /// Sum of all increments, modulo 2^64.
     count: u64,
-    counters: Words,
+    /// Shared with merges that read them in the background.
+    counters: Arc<Words>,
 }
 
 impl Sketch {
@@ -29,13 +34,14 @@ impl Sketch {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(super) fn new(rows: Rows) -> Result<Sketch, Error> {
-        Ok(Sketch { rows, count: 0, counters: Words::zeroed(rows.cells().div_ceil(IN_A_WORD as u64))? })
+        let counters = Words::zeroed(rows.cells().div_ceil(IN_A_WORD as u64))?;
+        Ok(Sketch { rows, count: 0, counters: Arc::new(counters) })
     }
 
     /// A sketch with these counters, little-endian. `None` if their number is wrong.
     pub(super) fn with_counters(rows: Rows, count: u64, bytes: &[u8]) -> Option<Result<Sketch, Error>> {
         (Sketch::bytes_of(rows)? == bytes.len() as u64)
-            .then(|| Ok(Sketch { rows, count, counters: Words::from_bytes(bytes)? }))
+            .then(|| Ok(Sketch { rows, count, counters: Arc::new(Words::from_bytes(bytes)?) }))
     }
 
     /// Bytes of the counters in a sketch of this shape, if that is below 2^64.
@@ -56,22 +62,36 @@ impl Sketch {
         self.count
     }
 
-    pub(super) fn set_count(&mut self, count: u64) {
-        self.count = count;
-    }
-
     pub(super) fn counters(&self) -> &Cells {
         &self.counters
     }
 
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Sketch, Error> {
-        Ok(Sketch { rows: self.rows, count: self.count, counters: copied(&self.counters, parallel)? })
+        Ok(Sketch { counters: Arc::new(copied(&self.counters, parallel)?), ..*self })
+    }
+
+    /// A sketch with the same counters in the same memory, for another thread to read.
+    pub(super) fn share(&self) -> Sketch {
+        Sketch { counters: Arc::clone(&self.counters), ..*self }
+    }
+
+    pub(super) fn is_shared_with(&self, other: &Sketch) -> bool {
+        Arc::ptr_eq(&self.counters, &other.counters)
+    }
+
+    /// Prepares the counters for a change. A merge may still read them: the server has renamed the key, or the merge's
+    /// client has left. If so, the change is made to a copy.
+    pub(super) fn own(&mut self, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+        if Arc::strong_count(&self.counters) > 1 {
+            *self = self.copy(parallel)?;
+        }
+        Ok(())
     }
 
     /// Counts each item of a group as often as `increments` says. Appends the new estimates.
     pub(super) fn increase(&mut self, items: &[&[u8]], increments: &[u64], estimates: &mut Vec<u32>) {
         self.count = increments.iter().fold(self.count, |count, increment| count.wrapping_add(*increment));
-        let counters = &self.counters;
+        let counters: &Cells = &self.counters;
         self.rows.fold::<IN_A_WORD>(counters, items, (u32::MAX, estimates), |index, least, cells| {
             let increment = increments.get(index).copied().unwrap_or(0);
             let increment = u32::try_from(increment).unwrap_or(u32::MAX);
@@ -81,33 +101,34 @@ impl Sketch {
 
     /// Appends the estimate for each item of a group.
     pub(super) fn estimate(&self, items: &[&[u8]], estimates: &mut Vec<u32>) {
-        let counters = &self.counters;
+        let counters: &Cells = &self.counters;
         self.rows.fold::<IN_A_WORD>(counters, items, (u32::MAX, estimates), |_, least, cells| {
             cells.iter().fold(least, |least, cell| least.min(counter(counters, *cell).0))
         });
     }
 
-    /// Replaces the counters with the weighted sums of the sources' counters. The sources have the same shape, and this
-    /// sketch may be one of them. Returns false, and replaces nothing, if a sum doesn't fit into a counter, or a
-    /// product or a partial sum doesn't fit into 64 bits.
-    pub(super) fn take_sums(&self, sources: &[(&Sketch, i64)], parallel: &ParallelFor<'_>) -> bool {
-        let exceeds = AtomicBool::new(false);
-        in_parts(self.counters.len(), parallel, |part| {
-            if !exceeds.load(Relaxed) && !sums(sources, part, |_, _| {}) {
+    /// A sketch with this sum of increments and the weighted sums of the sources' counters. The sources have the same
+    /// shape. `None` if a sum doesn't fit into a counter, or a product or a partial sum doesn't fit into 64 bits.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn of_sums(
+        rows: Rows,
+        count: u64,
+        sources: &[(Sketch, i64)],
+        parallel: &ParallelFor<'_>,
+    ) -> Result<Option<Sketch>, Error> {
+        let (made, exceeds) = (Sketch { count, ..Sketch::new(rows)? }, AtomicBool::new(false));
+        let words = made.counters.len();
+        let most = WORDS_OF_A_TASK.checked_div(sources.len()).unwrap_or(0).max(BLOCK);
+        parallel(words.div_ceil(most), &|task| {
+            let first = task.saturating_mul(most);
+            let part = first..first.saturating_add(most).min(words);
+            if !exceeds.load(Relaxed) && !put_sums(&made.counters, sources, part) {
                 exceeds.store(true, Relaxed);
             }
         });
-        let fits = !exceeds.into_inner();
-        if fits {
-            in_parts(self.counters.len(), parallel, |part| {
-                sums(sources, part, |index, sums| {
-                    if let Some(word) = self.counters.get(index) {
-                        word.store(sums, Relaxed);
-                    }
-                });
-            });
-        }
-        fits
+        Ok((!exceeds.into_inner()).then_some(made))
     }
 }
 
@@ -133,9 +154,8 @@ fn raise(counters: &Cells, cell: usize, increment: u32) -> u32 {
     new
 }
 
-/// Calls `put` with the index and the weighted sum of each word in `part`, until a sum is out of range. Returns whether
-/// none is.
-fn sums(sources: &[(&Sketch, i64)], part: Range<usize>, mut put: impl FnMut(usize, u64)) -> bool {
+/// Puts the weighted sums of the words in `part` into `counters`, until a sum is out of range. Returns whether none is.
+fn put_sums(counters: &Cells, sources: &[(Sketch, i64)], part: Range<usize>) -> bool {
     // With such weights, no part of a sum leaves the range of 64-bit integers.
     let weights = sources.iter().fold(0u64, |sum, (_, weight)| sum.saturating_add(weight.unsigned_abs()));
     let are_small = weights < 1 << 31;
@@ -166,8 +186,8 @@ fn sums(sources: &[(&Sketch, i64)], part: Range<usize>, mut put: impl FnMut(usiz
         if beyond != 0 || !fits {
             return false;
         }
-        for (index, [low, high]) in block.zip(sums) {
-            put(index, low.cast_unsigned() | high.cast_unsigned() << u32::BITS);
+        for (word, [low, high]) in counters.get(block).unwrap_or_default().iter().zip(sums) {
+            word.store(low.cast_unsigned() | high.cast_unsigned() << u32::BITS, Relaxed);
         }
     }
     true

@@ -559,7 +559,7 @@ fn compact_whole<'a, C: Call<'a>>(
             (Ok(memory), _) => {
                 let of = filter.share();
                 let job =
-                    Background { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
+                    Background { keys: vec![1], inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
                 return call.in_background(job, CompactCopy { compaction, of });
             }
             // A delete never fails for lack of memory. Without enough memory for a copy, it compacts the filter itself,

@@ -1,14 +1,14 @@
-//! TDIGEST.*: the commands that write.
+//! TDIGEST.*: the commands that write, except TDIGEST.MERGE.
 
 use super::digest::{Digest, MOST_COMPRESSION, capacity};
 use super::stored::{BAD_COMPRESSION, MISSING, TDigest, refusal};
 use crate::call::{Access, Admitted, Call, Effect, Key};
 use crate::error::CommandError;
-use crate::items::{limit_items, limit_sources};
+use crate::items::limit_items;
 use crate::options::{integer, number};
 use crate::reply::Reply;
-use crate::table::ArgumentKind::{Double, Integer, Key as KeyArgument};
-use crate::table::{Argument, Entry, KeyUse, MoreKeys, Timing, command, option, optional, required, word};
+use crate::table::ArgumentKind::{Double, Integer};
+use crate::table::{Argument, Entry, KeyUse, Timing, command, option, required};
 use smallvec::SmallVec;
 
 /// The compression of a digest that is created without one.
@@ -17,7 +17,7 @@ const DEFAULT_COMPRESSION: f64 = 100.0;
 /// The index of the first value among the arguments.
 const FIRST_VALUE: usize = 2;
 
-const COMPRESSION: Argument = option("compression", "COMPRESSION", Integer);
+pub(super) const COMPRESSION: Argument = option("compression", "COMPRESSION", Integer);
 
 command!(
     Create,
@@ -59,12 +59,12 @@ fn create<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-fn is_word<'a, C: Call<'a>>(call: &C, index: usize, word: &[u8]) -> bool {
+pub(super) fn is_word<'a, C: Call<'a>>(call: &C, index: usize, word: &[u8]) -> bool {
     call.arg(index).eq_ignore_ascii_case(word)
 }
 
 /// A compression. `too_large` is the error for one with which no server has memory for the nodes.
-fn compression(bytes: &[u8], too_large: &'static str) -> Result<f64, CommandError> {
+pub(super) fn compression(bytes: &[u8], too_large: &'static str) -> Result<f64, CommandError> {
     let wanted = integer(bytes).ok_or(refusal(BAD_COMPRESSION))?;
     if wanted <= 0 {
         return Err(refusal("ERR T-Digest: compression parameter needs to be a positive integer"));
@@ -134,7 +134,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open::<TDigest>(1, Access::Write);
     let value = key.value_mut()?.ok_or(MISSING)?;
     let observations = observations(call)?;
-    let digest = value.write(call);
+    let digest = value.write(call)?;
     for (done, observation) in observations.iter().enumerate() {
         if let Err(why) = digest.add(*observation, 1) {
             // Only a digest from a crafted file gets here.
@@ -158,88 +158,4 @@ fn observations<'a, C: Call<'a>>(call: &C) -> Result<SmallVec<[f64; 64]>, Comman
         Some(value) => Ok(value),
     };
     (FIRST_VALUE..call.argc()).map(parse).collect()
-}
-
-command!(
-    Merge,
-    |call| merge(call),
-    Entry {
-        name: "tdigest.merge",
-        arity: -4,
-        key: KeyUse::Update,
-        flags: "deny-oom",
-        summary: "Merges t-digests into a t-digest, creating it if needed",
-        complexity: "O(n) for n nodes in all t-digests",
-        since: "2.4.0",
-        arguments: &[
-            required("numkeys", Integer),
-            Argument { multiple: true, ..required("source", KeyArgument) },
-            COMPRESSION,
-            optional(word("override", "OVERRIDE")),
-        ],
-        more_keys: &[MoreKeys::Counted],
-        ..Entry::PLAIN
-    }
-);
-
-/// The index of the first source among the arguments.
-const FIRST_SOURCE: usize = 3;
-
-/// `TDIGEST.MERGE destination numkeys source [source…] [COMPRESSION compression] [OVERRIDE]`.
-fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    const NO_MEMORY: &str = "ERR T-Digest: allocation of destination digest failed";
-    let mut key = call.open::<TDigest>(1, Access::Write);
-    key.value()?;
-    let sources = sources(call)?;
-    let (wanted, overrides) = merge_options(call, FIRST_SOURCE.saturating_add(sources), NO_MEMORY)?;
-    limit_sources(call, sources, "Merge the others with further commands")?;
-    let opened = (FIRST_SOURCE..).take(sources).map(|index| call.open::<TDigest>(index, Access::Read));
-    let opened: Vec<_> = opened.collect();
-    let destination = key.value()?.filter(|_| !overrides);
-    let mut digests: Vec<&TDigest> = destination.into_iter().collect();
-    for source in &opened {
-        digests.push(source.value()?.ok_or(MISSING)?);
-    }
-    let largest = || digests.iter().map(|digest| digest.seen().compression()).fold(0.0, f64::max);
-    let own = destination.map(|digest| digest.seen().compression());
-    let compression = wanted.or(own).unwrap_or_else(largest);
-    let nodes = digests.iter().map(|digest| digest.seen().nodes().len());
-    admit(call, compression, nodes.fold(0, usize::saturating_add), NO_MEMORY)?;
-    let mut merged = Digest::new(compression);
-    for digest in digests {
-        merged.add_all(digest.compressed()?)?;
-    }
-    key.create(TDigest::new(call, merged));
-    call.replicate(Effect::Verbatim);
-    call.changed(c"tdigest.merge");
-    Ok(Reply::Ok)
-}
-
-/// Number of sources of a merge.
-fn sources<'a, C: Call<'a>>(call: &C) -> Result<usize, CommandError> {
-    let sources = integer(call.arg(2)).ok_or(refusal("ERR T-Digest: error parsing numkeys"))?;
-    if sources <= 0 {
-        return Err(refusal("ERR T-Digest: numkeys needs to be a positive integer"));
-    }
-    let most = call.argc().saturating_sub(FIRST_SOURCE);
-    usize::try_from(sources).ok().filter(|sources| *sources <= most).ok_or(CommandError::Arity)
-}
-
-/// The options of a merge, which begin at this index: its compression, and whether it overrides the destination. As in
-/// RedisBloom, other words are ignored beside one of the two.
-fn merge_options<'a, C: Call<'a>>(
-    call: &C,
-    from: usize,
-    too_large: &'static str,
-) -> Result<(Option<f64>, bool), CommandError> {
-    let overrides = (from..call.argc()).any(|index| is_word(call, index, b"OVERRIDE"));
-    let Some(index) = (from..call.argc()).find(|index| is_word(call, *index, b"COMPRESSION")) else {
-        let is_plain = overrides || from == call.argc();
-        return if is_plain { Ok((None, overrides)) } else { Err(refusal("ERR T-Digest: wrong keyword")) };
-    };
-    let value = index.saturating_add(1);
-    if value == call.argc() {
-        return Err(CommandError::Arity);
-    }
-    Ok((Some(compression(call.arg(value), too_large)?), overrides))
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod digest;
+mod merge;
 mod query;
 mod read;
 mod stored;
@@ -15,7 +16,7 @@ pub(super) fn each(work: &mut impl ForEach) {
     work.command::<commands::Create>();
     work.command::<commands::Reset>();
     work.command::<commands::Add>();
-    work.command::<commands::Merge>();
+    work.command::<merge::Merge>();
     work.command::<read::Info>();
     work.command::<read::Min>();
     work.command::<read::Max>();

@@ -105,7 +105,7 @@ fn quantile<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// Compresses the digest, because the server that sent this has compressed its own.
 fn compress<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open::<TDigest>(1, Access::Write);
-    key.value_mut()?.ok_or(MISSING)?.compress();
+    key.value_mut()?.ok_or(MISSING)?.compress()?;
     call.replicate(Effect::Verbatim);
     Ok(Reply::Ok)
 }

@@ -3,7 +3,7 @@
 //! In RedisBloom, reads and DUMP compress the key. Primary and replicas aren't read alike, so they drift apart. Here, a
 //! read answers from a compressed copy. The next write on a primary makes the copy the digest, as if the read had
 //! compressed it, and first tells replicas and the AOF to [compress](MARKER) theirs. So answers are RedisBloom's, and a
-//! server's digest depends only on the writes.
+//! server's digest depends only on the writes. A merge is a write, so it compresses its sources on all servers.
 //!
 //! Saved digests are compressed as well, since RedisBloom's encoding has no unmerged nodes. A primary that has saved a
 //! digest compresses with its next write. A server that obeys can't do that, because its primary doesn't. So it saves
@@ -21,6 +21,7 @@ use bloomery::wire::{Sink, Source};
 use std::borrow::Borrow;
 use std::cell::OnceCell;
 use std::ffi::CStr;
+use std::sync::Arc;
 
 static HANDLES: [Handle; 1] = [const { Handle::new() }];
 
@@ -30,10 +31,10 @@ const MARKER: &str = "tdigest.quantile";
 
 /// A t-digest in a key.
 pub(crate) struct TDigest {
-    /// What the writes made.
-    digest: Digest,
+    /// What the writes made. Shared with merges that read it in the background.
+    digest: Arc<Digest>,
     /// A compressed copy, if the digest was read after the last write, and has unmerged nodes.
-    read: OnceCell<Box<Digest>>,
+    read: OnceCell<Arc<Digest>>,
     /// The [number of saves](Call::saves) before the last write of a client. 0 for a digest that was loaded: the
     /// server that saved it may have it uncompressed.
     saves: u64,
@@ -51,7 +52,24 @@ pub(super) const BAD_COMPRESSION: &str = "ERR T-Digest: error parsing compressio
 impl TDigest {
     /// A digest that the running command has made.
     pub(super) fn new<'a, C: Call<'a>>(call: &C, digest: Digest) -> TDigest {
-        TDigest { digest, read: OnceCell::new(), saves: call.saves() }
+        TDigest { digest: Arc::new(digest), read: OnceCell::new(), saves: call.saves() }
+    }
+
+    /// A value with the same digest in the same memory, for another thread to read.
+    pub(super) fn share(&self) -> TDigest {
+        TDigest { digest: Arc::clone(&self.digest), read: self.read.clone(), ..*self }
+    }
+
+    pub(super) fn is_shared_with(&self, other: &TDigest) -> bool {
+        Arc::ptr_eq(&self.digest, &other.digest)
+    }
+
+    /// Makes the compressed copy that a [shared](TDigest::share) value has made the digest.
+    pub(super) fn take_read(&mut self, shared: &TDigest) {
+        if let Some(read) = shared.read.get() {
+            self.digest = Arc::clone(read);
+            self.read.take();
+        }
     }
 
     /// The digest as its clients see it.
@@ -67,32 +85,45 @@ impl TDigest {
         if let Some(read) = self.read.get() {
             return Ok(read);
         }
-        let read = Box::new(self.digest.compressed()?);
+        let read = Arc::new(self.digest.compressed()?);
         Ok(self.read.get_or_init(|| read))
     }
 
     /// The digest, to be changed by the running command.
-    pub(super) fn write<'a, C: Call<'a>>(&mut self, call: &C) -> &mut Digest {
+    pub(super) fn write<'a, C: Call<'a>>(&mut self, call: &C) -> Result<&mut Digest, Refused> {
         let (read, before, now) = (self.read.take(), self.saves, call.saves());
         if call.is_from_primary() {
-            return &mut self.digest;
+            return self.own();
         }
         let is_behind = before == 0 || before != now && !self.digest.is_compressed();
         if read.is_some() || is_behind {
-            call.replicate(Effect::Arguments(MARKER, vec![b"0.5".to_vec()]));
             match read {
-                Some(read) => self.digest = *read,
-                None => self.digest.compress(),
+                Some(read) => self.digest = read,
+                None => self.own()?.compress(),
             }
+            call.replicate(Effect::Arguments(MARKER, vec![b"0.5".to_vec()]));
         }
         self.saves = now;
-        &mut self.digest
+        self.own()
     }
 
     /// Compresses the digest itself, as the primary did.
-    pub(super) fn compress(&mut self) {
+    pub(super) fn compress(&mut self) -> Result<(), Refused> {
         self.read.take();
-        self.digest.compress();
+        self.own()?.compress();
+        Ok(())
+    }
+
+    /// The digest, to be changed. A merge may still read it: the server has renamed the key, or the merge's client has
+    /// left. If so, the change is made to a copy.
+    fn own(&mut self) -> Result<&mut Digest, Refused> {
+        if Arc::strong_count(&self.digest) > 1 {
+            self.digest = Arc::new(self.digest.copy()?);
+        }
+        match Arc::get_mut(&mut self.digest) {
+            Some(digest) => Ok(digest),
+            None => unreachable!("only this thread shares digests"),
+        }
     }
 }
 
@@ -113,7 +144,7 @@ impl Stored for TDigest {
 
     fn copy(&self, _: &ParallelFor<'_>) -> Result<TDigest, Error> {
         match self.digest.copy() {
-            Ok(digest) => Ok(TDigest { digest, read: OnceCell::new(), saves: self.saves }),
+            Ok(digest) => Ok(TDigest { digest: Arc::new(digest), read: OnceCell::new(), saves: self.saves }),
             Err(Refused::Memory(bytes)) => Err(Error::OutOfMemory { bytes }),
             Err(Refused::Overflow) => Err(Error::OutOfMemory { bytes: 0 }),
         }
@@ -147,7 +178,7 @@ impl DataType for RedisBloom {
         if encoding != 0 {
             return Err(format!("unknown encoding {encoding}"));
         }
-        Ok(TDigest { digest: load(source)?, read: OnceCell::new(), saves: 0 })
+        Ok(TDigest { digest: Arc::new(load(source)?), read: OnceCell::new(), saves: 0 })
     }
 
     fn save(value: &TDigest, sink: &mut impl Sink) {
@@ -155,7 +186,7 @@ impl DataType for RedisBloom {
     }
 
     fn save_file(value: &TDigest, sink: &mut impl Sink, obeys: bool) {
-        let digest = &value.digest;
+        let digest: &Digest = &value.digest;
         match () {
             _ if digest.is_compressed() => save(digest, sink),
             _ if obeys => or_give_up(digest.sorted(), sink),

@@ -10,7 +10,6 @@ use super::work::{PoolWork, Prepare};
 use bloomery::filter::Live;
 use bloomery::parallel::{ParallelFor, Stop};
 use bloomery_commands::{Background, CommandError, Data, Entry, Reply};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A command works in the background if its filters have at least this many bytes of cells. With fewer, it would block
@@ -36,7 +35,7 @@ where
     }
     let Some(request) = block(ctx, &[text])? else { return here(work) };
     let work = PoolWork::reading(&request, inputs, work);
-    registry::insert(request, command, ctx.database(), 0..0, State::Working(work));
+    registry::insert(request, command, ctx.database(), Vec::new(), State::Working(work));
     Ok(Reply::Later)
 }
 
@@ -67,11 +66,11 @@ pub(crate) fn prepare(
 }
 
 /// Makes a command wait for its keys.
-pub(crate) fn wait_for_keys(ctx: Context<'_>, request: Request, command: &'static Entry, keys: Range<usize>) {
+pub(crate) fn wait_for_keys(ctx: Context<'_>, request: Request, command: &'static Entry, keys: Vec<usize>) {
     registry::insert(request, command, ctx.database(), keys, State::Key);
 }
 
 /// Makes a command wait until its filter has been sent.
 pub(crate) fn send(ctx: Context<'_>, request: Request, command: &'static Entry) {
-    registry::insert(request, command, ctx.database(), 1..2, State::Sending { is_over: false });
+    registry::insert(request, command, ctx.database(), vec![1], State::Sending { is_over: false });
 }

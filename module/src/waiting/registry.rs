@@ -28,7 +28,7 @@ use bloomery_commands::{Access, CommandError, Entry, Key, Reply};
 use redis_module::raw;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ pub(super) fn insert(
     request: Request,
     command: &'static Entry,
     database: i32,
-    keys: Range<usize>,
+    keys: Vec<usize>,
     state: State,
 ) {
     let number = request.number;
@@ -120,7 +120,7 @@ pub(super) fn remove(number: u64) -> Option<Waiting> {
 /// Replies to a client that isn't in the table.
 pub(super) fn unblock(request: Request, command: &'static Entry, database: i32, reply: CommandResult) {
     let (client, number) = (request.client, request.number);
-    insert(request, command, database, 0..0, State::Reply);
+    insert(request, command, database, Vec::new(), State::Reply);
     client.unblock(Done { reply, number });
 }
 
@@ -151,7 +151,7 @@ fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Waiting) -> bool) -
 }
 
 /// The database and the arguments of a client, and which of the arguments name its keys.
-pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> {
+pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Vec<usize>)> {
     let registry = registry();
     let waiting = registry.clients.get(&number)?;
     Some((waiting.database, Arc::clone(waiting.request.arguments()), waiting.keys.clone()))

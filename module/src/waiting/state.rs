@@ -10,7 +10,6 @@ use super::timer::NextTurn;
 use super::work::{Commit, PoolWork};
 use bloomery::filter::{Filter, LiveRef};
 use bloomery_commands::{Access, CommandError, Entry, Key};
-use std::ops::Range;
 use std::time::Duration;
 
 /// Milliseconds between two turns, if clients wait for something that doesn't announce its end, such as a pause.
@@ -22,7 +21,7 @@ pub(super) struct Waiting {
     pub(super) command: &'static Entry,
     pub(super) database: i32,
     /// The indexes of the arguments that name the keys that the client holds.
-    pub(super) keys: Range<usize>,
+    pub(super) keys: Vec<usize>,
     pub(super) state: State,
     /// Whether the client has disconnected.
     pub(super) is_gone: bool,
@@ -87,7 +86,8 @@ impl Waiting {
 
     /// The names of the keys that the client holds.
     pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.request.arguments().get(self.keys.clone()).unwrap_or_default().iter().map(Retained::bytes)
+        let arguments = self.request.arguments();
+        self.keys.iter().filter_map(|index| arguments.get(*index)).map(Retained::bytes)
     }
 
     /// The addresses of the filters that the client holds.

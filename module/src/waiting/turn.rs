@@ -58,7 +58,7 @@ pub(crate) fn begin_pieces(
         && let Some(request) = block_in_pieces(ctx)
     {
         let pieces = InPieces::new(divided, request.client, arguments, Some(progress));
-        return registry::insert(request, command, ctx.database(), 0..0, State::InPieces(pieces));
+        return registry::insert(request, command, ctx.database(), Vec::new(), State::InPieces(pieces));
     }
     while !divided.reply(ctx, progress) {
         progress = divided.piece(ctx, arguments);
@@ -114,10 +114,10 @@ fn wait(ctx: Context<'_>, command: &'static Entry, arguments: &[Text<'_>]) -> Re
         }
         let Some(request) = block_in_pieces(ctx) else { return Ok(false) };
         let pieces = InPieces::new(Divided::new(command), request.client, arguments, None);
-        (request, 0..0, State::InPieces(pieces))
+        (request, Vec::new(), State::InPieces(pieces))
     } else {
         let Some(request) = block(ctx, arguments)? else { return Ok(false) };
-        (request, 1..2, State::Key)
+        (request, vec![1], State::Key)
     };
     registry::insert(request, command, ctx.database(), keys, state);
     Ok(true)
@@ -139,7 +139,8 @@ fn run_next_step(ctx: Context<'_>, mut waiting: Waiting) {
         Some(detached) if !is_gone => Ok(detached.context()),
         _ => Err(CommandError::Internal),
     };
-    let serves = |ctx: &Context<'_>| ctx.serves(words.get(keys).unwrap_or_default());
+    let names: Vec<Text<'_>> = keys.iter().filter_map(|index| words.get(*index).copied()).collect();
+    let serves = |ctx: &Context<'_>| ctx.serves(&names);
     let own = own.and_then(|ctx| if serves(&ctx) { Ok(ctx) } else { Err(CommandError::SlotMoved) });
     let outcome = match (step, own) {
         (Err(why), _) => Err(why),
@@ -188,7 +189,7 @@ fn run_ready(ctx: Context<'_>, may_write: bool) -> bool {
     let is_free = |number| {
         let Some((database, arguments, keys)) = registry::keys(number) else { return false };
         let Some(detached) = Detached::new(ctx, database) else { return false };
-        let mut names = arguments.get(keys).unwrap_or_default().iter().map(Retained::text);
+        let mut names = keys.iter().filter_map(|index| arguments.get(*index)).map(Retained::text);
         !names.any(|name| registry::is_held(detached.context(), name, number))
     };
     let mut from = 0;

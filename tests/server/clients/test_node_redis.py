@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent / "node" / "node_redis.mjs"
 PACKAGES = ROOT / ".cache" / "node"
 
 
-@pytest.mark.parametrize("family", ["bloom", "cuckoo"])
+@pytest.mark.parametrize("family", ["bloom", "cuckoo", "sketches"])
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_node_redis(server, protocol, family):
     assert (PACKAGES / "node_modules").exists(), "the packages for node are missing; scripts/test fetches them"

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Show what is in a filter file, a DUMP payload or an RDB file, and whether it is intact.
 ///
-/// The program verifies all checksums, and loads every filter as a server would. The exit code is 1 if anything is
-/// damaged.
+/// The program verifies all checksums, and loads every filter as a server would. It skips keys of other types, such as
+/// sketches. The exit code is 1 if anything is damaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,5 +1,5 @@
 // node node_redis.mjs PORT PROTOCOL FAMILY: sends the commands of a program that uses node-redis and its package
-// @redis/bloom, and checks the replies. FAMILY is "bloom" or "cuckoo". The packages are loaded from the working
+// @redis/bloom, and checks the replies. FAMILY is "bloom", "cuckoo" or "sketches". The packages are loaded from the working
 // directory. The server must be empty. Prints "done" if every reply is right.
 
 import assert from "node:assert/strict";
@@ -164,6 +164,40 @@ async function copy(client, name) {
     assert.equal(source, target);
 }
 
+async function sketches({ cms, topK, tDigest }) {
+    assert.equal(await cms.initByDim("cms", 1000, 5), "OK");
+    assert.equal(await cms.initByProb("other", 0.001, 0.01), "OK");
+    const pairs = [{ item: "a", incrementBy: 3 }, { item: "b", incrementBy: 4 }];
+    assert.deepEqual(await cms.incrBy("cms", pairs), [3, 4]);
+    assert.deepEqual(await cms.query("cms", ["a", "b", "c"]), [3, 4, 0]);
+    assert.equal(await cms.merge("cms", [{ name: "cms", weight: 2 }]), "OK");
+    assert.deepEqual({ ...await cms.info("cms") }, { width: 1000, depth: 5, count: 14 });
+    assert.equal((await cms.info("other")).width, 2000);
+    await assert.rejects(cms.query("missing", "a"), { message: "CMS: key does not exist" });
+
+    assert.equal(await topK.reserve("top", 2, { width: 50, depth: 4, decay: 0.9 }), "OK");
+    assert.deepEqual(await topK.add("top", ["a", "b"]), [null, null]);
+    assert.deepEqual(await topK.incrBy("top", { item: "a", incrementBy: 5 }), [null]);
+    assert.deepEqual(await topK.query("top", ["a", "c"]), [true, false]);
+    assert.deepEqual(await topK.list("top"), ["a", "b"]);
+    const counted = (await topK.listWithCount("top")).map(entry => ({ ...entry }));
+    assert.deepEqual(counted, [{ item: "a", count: 6 }, { item: "b", count: 1 }]);
+    assert.deepEqual({ ...await topK.info("top") }, { k: 2, width: 50, depth: 4, decay: 0.9 });
+
+    assert.equal(await tDigest.create("digest", { COMPRESSION: 100 }), "OK");
+    assert.ok(Number.isNaN(await tDigest.min("digest")));
+    assert.equal(await tDigest.add("digest", [1, 2, 3]), "OK");
+    assert.equal(await tDigest.max("digest"), 3);
+    assert.deepEqual(await tDigest.quantile("digest", [0, 0.5, 1]), [1, 2, 3]);
+    assert.deepEqual(await tDigest.cdf("digest", [0, 4]), [0, 1]);
+    assert.deepEqual(await tDigest.rank("digest", [0, 2]), [-1, 1]);
+    assert.deepEqual(await tDigest.byRevRank("digest", [0, 9]), [3, -Infinity]);
+    assert.equal(await tDigest.trimmedMean("digest", 0, 1), 2);
+    assert.equal(await tDigest.merge("merged", ["digest", "digest"], { OVERRIDE: true }), "OK");
+    assert.equal((await tDigest.info("merged")).Observations, 6);
+    assert.equal(await tDigest.reset("digest"), "OK");
+}
+
 const client = createClient({
     RESP,
     modules,
@@ -174,7 +208,7 @@ await client.connect();
 try {
     // If the connection used a protocol other than PROTOCOL, the answer would have another type.
     assert.equal(await client.sendCommand(["BF.EXISTS", "missing", "a"]), no);
-    await { bloom, cuckoo }[family](client);
+    await { bloom, cuckoo, sketches }[family](client);
 } finally {
     client.destroy();
 }
