@@ -2,6 +2,7 @@
 
 use super::hash::CuckooHash;
 use super::table::Table;
+use crate::filter::Refused;
 use alloc::boxed::Box;
 use core::{mem, slice};
 use smallvec::SmallVec;
@@ -12,8 +13,8 @@ pub(super) enum Body {
     More(Box<More>),
 }
 
-/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room, has been shared, or
-/// has a wide seed.
+/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room or refused an item,
+/// has been shared, or has a wide seed.
 #[derive(Default)]
 pub(super) struct More {
     pub(super) tables: SmallVec<[Table; 1]>,
@@ -22,6 +23,8 @@ pub(super) struct More {
     pub(super) seed_high: u64,
     /// Number of slots that searches for room have looked at. It isn't saved.
     pub(super) searched: u64,
+    /// Items that this server did not add. They aren't saved, and a copy begins with 0.
+    pub(super) refused: Refused,
 }
 
 impl Body {
@@ -75,6 +78,6 @@ impl More {
 
     /// This state with other sub-filters.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        More { tables, ..*self }
+        More { tables, refused: Refused::default(), ..*self }
     }
 }

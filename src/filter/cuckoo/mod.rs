@@ -39,7 +39,7 @@ pub use spec::{CuckooSpec, Origin};
 pub use table::Table;
 pub(crate) use table::{fingerprints, slots_in_use};
 
-use super::dump_number;
+use super::{Refusal, Refused, dump_number};
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
@@ -202,6 +202,18 @@ impl Cuckoo {
     #[doc(hidden)]
     pub fn searched(&self) -> u64 {
         self.body.so_far().map_or(0, |more| more.searched)
+    }
+
+    /// Counts an item that the filter refused.
+    #[doc(hidden)]
+    pub fn refuse(&mut self, why: Refusal) {
+        self.body.more().refused.count(why);
+    }
+
+    /// Numbers of items that the filter refused.
+    #[doc(hidden)]
+    pub fn refused(&self) -> Refused {
+        self.body.so_far().map_or_else(Refused::default, |more| more.refused.clone())
     }
 
     /// Number of slots that a test looks at.

@@ -684,6 +684,8 @@ def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
                 ("BloomHitShare", "crowded"),
                 ("CuckooFilterFill", "tight"),
                 ("BloomRebuildUnfinished", "roomy"),
+                ("BloomFilterAdvice", "crowded"),
+                ("BloomFilterAdvice", "roomy"),
                 ("BloomServerDown", f"127.0.0.1:{nobody}"),
                 ("BloomExporterDown", f"127.0.0.1:{doomed.port}"),
                 ("BloomFiltersUnwatched", f"127.0.0.1:{exporter.port}"),
