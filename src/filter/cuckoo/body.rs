@@ -21,9 +21,16 @@ pub(super) struct More {
     pub(super) deletes: u64,
     pub(super) moves: u64,
     pub(super) seed_high: u64,
-    /// Number of slots that searches for room have looked at. It isn't saved.
+    /// Allocated by the first search for room or refusal, so that other filters need no more memory.
+    pub(super) unsaved: Option<Box<Unsaved>>,
+}
+
+/// Counts that aren't saved, and that a copy doesn't have.
+#[derive(Default)]
+pub(super) struct Unsaved {
+    /// Number of slots that searches for room have looked at.
     pub(super) searched: u64,
-    /// Items that this server did not add. They aren't saved, and a copy begins with 0.
+    /// Numbers of items that this server did not add.
     pub(super) refused: Refused,
 }
 
@@ -78,6 +85,6 @@ impl More {
 
     /// This state with other sub-filters.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        More { tables, refused: Refused::default(), ..*self }
+        More { tables, unsaved: None, ..*self }
     }
 }
