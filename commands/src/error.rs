@@ -6,6 +6,7 @@
 
 use crate::metrics::{CREATIONS_REFUSED, Counter, PAYLOADS_REFUSED};
 use bloomery::Error;
+use bloomery::filter::Refusal;
 use bloomery::params::{SIZES, limits};
 use bloomery::wire::DecodeError;
 use std::fmt;
@@ -218,6 +219,15 @@ impl CommandError {
             BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink => Some(&PAYLOADS_REFUSED),
             NotCreated { .. } => Some(&CREATIONS_REFUSED),
             _ => None,
+        }
+    }
+
+    /// Why a filter that was to grow refused an item.
+    pub(super) fn refusal(&self) -> Refusal {
+        match self {
+            CommandError::Full | CommandError::Core(Error::LastGeneration) => Refusal::Full,
+            CommandError::Core(_) => Refusal::Limit,
+            _ => Refusal::Memory,
         }
     }
 

@@ -3,8 +3,9 @@
 use super::call::Call;
 use super::error::CommandError;
 use crate::config::Settings;
+use crate::metrics::ADDS_REFUSED;
 use bloomery::Error;
-use bloomery::filter::{Added, Bloom, Grow, LiveRef};
+use bloomery::filter::{Added, Bloom, Grow, LiveRef, Refusal};
 
 /// The creation of filters and sub-filters of at least this many bytes is timed, because the server may have to be
 /// asked how much memory the machine has, which takes 100 to 600 µs.
@@ -31,6 +32,9 @@ pub(super) trait GrowInServer: Grow {
     /// The error that the client gets for a refusal to grow.
     fn refusal(why: CommandError) -> CommandError;
 
+    /// Counts an item that the filter refused.
+    fn refuse(&mut self, why: Refusal);
+
     /// Adds an item to a filter that isn't allowed to grow, if there is still room for the item.
     ///
     /// # Errors
@@ -43,8 +47,8 @@ pub(super) trait GrowInServer: Grow {
 /// What one command knows about the growth of one filter.
 #[derive(Default)]
 pub(super) struct Growing {
-    /// Bytes of the live filter, if the growing filter is its shadow; otherwise 0.
-    beside: u64,
+    /// Bytes of the live filter, if the growing filter is its shadow.
+    beside: Option<u64>,
     /// Why the filter may not grow, once this is known. It is remembered because it doesn't change until the command
     /// ends, and finding it out costs more than adding an item. A command may have millions of items that the full
     /// filter refuses.
@@ -56,7 +60,7 @@ impl Growing {
     /// itself.
     pub(super) fn of_shadow(shadow: &Bloom, live: LiveRef<'_>) -> Growing {
         let refused = shadow.forgets_when_full().then_some(CommandError::Full);
-        Growing { beside: live.bytes(), refused }
+        Growing { beside: Some(live.bytes()), refused }
     }
 }
 
@@ -82,11 +86,22 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     item: F::Item<'_>,
     growing: &mut Growing,
 ) -> Result<Added, CommandError> {
-    if let Some(why) = &growing.refused {
-        return filter.add_where_room_is(item).map_err(|_| why.clone());
+    let why = match &growing.refused {
+        Some(why) => match filter.add_where_room_is(item) {
+            Ok(done) => return Ok(done),
+            Err(_) => why,
+        },
+        None => match grow(call, filter, growing.beside.unwrap_or(0)) {
+            Ok(()) => return Ok(filter.try_add(item)?),
+            Err(why) => growing.refused.insert(why),
+        },
+    };
+    // If a shadow refuses an item, the rebuild ends, and the live filter still gets the item.
+    if growing.beside.is_none() {
+        filter.refuse(why.refusal());
+        ADDS_REFUSED.count(why.refusal());
     }
-    grow(call, filter, growing.beside).map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-    Ok(filter.try_add(item)?)
+    Err(F::refusal(why.clone()))
 }
 
 /// Makes room: adds cells or, in a window, begins a generation.

@@ -98,6 +98,9 @@ fields! {
         CreationsRefused c"creations_refused" counter "Adds to missing keys refused because auto-create is no.",
         SizesRefused c"sizes_refused" counter
             "Filters of a primary or an append-only file refused because another version computed their size.",
+        AddsRefusedFull c"adds_refused_full" counter "Items refused by filters without room that do not grow.",
+        AddsRefusedLimit c"adds_refused_limit" counter "Items refused by filters with the maximum number of layers or sub-filters.",
+        AddsRefusedMemory c"adds_refused_memory" counter "Items refused because growing needed more memory than allowed.",
         Panics c"panics" counter "Panics of the module that were caught. Each is in the server's log.",
     }
 }

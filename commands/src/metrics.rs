@@ -4,6 +4,7 @@
 //! is allocated or freed, or when something is refused. `ACROSS` changes once in each command that writes. No command
 //! changes a metric for each item.
 
+use bloomery::filter::Refusal;
 use bloomery::metrics::Sum;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -82,6 +83,30 @@ pub static CREATIONS_REFUSED: Counter = Counter::new();
 /// Filters that a primary or an append-only file creates, and that were refused because another version computed their
 /// size, see [`SIZES`](bloomery::params::SIZES).
 pub static SIZES_REFUSED: Counter = Counter::new();
+
+/// Items that filters refused, by reason.
+#[expect(missing_docs, reason = "the names say it")]
+pub struct AddsRefused {
+    pub full: Counter,
+    pub limit: Counter,
+    pub memory: Counter,
+}
+
+/// See [`AddsRefused`].
+pub static ADDS_REFUSED: AddsRefused =
+    AddsRefused { full: Counter::new(), limit: Counter::new(), memory: Counter::new() };
+
+impl AddsRefused {
+    /// Counts an item.
+    pub(super) fn count(&self, why: Refusal) {
+        let counter = match why {
+            Refusal::Full => &self.full,
+            Refusal::Limit => &self.limit,
+            Refusal::Memory => &self.memory,
+        };
+        counter.add(1);
+    }
+}
 
 /// Bytes that the reclaiming thread still has to free.
 pub static FREEING_BYTES: Gauge = Gauge::new();

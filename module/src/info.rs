@@ -65,6 +65,9 @@ fn value(field: InfoField) -> u64 {
         F::PayloadsRefused => metrics::PAYLOADS_REFUSED.get(),
         F::CreationsRefused => metrics::CREATIONS_REFUSED.get(),
         F::SizesRefused => metrics::SIZES_REFUSED.get(),
+        F::AddsRefusedFull => metrics::ADDS_REFUSED.full.get(),
+        F::AddsRefusedLimit => metrics::ADDS_REFUSED.limit.get(),
+        F::AddsRefusedMemory => metrics::ADDS_REFUSED.memory.get(),
         F::Panics => metrics::PANICS.get().saturating_add(pool.panics),
     }
 }

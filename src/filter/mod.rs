@@ -48,9 +48,9 @@ pub use live::{Live, LiveMut, LiveRef};
 pub use outlook::{Step, layers_after};
 pub use rebuild::Rebuild;
 pub use static_builder::StaticBuilder;
-pub use summary::{Feedback, LayerSummary, Observed, RebuildSummary, Summary};
+pub use summary::{Feedback, LayerSummary, Observed, RebuildSummary, Refused, Summary};
 #[doc(hidden)]
-pub use usage::{SharedUsage, Usage};
+pub use usage::{Refusal, SharedUsage, Usage};
 
 use crate::error::Error;
 use crate::mem::{Cells, Words};

@@ -7,7 +7,7 @@ use super::foreign::{Foreign, Link};
 use super::layout::Layer;
 use super::rebuild::Rebuild;
 use super::record::{Field, Record, Replies, Row, Unit, Value, Word, counter, gauge, record};
-use super::usage::{self, Span, Usage};
+use super::usage::{self, Refusal, Span, Usage};
 use super::{Filter, FilterRef, LiveRef};
 use crate::hash::Seed;
 use crate::params::{Family, Layout, Overflow};
@@ -61,6 +61,10 @@ pub struct Summary {
             "bloomery_capacity_items",
             "Items that all layers of the filter are sized for. For cuckoo filters: number of slots.",
         )],
+    },
+    /// Filters that grow only: the capacity with which the filter was created
+    reserved: Option<u64> = "Capacity reserved" {
+        metrics: &[gauge("bloomery_reserved_items", "Capacity with which a filter that grows was created.")],
     },
     /// Items added that were absent at the time, minus those deleted; of another system's filter, the original's count,
     /// or an estimate at the import if there is none
@@ -205,6 +209,14 @@ pub struct Summary {
         line: Some("deletes"),
         metrics: &[counter("bloomery_deletes", "Items deleted.")],
     },
+    /// Items that this server did not add, and why
+    refused: Option<Refused> = "Adds refused" {
+        line: Some("adds refused"),
+        metrics: &[counter("bloomery_adds_refused", "Items that the filter refused, by reason.").of(|summary| {
+            let counts = summary.refused.iter().flat_map(Refused::by_reason);
+            counts.map(|(why, count)| (Some(("reason", why)), Some(count as f64))).collect()
+        })],
+    },
     /// Sums of the reports by [BF.FEEDBACK](bf.feedback.md) in the last minute, in the last hour, and in total
     feedback: Option<Feedback> = "Feedback" {
         replies: Replies::Bloom,
@@ -255,6 +267,18 @@ pub struct Summary {
     /// Filters with the same SEED, or created LIKE each other, have the same. Null for another system's filter
     identity: Option<Word> = "Identity" { null: |_| true },
 });
+
+record!(
+    /// How many items a filter refused, by reason.
+    pub struct Refused {
+    /// The filter had no room, and does not grow
+    full: u64 = "Full",
+    /// The filter has as many layers or sub-filters as it may have
+    limit: u64 = "Limit",
+    /// Growing needed more memory than `max-filter-bytes`, `maxmemory` or the machine allowed
+    memory: u64 = "Memory",
+}
+);
 
 record!(
     /// What clients reported with BF.FEEDBACK, over three spans of time.
@@ -376,6 +400,23 @@ impl Summary {
     }
 }
 
+impl Refused {
+    /// The counts and their reasons.
+    pub fn by_reason(&self) -> [(&'static str, u64); 3] {
+        [("full", self.full), ("limit", self.limit), ("memory", self.memory)]
+    }
+
+    /// Counts an item.
+    pub(super) fn count(&mut self, why: Refusal) {
+        let count = match why {
+            Refusal::Full => &mut self.full,
+            Refusal::Limit => &mut self.limit,
+            Refusal::Memory => &mut self.memory,
+        };
+        *count = count.saturating_add(1);
+    }
+}
+
 impl Feedback {
     /// The spans and their names, from the shortest to the longest.
     pub fn spans(&self) -> [(&'static str, &Observed); 3] {
@@ -425,6 +466,7 @@ impl LiveRef<'_> {
         summary.tests_no = Some(tests.no);
         summary.adds = Some(self.adds());
         summary.deletes = Some(usage.deletes());
+        summary.refused = Some(usage.refused());
         summary.feedback = Some(feedback(usage, now_ms));
         let forgets = summary.on_full.as_deref() == Some(Overflow::Forget.as_str());
         summary.forgotten = forgets.then(|| usage.forgotten());
@@ -471,6 +513,7 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
         fill: filter.fill(),
         size: filter.allocated() as u64,
         expansion_rate: spec.expansion().map(u64::from),
+        reserved: spec.expansion().map(|_| spec.capacity),
         tightening_ratio: match spec.family {
             Family::Scaling { tightening, .. } => tightening.ratio(),
             _ => None,
@@ -539,6 +582,7 @@ fn foreign(filter: &Foreign) -> Summary {
         fill: filter.fill(),
         size: filter.allocated() as u64,
         expansion_rate: filter.expansion().map(u64::from),
+        reserved: filter.expansion().and_then(|_| Some(filter.links().first()?.spec().capacity)),
         layers: filter.links().iter().map(link).collect(),
         ..Summary::default()
     }
@@ -565,6 +609,7 @@ fn cuckoo(filter: &Cuckoo) -> Summary {
         fill: filter.fill(),
         size: filter.allocated() as u64,
         expansion_rate: Some(spec.expansion.into()),
+        reserved: (spec.expansion > 0).then_some(spec.capacity),
         identity: is_ours.then(|| identity(spec.seed)),
         ..Summary::default()
     }

@@ -5,6 +5,7 @@
 //! A filter knows how often it said yes and no, but only the application can find out which "yes" was false. Combining
 //! what both know gives the observed error rate: the share of false positives among all tests of absent items.
 
+use super::summary::Refused;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -36,8 +37,8 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceBox::new(),
 };
 
-/// The counts from threads other than the main thread, the reports from clients, the number of items that were
-/// forgotten early, and the reason why the last rebuild ended.
+/// The counts from threads other than the main thread, the reports from clients, the numbers of items that were
+/// forgotten early or refused, and the reason why the last rebuild ended.
 #[derive(Debug, Default)]
 pub struct SharedUsage {
     yes: AtomicU64,
@@ -45,9 +46,21 @@ pub struct SharedUsage {
     feedback: Mutex<Feedback>,
     /// How often a window has made room early, by beginning a generation or by dropping one.
     forgotten: AtomicU64,
+    refused: Mutex<Refused>,
     /// Why the last rebuild ended, if it ended on its own. This is stored with the filter, so nothing has to be cleaned
     /// up when keys are deleted.
     rebuild_ended: Mutex<Option<Box<str>>>,
+}
+
+/// Why a filter refused an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has no room, and does not grow.
+    Full,
+    /// It has as many layers or sub-filters as it may have.
+    Limit,
+    /// Growing needs more memory than it may have.
+    Memory,
 }
 
 /// Numbers of "yes" and "no" answers that a filter gave.
@@ -95,6 +108,16 @@ impl Usage {
     /// Number of items that a full window has forgotten early.
     pub(crate) fn forgotten(&self) -> u64 {
         self.shared.get().map_or(0, |more| more.forgotten.load(Relaxed))
+    }
+
+    /// Counts an item that the filter refused.
+    pub fn refuse(&self, why: Refusal) {
+        self.shared.get_or_init(Box::default).refused().count(why);
+    }
+
+    /// Numbers of items that the filter refused.
+    pub(crate) fn refused(&self) -> Refused {
+        self.shared.get().map_or_else(Refused::default, |more| more.refused().clone())
     }
 
     /// The counters for threads that read the filter while the main thread works.
@@ -184,6 +207,10 @@ impl SharedUsage {
 
     fn feedback(&self) -> MutexGuard<'_, Feedback> {
         self.feedback.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Refused> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rebuild_ended(&self) -> MutexGuard<'_, Option<Box<str>>> {

@@ -2,7 +2,7 @@
 
 use crate::support::fake_server::FakeServer;
 use bloomery_commands::config::Settings;
-use bloomery_commands::metrics::CREATIONS_REFUSED;
+use bloomery_commands::metrics::{ADDS_REFUSED, CREATIONS_REFUSED};
 use bloomery_commands::{Reply, table};
 use std::ptr;
 
@@ -123,6 +123,61 @@ fn adds_create_filters_only_if_they_may() {
         server.line(reserve).unwrap();
         assert!(server.line(command).is_ok(), "{command}");
     }
+}
+
+/// Adds that a filter refuses are counted by reason, each item once. Neither a copy nor a load keeps the counts.
+#[test]
+fn refused_adds_are_counted_by_reason() {
+    let server = FakeServer::default();
+    let refused = |key: &str| {
+        let family = if key.starts_with("cf") { "CF" } else { "BF" };
+        let Ok(Reply::Map(fields)) = server.line(&format!("{family}.STATS {key}")) else { panic!("{key}") };
+        let Some((_, Reply::Map(counts))) = fields.into_iter().find(|(name, _)| *name == "Adds refused")
+        else {
+            panic!("{key} has no counts");
+        };
+        let number = |count| if let Reply::Integer(number) = count { number } else { panic!("{key}") };
+        counts.into_iter().map(|(_, count)| number(count)).collect::<Vec<i64>>()
+    };
+    let sums = || [&ADDS_REFUSED.full, &ADDS_REFUSED.limit, &ADDS_REFUSED.memory].map(|sum| sum.get());
+    let before = sums();
+    for command in [
+        "BF.RESERVE full 0.01 2 NONSCALING",
+        "BF.MADD full a b",
+        "BF.RESERVE grows 0.01 2",
+        "BF.MADD grows a b",
+        "CF.RESERVE cf:full 4 BUCKETSIZE 2 EXPANSION 0",
+        "CF.RESERVE cf:limit 4 BUCKETSIZE 2",
+        "BF.RESERVE rebuilt 0.01 100",
+    ] {
+        server.line(command).unwrap();
+    }
+    assert_eq!((refused("full"), refused("cf:full")), (vec![0, 0, 0], vec![0, 0, 0]));
+    assert!(server.line("BF.ADD full x").is_err());
+    server.line("BF.MADD full y z").unwrap(); // ends at the first item that the filter refuses
+    server.line("BF.ADDNX full a").unwrap();
+    assert_eq!(refused("full"), [2, 0, 0]);
+    server.memory.set(Some(0));
+    assert!(server.line("BF.ADD grows x").is_err());
+    server.line("BF.MADD grows a x y z").unwrap();
+    assert_eq!(refused("grows"), [0, 0, 4]);
+    server.memory.set(None);
+    server.settings.set(Settings { cuckoo_max_expansions: 1, ..Settings::DEFAULT });
+    let adds =
+        |key| (0..9).filter(|item| server.line(&format!("CF.ADD {key} {item}")).is_err()).count() as i64;
+    let (full, limit) = (adds("cf:full"), adds("cf:limit"));
+    assert!(full >= 5 && limit >= 5, "there are 4 slots: {full} {limit}");
+    assert_eq!((refused("cf:full"), refused("cf:limit")), (vec![full, 0, 0], vec![0, limit, 0]));
+    // If only the shadow refuses an item, the add succeeds.
+    server.line("BF.REBUILD rebuilt BEGIN CAPACITY 1 NONSCALING").unwrap();
+    server.line("BF.MADD rebuilt a b").unwrap();
+    let ended = server.text("BF.REBUILD rebuilt COMMIT");
+    assert!(ended.contains("The last one ended because"), "{ended}");
+    assert_eq!(refused("rebuilt"), [0, 0, 0]);
+    let now = sums();
+    let sums = [0, 1, 2].map(|reason| (now[reason] - before[reason]) as i64);
+    // Tests that run at the same time count, too.
+    assert!(sums[0] >= 2 + full && sums[1] >= limit && sums[2] >= 4, "{sums:?}");
 }
 
 /// Opening a source takes time, however small it is. A replica combines what its primary combined.

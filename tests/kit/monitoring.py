@@ -105,15 +105,15 @@ class Exporter(Process):
         words = [PROGRAM, "exporter", "--listen", f"127.0.0.1:{port}", "--interval", interval, *arguments]
         super().__init__(port, words, env)
 
-    def page(self) -> str:
-        status, headers, body = self.get("/metrics")
-        assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    def page(self, path: str = "/metrics") -> str:
+        status, headers, body = self.get(path)
+        assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8"), body
         return body
 
-    def samples(self) -> dict:
+    def samples(self, path: str = "/metrics") -> dict:
         """Values by metric name, then by label set."""
         found = {}
-        for line in self.page().splitlines():
+        for line in self.page(path).splitlines():
             if not line.startswith("#"):
                 name, labels, value = parse(line)
                 same = found.setdefault(name, {})
@@ -139,6 +139,11 @@ class Exporter(Process):
         return self.process.wait(STOP_SECONDS)
 
 
+def probe(url: str) -> str:
+    """The path at which an exporter has the metrics of a target, as Prometheus asks for it."""
+    return "/probe?" + urllib.parse.urlencode({"target": url})
+
+
 SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"(?:,|$)')
 
@@ -161,18 +166,21 @@ def one(samples: dict, name: str, **labels) -> float:
 
 
 class Prometheus(Process):
-    """A Prometheus that scrapes each exporter every second. `rules` are paths of rule files."""
+    """A Prometheus that scrapes each exporter every second, or has another configuration. `rules` are paths of rule
+    files."""
 
-    def __init__(self, *exporters: Exporter, rules=()):
+    healthy_at = "/-/ready"
+
+    def __init__(self, *exporters: Exporter, rules=(), configuration: str | None = None):
         port = free_port()
         directory = Path(tempfile.mkdtemp(prefix="bloomery-prometheus-"))
         targets = [f"127.0.0.1:{exporter.port}" for exporter in exporters]
-        configuration = {
+        usual = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(path) for path in rules],
             "scrape_configs": [{"job_name": "bloomery", "static_configs": [{"targets": targets}]}],
         }
-        (directory / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is valid YAML
+        (directory / "prometheus.yml").write_text(configuration or json.dumps(usual))  # JSON is valid YAML
         command = [
             PROMTOOL.parent / "prometheus",
             f"--config.file={directory / 'prometheus.yml'}",

@@ -3,7 +3,7 @@
 
 use bloomery::Summary;
 use bloomery::filter::record::{Record, Replies, Row, Unit, Value};
-use bloomery::filter::{Feedback, LayerSummary, Observed, RebuildSummary};
+use bloomery::filter::{Feedback, LayerSummary, Observed, RebuildSummary, Refused};
 use std::fs;
 
 #[track_caller]
@@ -45,6 +45,7 @@ fn class<R: Record>(family: Replies, records: &[R]) -> String {
             (Unit::Record, "Layers") => "list[Layer]",
             (Unit::Record, "Rebuild") => "Rebuild",
             (Unit::Record, "Feedback") => "Feedbacks",
+            (Unit::Record, "Adds refused") => "Refused",
             (Unit::Record, _) => "Feedback",
             _ => "int",
         };
@@ -70,6 +71,7 @@ fn classes_in_python() {
     for class in [
         class(Replies::Bloom, &[window, foreign]),
         class(Replies::Cuckoo, &[cuckoo]),
+        class(Replies::Both, &[Refused::default()]),
         class(Replies::Both, &[Feedback::default()]),
         class(Replies::Both, &[Observed::default()]),
         class(Replies::Both, &[LayerSummary::default()]),

@@ -60,6 +60,12 @@ fn value(info: &Summary, row: &Row<Summary>) -> Option<String> {
             let rebuild = info.rebuild.as_ref()?;
             format!("{}: {} of {} items", rebuild.status, count(rebuild.items), count(rebuild.capacity))
         }
+        ("Adds refused", ..) => {
+            let by_reason = info.refused.as_ref()?.by_reason();
+            let counts = by_reason.iter().filter(|(_, items)| *items > 0);
+            let counts = counts.map(|(why, items)| format!("{} ({why})", count(*items)));
+            Some(counts.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())?
+        }
         (_, Value::Count(size), Unit::Bytes) => bytes(size),
         (_, Value::Count(ms), Unit::Milliseconds) => format!("in {} s", count(ms / 1000)),
         (_, Value::Count(number), _) => count(number),

@@ -142,6 +142,11 @@ impl Server {
         Server { takes_filters: true, ..self }
     }
 
+    /// These options without what the variables of other clients say. A password replaces that of the options.
+    pub(crate) fn without_environment(self, password: Option<String>) -> Server {
+        Server { redis_url: None, rediscli_auth: None, password: password.or(self.password), ..self }
+    }
+
     /// The options for another server, with the same timeout, and with the same certificates if its address has TLS.
     pub(crate) fn of_another(&self, url: &str, user: Option<String>, password: Option<String>) -> Server {
         Server {

@@ -14,6 +14,14 @@ from ._steps import Key, Steps, ask
 # tests/library/statistics.rs compares the fields of these classes with the server's table.
 
 
+class Refused(TypedDict, total=False):
+    """How many items a filter refused, by reason."""
+
+    full: int
+    limit: int
+    memory: int
+
+
 class Feedback(TypedDict, total=False):
     """What `feedback` reported in a span of time."""
 
@@ -76,6 +84,7 @@ class BloomStats(TypedDict, total=False):
     error_rate: float | None
     error_rate_now: float
     capacity: int
+    capacity_reserved: int
     number_of_items_inserted: int
     approximate_number_of_items: int
     number_of_filters: int
@@ -96,6 +105,7 @@ class BloomStats(TypedDict, total=False):
     tests_answered_no: int
     adds: int
     deletes: int
+    adds_refused: Refused
     feedback: Feedbacks
     advice: list[str]
     layers: list[Layer]
@@ -111,6 +121,7 @@ class CuckooStats(TypedDict, total=False):
     error_rate: float
     error_rate_now: float
     capacity: int
+    capacity_reserved: int
     number_of_items_inserted: int
     number_of_filters: int
     number_of_buckets: int
@@ -121,6 +132,7 @@ class CuckooStats(TypedDict, total=False):
     fill_when_full: float
     size: int
     expansion_rate: int
+    adds_refused: Refused
     advice: list[str]
     identity: str | None
 

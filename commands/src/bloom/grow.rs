@@ -4,12 +4,16 @@ use crate::config::Settings;
 use crate::error::CommandError;
 use crate::grow::GrowInServer;
 use bloomery::Error;
-use bloomery::filter::{Added, Bloom, Foreign};
+use bloomery::filter::{Added, Bloom, Foreign, Refusal};
 use bloomery::hash::ItemHash;
 
 impl GrowInServer for Bloom {
     fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
         Ok(())
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        self.usage().refuse(why);
     }
 
     fn add_where_room_is(&mut self, item: ItemHash) -> Result<Added, Error> {
@@ -27,6 +31,10 @@ impl GrowInServer for Bloom {
 impl GrowInServer for Foreign {
     fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
         Ok(())
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        self.usage().refuse(why);
     }
 
     fn refusal(why: CommandError) -> CommandError {

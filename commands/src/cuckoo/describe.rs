@@ -45,6 +45,7 @@ fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let filter = key.value()?.ok_or(CommandError::NotFound)?;
     let mut summary = FilterRef::from(filter).summary(call.now_ms());
     summary.fill_when_full = Some(advice::first_refusal(filter.spec().bucket_size));
+    summary.refused = Some(filter.refused());
     let advice = advice::on_cuckoo(call.arg(1), &summary, &filter.spec());
     summary.advice = advice.into_iter().map(|line| call.renamed(line)).collect();
     let mut all = brief(filter).fields();

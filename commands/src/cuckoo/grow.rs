@@ -4,11 +4,15 @@ use crate::config::Settings;
 use crate::error::CommandError;
 use crate::grow::GrowInServer;
 use bloomery::Error;
-use bloomery::filter::Cuckoo;
+use bloomery::filter::{Cuckoo, Refusal};
 
 impl GrowInServer for Cuckoo {
     fn may_grow(&self, settings: &Settings) -> Result<(), CommandError> {
         if self.tables().len() < settings.max_tables() { Ok(()) } else { Err(Error::TooManyLayers.into()) }
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        Cuckoo::refuse(self, why);
     }
 
     fn refusal(why: CommandError) -> CommandError {

@@ -2,6 +2,7 @@
 
 use super::hash::CuckooHash;
 use super::table::Table;
+use crate::filter::Refused;
 use alloc::boxed::Box;
 use core::{mem, slice};
 use smallvec::SmallVec;
@@ -12,16 +13,25 @@ pub(super) enum Body {
     More(Box<More>),
 }
 
-/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room, has been shared, or
-/// has a wide seed.
+/// The state of a filter that has grown, has deleted or moved a fingerprint, has searched for room or refused an item,
+/// has been shared, or has a wide seed.
 #[derive(Default)]
 pub(super) struct More {
     pub(super) tables: SmallVec<[Table; 1]>,
     pub(super) deletes: u64,
     pub(super) moves: u64,
     pub(super) seed_high: u64,
-    /// Number of slots that searches for room have looked at. It isn't saved.
+    /// Allocated by the first search for room or refusal, so that other filters need no more memory.
+    pub(super) unsaved: Option<Box<Unsaved>>,
+}
+
+/// Counts that aren't saved, and that a copy doesn't have.
+#[derive(Default)]
+pub(super) struct Unsaved {
+    /// Number of slots that searches for room have looked at.
     pub(super) searched: u64,
+    /// Numbers of items that this server did not add.
+    pub(super) refused: Refused,
 }
 
 impl Body {
@@ -75,6 +85,6 @@ impl More {
 
     /// This state with other sub-filters.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        More { tables, ..*self }
+        More { tables, unsaved: None, ..*self }
     }
 }

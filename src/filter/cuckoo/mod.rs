@@ -39,14 +39,14 @@ pub use spec::{CuckooSpec, Origin};
 pub use table::Table;
 pub(crate) use table::{fingerprints, slots_in_use};
 
-use super::dump_number;
+use super::{Refusal, Refused, dump_number};
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use alloc::boxed::Box;
-use body::{Body, More};
+use body::{Body, More, Unsaved};
 use core::mem;
 use prefetcher::Prefetcher;
 
@@ -201,7 +201,23 @@ impl Cuckoo {
     /// most of the cost of adding.
     #[doc(hidden)]
     pub fn searched(&self) -> u64 {
-        self.body.so_far().map_or(0, |more| more.searched)
+        self.unsaved().map_or(0, |counts| counts.searched)
+    }
+
+    /// Counts an item that the filter refused.
+    #[doc(hidden)]
+    pub fn refuse(&mut self, why: Refusal) {
+        self.body.more().unsaved.get_or_insert_default().refused.count(why);
+    }
+
+    /// Numbers of items that the filter refused.
+    #[doc(hidden)]
+    pub fn refused(&self) -> Refused {
+        self.unsaved().map_or_else(Refused::default, |counts| counts.refused.clone())
+    }
+
+    fn unsaved(&self) -> Option<&Unsaved> {
+        self.body.so_far()?.unsaved.as_deref()
     }
 
     /// Number of slots that a test looks at.

@@ -1,6 +1,7 @@
 """The module's sections of INFO. When all keys are gone, every gauge must be 0, however the filters came and went. A
 refusal changes only the count of refusals."""
 
+import contextlib
 import re
 import time
 
@@ -18,6 +19,7 @@ EVERY_SERVER = pytest.mark.every_server("the server frees, loads and evicts filt
 HAPPENED = {
     *("pool_threads", "pool_forks", "pool_jobs", "offloaded_items", "payloads_refused", "panics"),
     *("waiting_refused", "waiting_dropped", "loads_dropped", "evicted_filters", "creations_refused", "sizes_refused"),
+    *(f"adds_refused_{reason}" for reason in ("full", "limit", "memory")),
 }
 LOAD_BOUNDS = {"loads_max": 64, "load_idle_seconds_max": 300}
 BOUNDS = {"clients_waiting_max", "waiting_bytes_max", *LOAD_BOUNDS}
@@ -177,6 +179,38 @@ def test_filters_of_other_sizes_are_refused(new_server):
         assert client.keys() == [b"known"] and client.execute_command("BF.EXISTS", "known", "bob") == 1
         assert figures(client)["sizes_refused"] == 1
     assert "another version of Bloomery, with SIZES 1 instead of 0, computed" in server.log()
+
+
+def test_adds_that_filters_refuse_are_counted_by_reason(new_server, spec):
+    """The counts aren't saved. An add that only the shadow of a rebuild refuses isn't refused."""
+    server = new_server(config=APPEND_ONLY, module_args=["CF_MAX_EXPANSIONS", 1])
+
+    def counts() -> list[int]:
+        found = figures(client)
+        stats = {key: client.execute_command(f"{family}.STATS", key) for family, key in (("BF", "fixed"), ("CF", "cuckoo"))}
+        of = {key: sum(reply[reply.index(b"Adds refused") + 1][1::2]) for key, reply in stats.items()}
+        return [*(found[f"adds_refused_{reason}"] for reason in ("full", "limit", "memory")), of["fixed"], of["cuckoo"]]
+
+    with server.client() as client:
+        for command in (
+            "BF.RESERVE fixed 0.01 2 NONSCALING", "BF.MADD fixed a b", "BF.RESERVE grows 0.01 2", "BF.MADD grows a b",
+            "BF.RESERVE rebuilt 0.01 9", "CF.RESERVE cuckoo 4", "BF.REBUILD rebuilt BEGIN CAPACITY 1 NONSCALING ONFULL ERROR",
+        ):  # fmt: skip
+            client.execute_command(*command.split())
+        assert client.execute_command("BF.MADD", "rebuilt", "a", "b", "c") == [1, 1, 1]
+        refused(client, "BF.REBUILD", "rebuilt", "COMMIT")
+        assert counts() == [0, 0, 0, 0, 0]
+        refused(client, "BF.ADD", "fixed", "c")
+        with server.configured({option(spec, "max-filter-bytes"): "1"}):
+            refused(client, "BF.ADD", "grows", "c")
+        for item in members(8):
+            with contextlib.suppress(redis.ResponseError):
+                client.execute_command("CF.ADD", "cuckoo", item)
+        full, limit, memory, of_fixed, of_cuckoo = counts()
+        assert (full, memory, of_fixed) == (1, 1, 1) and limit == of_cuckoo >= 4
+    server.restart()
+    with server.client() as client:
+        assert counts() == [0, 0, 0, 0, 0]
 
 
 ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]

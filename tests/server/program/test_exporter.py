@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import redis
@@ -23,7 +24,7 @@ from kit.servers import ROOT, Server, free_port, wait_for
 EVERY_SERVER = pytest.mark.every_server("the program reads what the server says of itself and of the module")
 
 DOCUMENT = ROOT / "docs" / "MONITORING.md"
-DASHBOARD = OPS / "grafana" / "bloomery.json"
+DASHBOARDS = [OPS / "grafana" / name for name in ("bloomery.json", "bloomery-fleet.json")]
 ALERTS = OPS / "prometheus" / "alerts.yml"
 
 
@@ -545,7 +546,8 @@ def test_five_thousand_filters(server):
 
 def test_promtool_likes_the_files():
     assert "SUCCESS" in promtool("check", "rules", ALERTS)
-    assert "SUCCESS" in promtool("check", "config", OPS / "prometheus" / "prometheus.yml")
+    for name in ("prometheus.yml", "fleet.yml"):
+        assert "SUCCESS" in promtool("check", "config", OPS / "prometheus" / name)
     assert "SUCCESS" in promtool("test", "rules", OPS / "prometheus" / "alerts_test.yml")
 
 
@@ -601,14 +603,14 @@ class Traffic:
 
 
 def expressions() -> list[tuple[str, str]]:
-    """The title and the query of each of the dashboard's targets and variables."""
-    dashboard = json.loads(DASHBOARD.read_text())
+    """The title and the query of each of the dashboards' targets and variables."""
+    dashboards = [json.loads(path.read_text()) for path in DASHBOARDS]
     found = []
-    for panel in dashboard["panels"]:
+    for panel in (panel for dashboard in dashboards for panel in dashboard["panels"]):
         assert panel["type"] == "row" or panel["targets"], panel["title"]
         for target in panel.get("targets", []):
             found.append((panel["title"], target["expr"]))
-    for variable in dashboard["templating"]["list"]:
+    for variable in (variable for dashboard in dashboards for variable in dashboard["templating"]["list"]):
         if variable["type"] == "query":
             metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
             found.append((f"variable {variable['name']}", f'count by ({label}) ({metric}) and on ({label}) {metric}'))
@@ -622,10 +624,18 @@ def filled_in(expression: str, rate_interval: str = "5s") -> str:
     return expression
 
 
-def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(server):
+def at_once(directory) -> Path:
+    """The alerts, which fire at once instead of after minutes."""
+    rules = directory / "alerts.yml"
+    rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
+    return rules
+
+
+def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(server, tmp_path):
     with server.client() as client:
         traffic = Traffic(client)
-        with Exporter("--port", server.port) as exporter, Prometheus(exporter) as prometheus:
+        rules = [at_once(tmp_path)]
+        with Exporter("--port", server.port) as exporter, Prometheus(exporter, rules=rules) as prometheus:
             exporter.wait_for_filters(6)
             prometheus.wait_for_scrapes(2)
             for _ in range(6):
@@ -647,10 +657,8 @@ def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(ser
 
 
 def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
-    """Does what promtool's tests do, but with real metrics from the exporter, and with alerts that fire at once instead
-    of after minutes."""
-    rules = tmp_path / "alerts.yml"
-    rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
+    """Does what promtool's tests do, but with real metrics from the exporter."""
+    rules = at_once(tmp_path)
     nobody = free_port()
     with server.client() as client:
         traffic = Traffic(client)
@@ -684,6 +692,8 @@ def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
                 ("BloomHitShare", "crowded"),
                 ("CuckooFilterFill", "tight"),
                 ("BloomRebuildUnfinished", "roomy"),
+                ("BloomFilterAdvice", "crowded"),
+                ("BloomFilterAdvice", "roomy"),
                 ("BloomServerDown", f"127.0.0.1:{nobody}"),
                 ("BloomExporterDown", f"127.0.0.1:{doomed.port}"),
                 ("BloomFiltersUnwatched", f"127.0.0.1:{exporter.port}"),
@@ -710,5 +720,6 @@ def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
     rows = re.findall(r"\| (`(?:bloomery|process)_.*?`) \|", "".join(page.read_text() for page in documents))
     rows = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert rows == there
-    used = set(re.findall(r"bloomery_[a-z_]+", DASHBOARD.read_text() + ALERTS.read_text()))
+    users = "".join(path.read_text() for path in [*DASHBOARDS, ALERTS])
+    used = set(re.findall(r"bloomery_[a-z_]+", users))
     assert used - {"bloomery_filters"} <= there

@@ -18,13 +18,24 @@ use std::time::UNIX_EPOCH;
 /// A label in addition to those of the filter or server.
 type Extra = Option<(&'static str, &'static str)>;
 
-/// The page at /metrics.
+/// The page of a server or cluster.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut page = Page::default();
     snapshot.write_servers(&mut page);
     snapshot.write_filters(&mut page);
     snapshot.write_survey(&mut page);
-    snapshot.write_exporter(&mut page);
+    snapshot.write_scrape(&mut page);
+    page.0
+}
+
+/// The metrics of the exporter itself.
+pub(super) fn exporter() -> String {
+    let mut page = Page::default();
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    page.family("bloomery_exporter_build_info", "Version of this exporter: always 1.", [(version, 1.0)]);
+    for (name, help, value) in process::figures() {
+        page.single(name, help, value);
+    }
     page.0
 }
 
@@ -117,16 +128,11 @@ impl Snapshot {
         page.single("bloomery_exporter_survey_seconds", help, took.as_secs_f64());
     }
 
-    fn write_exporter(&self, page: &mut Page) {
+    fn write_scrape(&self, page: &mut Page) {
         let help = "How long the servers took to reply for this page.";
         page.single("bloomery_exporter_scrape_seconds", help, self.seconds);
         let help = "Number of scrapes.";
         page.single("bloomery_exporter_scrapes_total", help, self.scrapes as f64);
-        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        page.family("bloomery_exporter_build_info", "Version of this exporter: always 1.", [(version, 1.0)]);
-        for (name, help, value) in process::figures() {
-            page.single(name, help, value);
-        }
     }
 }
 

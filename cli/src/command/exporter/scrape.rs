@@ -2,7 +2,7 @@
 
 use super::metrics;
 use super::snapshot::{NodeReading, Snapshot};
-use super::survey::Board;
+use super::survey::{self, Board, SurveyLimits};
 use crate::error;
 use crate::server::connection::{Connection, Server};
 use crate::server::info;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
 /// Maximum age of a page: a request that arrives within this time after a scrape gets that scrape's page.
 const FRESH: Duration = Duration::from_secs(1);
@@ -28,6 +28,8 @@ pub(super) struct Scraper {
     server: Server,
     board: Arc<Board>,
     state: Arc<Mutex<State>>,
+    /// Places for requests that wait for the page.
+    pub(super) places: Semaphore,
 }
 
 #[derive(Default)]
@@ -41,8 +43,11 @@ pub(super) struct State {
 }
 
 impl Scraper {
-    pub(super) fn new(server: Server, board: Arc<Board>) -> Scraper {
-        Scraper { server, board, state: Arc::default() }
+    /// Starts to search the server for filters.
+    pub(super) fn start(server: Server, limits: SurveyLimits, places: usize) -> anyhow::Result<Scraper> {
+        let board = Arc::new(Board::new(server.address()?)); // mistakes in the options show before anything starts
+        survey::start(server.clone(), limits, board.clone()).context("cannot start a thread")?;
+        Ok(Scraper { server, board, state: Arc::default(), places: Semaphore::new(places) })
     }
 
     /// Waits until no other scrape is running. Waiting needs no thread, so a request whose client disconnects leaves

@@ -21,15 +21,18 @@ const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the first search of a node shows what it has found so far.
 const FIRST_SHOWN: Duration = Duration::from_secs(2);
 
-/// Maximum size in bytes of all names that are kept. Clients choose the names.
-const NAMES: usize = 64 << 20;
+/// Maximum size in bytes of all names that the exporter keeps. Clients choose the names.
+pub(super) const NAMES: usize = 64 << 20;
 
-/// What to search for, and how often.
+/// What to search for, how often, and how much to keep.
+#[derive(Clone)]
 pub(super) struct SurveyLimits {
     pub(super) patterns: Vec<String>,
     /// Maximum number of filters with metrics of their own.
     pub(super) max_filters: usize,
     pub(super) interval: Duration,
+    /// Maximum size in bytes of all names that are kept.
+    pub(super) names: usize,
 }
 
 /// What the last searches found.
@@ -178,7 +181,8 @@ impl Surveyor {
         for (index, address) in addresses.iter().enumerate() {
             let is_first = !self.found.contains_key(address);
             let mut shown = Instant::now();
-            let mut found = NodeSurvey::new(Largest::new(self.limits.max_filters, NAMES / nodes.len()));
+            let mut found =
+                NodeSurvey::new(Largest::new(self.limits.max_filters, self.limits.names / nodes.len()));
             let walked = self.walk(&nodes[index], &mut found, |found| {
                 if is_first && shown.elapsed() >= FIRST_SHOWN {
                     let others = addresses
@@ -327,7 +331,8 @@ mod tests {
     }
 
     fn surveyor(max_filters: usize, found: BTreeMap<String, NodeSurvey>) -> Surveyor {
-        let limits = SurveyLimits { patterns: vec![], max_filters, interval: Duration::from_secs(1) };
+        let limits =
+            SurveyLimits { patterns: vec![], max_filters, interval: Duration::from_secs(1), names: NAMES };
         Surveyor { found, ..Surveyor::new(Server::default(), limits) }
     }
 
