@@ -2,7 +2,7 @@
 //! a row of [`RULES`].
 //!
 //! Everything that knows options is made from these tables: the parser of commands, COMMAND DOCS, what replicas get,
-//! the flags of the program and of the calculator, and the types of the Python client. To add an option, add a field to
+//! the flags of the program and of the calculator, and the types of the clients. To add an option, add a field to
 //! [`Options`] and a row to the table.
 
 mod bloom;

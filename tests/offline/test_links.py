@@ -1,6 +1,7 @@
 """Absolute links into the repository lead to existing files and anchors. Files that are used outside the repository
 have such links, for example the alerts, the dashboard, and the exporter's start page."""
 
+import json
 import re
 import sys
 import tomllib
@@ -47,5 +48,6 @@ def test_links_have_the_address_of_the_manifest_and_name_what_exists(path):
 def test_the_address_is_the_same_everywhere():
     python = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())
     assert python["project"]["urls"] == {"Repository": REPOSITORY}
+    assert json.loads((ROOT / "clients/javascript/package.json").read_text())["repository"] == REPOSITORY
     for manifest in ("Cargo.toml", "cli/Cargo.toml"):
         assert tomllib.loads((ROOT / manifest).read_text())["package"]["repository"] == {"workspace": True}
