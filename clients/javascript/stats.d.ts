@@ -1,6 +1,13 @@
 // What the server says about a filter. docs/commands/bf.stats.md and cf.stats.md explain the names.
 // tests/library/statistics.rs compares the fields with the server's table.
 
+/** How many items a filter refused, by reason. */
+export interface Refused {
+    full: number;
+    limit: number;
+    memory: number;
+}
+
 /** What was reported in a span of time. */
 export interface Feedback {
     checked: number;
@@ -58,6 +65,7 @@ export interface BloomStats {
     errorRate: number | null;
     errorRateNow: number;
     capacity: number;
+    capacityReserved?: number;
     numberOfItemsInserted: number;
     approximateNumberOfItems?: number;
     numberOfFilters: number;
@@ -78,6 +86,7 @@ export interface BloomStats {
     testsAnsweredNo?: number;
     adds?: number;
     deletes?: number;
+    addsRefused?: Refused;
     feedback?: Feedbacks;
     advice: string[];
     layers: Layer[];
@@ -92,6 +101,7 @@ export interface CuckooStats {
     errorRate: number;
     errorRateNow: number;
     capacity: number;
+    capacityReserved?: number;
     numberOfItemsInserted: number;
     numberOfFilters: number;
     numberOfBuckets?: number;
@@ -102,6 +112,7 @@ export interface CuckooStats {
     fillWhenFull?: number;
     size: number;
     expansionRate: number;
+    addsRefused?: Refused;
     advice: string[];
     identity: string | null;
 }

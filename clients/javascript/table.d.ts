@@ -23,6 +23,8 @@ export interface BloomTable {
     shards?: number;
     layout?: "AUTO" | "BLOCKED" | "CLASSIC" | "PARTITIONED" | "QUOTIENT";
     hash?: "XXH3" | "SIPHASH";
+    /** a number from 0 to 65535 */
+    sizes?: number;
     /** hexadecimal digits */
     seed?: string;
 }

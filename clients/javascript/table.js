@@ -16,6 +16,7 @@ export const BLOOM = {
     shards: powerOfTwo(1024),
     layout: oneOf("AUTO", "BLOCKED", "CLASSIC", "PARTITIONED", "QUOTIENT"),
     hash: oneOf("XXH3", "SIPHASH"),
+    sizes: between(0, 65535),
     seed: hexadecimal(32),
 };
 
