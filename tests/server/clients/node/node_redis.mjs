@@ -1,6 +1,6 @@
 // node node_redis.mjs PORT PROTOCOL FAMILY: sends the commands of a program that uses node-redis and its package
-// @redis/bloom, and checks the replies. FAMILY is "bloom", "cuckoo" or "sketches". The packages are loaded from the working
-// directory. The server must be empty. Prints "done" if every reply is right.
+// @redis/bloom, and checks the replies. FAMILY is "bloom", "cuckoo" or "sketches". The packages are loaded from the
+// working directory. The server must be empty. Prints "done" if every reply is right.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
