@@ -17,7 +17,7 @@ HOUR = 3_600_000
 # this server's commands since it loaded the filter.
 NOT_ITS_OWN = {
     *(b"Next rotation in ms", b"Items forgotten early", b"Advice", b"Memory"),
-    *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
+    *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Adds refused", b"Feedback"),
 }
 
 

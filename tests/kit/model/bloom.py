@@ -9,6 +9,7 @@ from kit.model.replies import (
     BYTES, FIGURE, LINES, NUMBER, OK, Double, Entry, Error, Map, Refused, Wire, Words, integer, number, one_of, seed, upper,
 )  # fmt: skip
 
+REFUSED = Map((why, NUMBER) for why in ("Full", "Limit", "Memory"))
 NO_FEEDBACK = Map([("Checked", 0), ("False", 0), ("Share false", None), ("Observed error rate", None)])
 MAX_CAPACITY = 1 << 48
 MAX_TIME = 1 << 62
@@ -528,7 +529,7 @@ class BloomCommands:
         ])  # fmt: skip
         if spec.on_full == "SCALE" and spec.kind != "window":
             tightening = None if spec.tightening is None else Double(spec.tightening)
-            fields += [("Expansion rate", spec.expansion), ("Tightening ratio", tightening)]
+            fields += [("Expansion rate", spec.expansion), ("Tightening ratio", tightening), ("Capacity reserved", NUMBER)]
         if spec.kind == "window":
             fields += [
                 ("Generations", spec.generations),
@@ -541,6 +542,7 @@ class BloomCommands:
         # tests/commands/feedback.rs tests these fields.
         fields += [
             *((name, NUMBER) for name in ("Tests answered yes", "Tests answered no", "Adds", "Deletes")),
+            ("Adds refused", REFUSED),
             ("Feedback", Map((span, NO_FEEDBACK) for span in ("Minute", "Hour", "Life"))),
             ("Advice", LINES),
         ]

@@ -371,8 +371,10 @@ class CuckooCommands:
             ("Error rate", FIGURE),
             ("Error rate now", FIGURE),
             ("Capacity", NUMBER),
+            *([("Capacity reserved", NUMBER)] if filter_.spec.expansion else []),
             ("Fill", FIGURE),
             ("Fill when full", FIGURE),
+            ("Adds refused", Map((why, NUMBER) for why in ("Full", "Limit", "Memory"))),
             ("Advice", LINES),
             ("Identity", BYTES),
         ])  # fmt: skip

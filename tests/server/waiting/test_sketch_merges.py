@@ -56,7 +56,7 @@ def state(server) -> dict:
         return {key: client.dump(key) for key in client.keys()}
 
 
-@pytest.mark.another_server("the server blocks clients, calls timers, and replicates")
+@pytest.mark.every_server("the server blocks clients, calls timers, and replicates")
 @pytest.mark.parametrize("family", MERGES)
 def test_others_are_served_and_writes_to_the_keys_wait(new_server, family):
     server = new_server(module_args=["THREADS", "1"], config=APPEND_ONLY)
