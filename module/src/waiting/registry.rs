@@ -6,8 +6,9 @@
 //! earlier one holds one of its keys.
 //!
 //! The server itself also changes keys, without asking us: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So
-//! a key is held by name, and a filter that is being read is held whichever key it is in. In its second step, a command
-//! must find the same filters in its keys.
+//! a key is held by name, and a Bloom filter that is being read is held whichever key it is in. In its second step, a
+//! command must find the same values in its keys. A cuckoo filter or sketch that was written under another name is no
+//! longer the same.
 
 #![allow(unsafe_code)]
 

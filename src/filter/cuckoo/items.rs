@@ -198,7 +198,8 @@ mod tests {
         }
     }
 
-    /// RedisBloom's walk, forward and back: a failed add leaves every fingerprint in its slot.
+    /// RedisBloom's walk, forward and back: a failed add leaves every fingerprint in its slot. A copy that another
+    /// thread has made meanwhile may lack one, so the filter isn't the one that was shared.
     #[test]
     fn a_walk_that_fails_is_undone() {
         for (bucket_size, max_iterations) in [(1, 1), (1, 500), (2, 20), (3, 7), (4, 65_535)] {
@@ -208,11 +209,12 @@ mod tests {
             let (mut refused, mut moved) = (0, 0);
             for item in 0..400u32 {
                 let before: Vec<_> = filter.tables()[0].occupied().collect();
-                let moves = filter.moves();
+                let (moves, shared) = (filter.moves(), filter.share());
                 match filter.try_insert(item.to_le_bytes()) {
                     Ok(()) => moved += filter.moves() - moves,
                     Err(why) => {
                         refused += 1;
+                        assert_eq!(filter.is_shared_with(&shared), filter.tables()[0].is_full());
                         assert_eq!((why, filter.moves()), (Error::Full, moves));
                         assert!(filter.tables()[0].occupied().eq(before), "{bucket_size} {item}");
                     }

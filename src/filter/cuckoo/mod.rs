@@ -336,8 +336,11 @@ impl Cuckoo {
     #[doc(hidden)]
     pub fn is_shared_with(&self, other: &Cuckoo) -> bool {
         // Adding changes the number of items, and deleting changes the number of deletes. Any operation that resets the
-        // number of deletes to 0 gives the filter a new dump number.
-        let counts = |filter: &Cuckoo| (filter.items(), filter.deletes(), filter.moves(), filter.dump_number);
+        // number of deletes to 0 gives the filter a new dump number. An add that finds no room searches: it may move
+        // fingerprints and put them back, and a copy made meanwhile may lack one.
+        let counts = |filter: &Cuckoo| {
+            (filter.items(), filter.deletes(), filter.moves(), filter.searched(), filter.dump_number)
+        };
         let mut pairs = self.tables().iter().zip(other.tables());
         self.tables().len() == other.tables().len()
             && pairs.all(|(mine, theirs)| mine.is(theirs))

@@ -125,11 +125,11 @@ def test_damaged_payloads_are_refused_or_work(server):
     with server.client() as client:
         client.config_set("sanitize-dump-payload", "yes")
         filled(client)
-        dumps = {key: client.dump(key) for key in client.keys()}
+        dumps = [client.dump(key) for key in sorted(client.keys())]
         client.flushall()
         refused = 0
         for _ in range(3000):
-            dump = chance.choice(list(dumps.values()))
+            dump = chance.choice(dumps)
             payload = bytearray(dump[:-CHECKED])
             for _ in range(chance.choice([1, 1, 3])):
                 # The first 10 bytes name the type, which the server checks.
@@ -154,5 +154,5 @@ def test_damaged_payloads_are_refused_or_work(server):
                 except redis.ResponseError as error:
                     assert "overflow detected" in str(error), command
             assert client.restore("k", 0, client.dump("k"), replace=True)
-        assert refused > 1000
+        assert refused > 2300, refused
         client.flushall()

@@ -638,6 +638,24 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
         assert differences({"k": snapshot(client, "k")}, {"k": snapshot(other, "k")}) == []
 
 
+@ANOTHER_SERVER
+@pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
+def test_a_write_under_another_name_is_kept(one_worker, words):
+    """The filter is renamed, written and renamed back while it is compacted. It is in its key then, but has changed."""
+    server = one_worker()
+    with server.client() as client:
+        due_for_compaction(client, "k")
+        with Busy(server) as busy:
+            reply = busy.send(*words)
+            client.rename("k", "z")
+            assert client.execute_command("CF.ADD", "z", "more") == 1
+            client.rename("z", "k")
+            before = snapshot(client, "k")
+            busy.end()
+            assert CHANGED in str(reply())
+        assert differences({"k": before}, {"k": snapshot(client, "k")}) == []
+
+
 # ---- the law of doubling ---------------------------------------------------------------------------------------------
 
 
