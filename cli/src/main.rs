@@ -14,7 +14,8 @@ mod server;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use command::{
-    build, completions, exporter, inspect, load, man, migrate, plan, pull, push, rebuild, stats, test, top,
+    backup, build, completions, exporter, inspect, load, man, migrate, plan, pull, push, rebuild, restore,
+    stats, test, top,
 };
 use std::process::ExitCode;
 
@@ -49,6 +50,8 @@ enum Command {
     Rebuild(rebuild::Options),
     Push(push::Options),
     Pull(pull::Options),
+    Backup(backup::Options),
+    Restore(restore::Options),
     Migrate(migrate::Options),
     Inspect(inspect::Options),
     Test(test::Options),
@@ -82,6 +85,8 @@ fn main() -> ExitCode {
         Command::Rebuild(options) => rebuild::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Pull(options) => pull::run(&options),
+        Command::Backup(options) => backup::run(&options),
+        Command::Restore(options) => restore::run(&options),
         Command::Migrate(options) => migrate::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),

@@ -11,13 +11,12 @@ use super::{chunk, head};
 /// use bloomery::{Bloom, Spec};
 ///
 /// let filter = Bloom::new(Spec::fixed(1000, 0.01))?;
-/// let mut pieces = Vec::new();
-/// Encoder::new(&filter).pieces(|piece| pieces.push(piece.to_vec()));
-///
-/// let [head, chunks @ ..] = &pieces[..] else { unreachable!("the head is always there") };
-/// let mut checker = Checker::new(head)?;
-/// for chunk in chunks {
-///     checker.push(chunk)?;
+/// let encoder = Encoder::new(&filter);
+/// let mut checker = Checker::new(encoder.head())?;
+/// let (mut offset, mut chunk) = (0, Vec::new());
+/// while let Some(end) = encoder.chunk(offset, &mut chunk) {
+///     checker.push(&chunk, end)?;
+///     offset = end;
 /// }
 /// checker.finish()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -27,7 +26,7 @@ pub struct Checker {
     stamp: u32,
     /// Total length of all arrays.
     len: u64,
-    /// How much of this length has been read.
+    /// Where the next chunk begins.
     offset: u64,
 }
 
@@ -41,20 +40,19 @@ impl Checker {
         Ok(Checker { stamp, len: head.body_len().ok_or(DecodeError::Length("body"))?, offset: 0 })
     }
 
-    /// Reads the next chunk.
+    /// Reads the next chunk, and where the one after it begins: only a decoder can tell that from the cells of a table.
     ///
     /// # Errors
     /// What is wrong with the chunk, or that it isn't the next one of this filter.
-    pub fn push(&mut self, piece: &[u8]) -> Result<(), DecodeError> {
-        let (offset, stamp, data) = chunk::open(piece)?;
+    pub fn push(&mut self, piece: &[u8], end: u64) -> Result<(), DecodeError> {
+        let (offset, stamp, _) = chunk::open(piece)?;
         if stamp != self.stamp {
             return Err(DecodeError::StampMismatch);
         }
-        if offset != self.offset || offset >= self.len {
+        if offset != self.offset {
             return Err(DecodeError::Order { expected: self.offset, found: offset });
         }
-        let end = offset.saturating_add(data.len() as u64);
-        if end > self.len {
+        if end <= offset || end > self.len {
             return Err(DecodeError::Length("chunk"));
         }
         self.offset = end;

@@ -84,9 +84,8 @@ impl Download<'_> {
                 Err(DecodeError::StampMismatch | DecodeError::Order { .. } | DecodeError::Length(_)) => {
                     return Ok(Pulled::Changed);
                 }
-                result => {
-                    result.map_err(|error| Failure::Server(format!("the server sent damaged data: {error}")))?
-                }
+                result => result
+                    .map_err(|error| Failure::Server(format!("the server sent damaged data: {error}")))?,
             }
             length += receiver.write(&piece, &mut out)?;
             (after, &piece).hash(&mut first_pass);
@@ -160,7 +159,7 @@ impl Receiver {
 
     fn push(&mut self, iterator: u64, piece: &[u8]) -> Result<(), DecodeError> {
         match self {
-            Receiver::Pieces(checker) => checker.push(piece),
+            Receiver::Pieces(checker) => checker.push(piece, iterator.saturating_sub(1)),
             Receiver::Native(decoder) => decoder.push(piece),
             Receiver::RedisBloom(loader) => loader.push(iterator.saturating_sub(1), piece),
         }

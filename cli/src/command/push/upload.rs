@@ -188,12 +188,7 @@ fn merge(connection: &mut Connection, key: &[u8], source: &[&[u8]]) -> anyhow::R
 }
 
 /// Ends the upload by renaming the temporary key; returns the type that the key had.
-fn swap(
-    connection: &mut Connection,
-    rules: Rules,
-    key: &[u8],
-    temporary: &[u8],
-) -> anyhow::Result<String> {
+fn swap(connection: &mut Connection, rules: Rules, key: &[u8], temporary: &[u8]) -> anyhow::Result<String> {
     let (expire, when) = match rules.expiry {
         Expiry::Keep => ("KEEP", 0),
         Expiry::Never => ("PERSIST", 0),
