@@ -22,7 +22,8 @@ use std::process::ExitCode;
 const EXIT_CODES: &str = "\
 Exit codes:
     0  success, or the answer is yes
-    1  the answer is no: an item is absent (test), a file is damaged (inspect), a filter isn't there (migrate)
+    1  the answer is no: an item is absent (test), a file is damaged (inspect), a filter isn't there (migrate), a
+       key wasn't saved (backup)
     2  the command line, a file or its data is not usable, or there is no such key
     3  the server refused the command, or could not be reached
   130  interrupted

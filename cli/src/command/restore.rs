@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut report =
         Report { folder: options.folder.clone(), keys: 0, bytes: 0, expired: Vec::new(), seconds: 0.0 };
     for job in &jobs {
-        let before = format!("{} before {} were restored", plural(report.keys, "key"), key(&job.name));
+        let before = format!("restored before {}: {}", key(&job.name), plural(report.keys, "key"));
         let restored = run.restore(&mut side, job);
         if !matches!(restored, Ok(Some(_))) {
             run.progress.finish();

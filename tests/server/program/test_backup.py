@@ -5,6 +5,7 @@
 import contextlib
 import hashlib
 import json
+import re
 import resource
 import shutil
 import signal
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from kit.filters import make_all
+from kit.foreign import sealed
 from kit.program import HANG_SECONDS, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
 from kit.proxy import Proxy
+from kit.servers import ROOT
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
@@ -206,6 +209,22 @@ def test_an_interrupted_backup_is_not_taken_for_one(server, port, folder, number
     assert "exists; name a folder that doesn't exist" in errors
 
 
+def test_two_backups_do_not_share_a_folder(server, port, folder):
+    with server.client() as client, Proxy(port) as proxy:
+        client.execute_command("BF.ADD", "users", "ada")
+        refusals = []
+
+        def meanwhile(words):
+            if words[0] == b"BF.SCANDUMP" and not refusals:
+                refusals.append(run("backup", folder, port=port, status=USAGE)[1])
+            return False
+
+        proxy.before = meanwhile
+        run("backup", folder, port=proxy.port)
+    assert "another backup writes into" in refusals[0]
+    assert len(as_json("inspect", folder)["filters"]) == 1
+
+
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +362,17 @@ def test_keys_are_chosen_and_renamed(server, port, folder):
         assert len(client.keys("*")) == 2
 
 
+def test_a_sketch_comes_from_a_server_with_another_version(server, port, backup):
+    before = server.command("DEBUG", "DIGEST-VALUE", "counts")
+    path = file_of(backup, "counts")
+    path.write_bytes(sealed(path.read_bytes()[:-10], 1000))
+    seal(backup)
+    server.command("FLUSHALL")
+    run("inspect", backup)
+    run("restore", backup, port=port)
+    assert server.command("DEBUG", "DIGEST-VALUE", "counts") == before
+
+
 def test_a_key_that_has_expired_stays_out(server, port, backup):
     edit(backup, expires_ms=1_000_000_000_000)
     with server.client() as client:
@@ -353,6 +383,30 @@ def test_a_key_that_has_expired_stays_out(server, port, backup):
         client.flushall()
         out, _ = run("restore", backup, port=port)
         assert "2 keys restored" in out and "1 key had expired" in out and client.exists("users") == 0
+
+
+def test_the_permissions_in_the_manual_are_enough(server, port, folder):
+    page = " ".join((ROOT / "docs" / "CLI.md").read_text().split())
+    of_push = re.search(r"A push needs (.*?)\. With", page)[1]
+    of_backup, of_restore = re.search(r"A backup needs (.*?); with .*? A \[restore\]\S+ needs (.*?)\. ##", page).groups()
+
+    def user(text):
+        commands = sorted(f"+{name}" for name in set(re.findall(r"[A-Z.]{3,}", text)))
+        server.command("ACL", "SETUSER", "saver", "reset", "on", "nopass", "~*", *commands)
+        return {"BLOOMERY_USER": "saver", "BLOOMERY_PASSWORD": "none"}
+
+    with server.client() as client:
+        client.execute_command("BF.ADD", "users", "ada")
+        client.execute_command("CF.ADD", "stock", "bolt")
+        client.execute_command("CMS.INITBYDIM", "counts", 100, 5)
+        for key in ("users", "stock", "counts"):
+            client.pexpire(key, HOUR)
+        before = digests(client)
+        run("backup", folder, port=port, env=user(of_backup))
+        assert manifest(folder)["servers"][0]["server"] is None
+        client.flushall()
+        run("restore", folder, port=port, env=user(of_push + of_restore))
+        assert digests(client) == before
 
 
 def test_wrong_arguments(port, tmp_path):

@@ -85,6 +85,15 @@ struct Report {
     seconds: f64,
 }
 
+fn rules(options: &Options) -> Rules {
+    let expiry = match options.ttl {
+        None => Expiry::Keep,
+        Some(0) => Expiry::Never,
+        Some(seconds) => Expiry::In(seconds.saturating_mul(1000)),
+    };
+    Rules { replace: options.replace, merge: options.merge, expiry }
+}
+
 /// Checks the file, and prepares its upload.
 fn upload(options: &Options, path: PathBuf, key: String) -> anyhow::Result<Upload> {
     let family = Family::of_filter(&read_file(&path)?);
@@ -116,17 +125,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     for upload in &uploads {
         refuse_early(&mut connection, &upload.key, (options.replace || options.merge).then_some(&types))?;
     }
-    let expiry = match options.ttl {
-        None => Expiry::Keep,
-        Some(0) => Expiry::Never,
-        Some(seconds) => Expiry::In(seconds.saturating_mul(1000)),
-    };
-    let rules = Rules { replace: options.replace, merge: options.merge, expiry };
     let interrupted = interrupt::listen()?;
     let mut progress = Progress::new(&options.pace, length, 0);
     let (mut sent, mut had_filter) = (0, false);
     for (number, upload) in uploads.iter().enumerate() {
-        let held = upload.run(rules, &mut connection, &interrupted, |bytes| {
+        let held = upload.run(rules(options), &mut connection, &interrupted, |bytes| {
             sent += bytes;
             progress.at(sent, 0);
         });
