@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from kit.filters import make_all
 from kit.foreign import sealed
 from kit.program import HANG_SECONDS, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
 from kit.proxy import Proxy
-from kit.servers import ROOT
+from kit.servers import ROOT, wait_for
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
@@ -26,7 +27,7 @@ HOUR = 3_600_000
 
 # Names that a file can't have, or that would leave the folder, or look like another name.
 HOSTILE = [
-    b"line\nfeed", b"a/b", b"..", b"../../escape", b"nul\0", b"n" * 300, b"\xff\xfe raw", b"", b"\\x41", b"A",
+    b"line\nfeed", b"a/b", b"a_b", b"..", b"../../escape", b"nul\0", b"n" * 300, b"n" * 299, b"\xff\xfe raw", b"", b"\\x41", b"A",
     b"manifest.json", b"000001-A.bloom", b".hidden", b"'; rm *", "\u202ekey 鍵".encode(),
 ]  # fmt: skip
 
@@ -161,7 +162,8 @@ def test_keys_that_go_or_never_hold_still(server, port, folder):
             client.execute_command("BF.ADD", key, "ada")
 
         def change(words):
-            client.delete("gone")
+            if words == [b"BF.INFO", b"gone"]:
+                client.delete("gone")
             if words[0] == b"BF.SCANDUMP" and words[1] == b"restless":
                 client.delete("restless")
                 client.execute_command("BF.ADD", "restless", "ada")
@@ -234,10 +236,10 @@ def flip(path: Path, place: int = 60) -> None:
     path.write_bytes(content)
 
 
-def edit(folder: Path, **fields) -> None:
-    """Changes the manifest's entry of `users`, under true checksums."""
+def edit(folder: Path, entry_of: str = "users", **fields) -> None:
+    """Changes the manifest's entry of a key, under true checksums."""
     written = manifest(folder)
-    next(entry for entry in written["keys"] if entry["key"] == "users").update(fields)
+    next(entry for entry in written["keys"] if entry["key"] == entry_of).update(fields)
     (folder / "manifest.json").write_text(json.dumps(written))
     seal(folder)
 
@@ -374,15 +376,33 @@ def test_a_sketch_comes_from_a_server_with_another_version(server, port, backup)
 
 
 def test_a_key_that_has_expired_stays_out(server, port, backup):
-    edit(backup, expires_ms=1_000_000_000_000)
+    for key in ("users", "counts"):
+        edit(backup, key, expires_ms=1_000_000_000_000)
     with server.client() as client:
-        users = digests(client)[b"users"]
+        before = digests(client)
         report = as_json("restore", backup, "--replace", port=port)
-        assert (report["keys"], report["expired"]) == (2, ["users"])
-        assert digests(client)[b"users"] == users
+        assert (report["keys"], report["expired"]) == (1, ["counts", "users"])
+        assert digests(client) == before
         client.flushall()
         out, _ = run("restore", backup, port=port)
-        assert "2 keys restored" in out and "1 key had expired" in out and client.exists("users") == 0
+        assert "1 key restored" in out and "2 keys had expired" in out and client.keys("*") == [b"stock"]
+
+
+def test_a_key_that_expires_during_its_upload_stays_out(server, port, backup):
+    """The upload is complete when the key's time has come. On a slow machine, that is before the upload begins."""
+    with server.client() as client, Proxy(port) as proxy:
+        client.flushall()
+        expires = int(time.time() * 1000) + 2000
+        edit(backup, expires_ms=expires)
+
+        def wait(words):
+            if words[0] == b"EVAL" and b"users" in words:
+                wait_for(lambda: time.time() * 1000 > expires + 10, "the key to expire")
+            return False
+
+        proxy.before = wait
+        assert as_json("restore", backup, port=proxy.port)["expired"] == ["users"]
+        assert sorted(client.keys("*")) == [b"counts", b"stock"]
 
 
 def test_the_permissions_in_the_manual_are_enough(server, port, folder):

@@ -31,7 +31,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Each key gets a file. The file manifest.json says which, and has the expiry times; SHA256SUMS has the checksums. The
 /// program only reads from the server, a filter in pieces of about 1 MiB, and a sketch at once. Items added during the
 /// run may or may not be in the files. The folder gets its name when it is complete; until then it is called
-/// FOLDER.incomplete, and the next run with the same name empties it. The exit code is 1 if some keys couldn't be saved.
+/// FOLDER.incomplete, and the next run with the same name empties it. The exit code is 1 if some keys couldn't be
+/// saved.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
