@@ -165,7 +165,7 @@ impl Run {
 
     /// Saves a key. Returns `None` if it is gone, or after an interruption.
     fn save(&mut self, side: &mut Side, key: &Key) -> Result<Option<Saved>, Failed> {
-        let expires = side.expiry(&key.name)?;
+        let expires: i64 = side.of_key("PEXPIRETIME", &key.name)?;
         let items = key.held.family().map(|family| side.items(family, &key.name)).transpose()?.flatten();
         let name = file_name(self.manifest.keys.len() + 1, key);
         let file = self.folder.file(&name)?;
@@ -183,7 +183,7 @@ impl Run {
             bytes: self.folder.seal(&name, &file)?,
             file: name,
             items,
-            expires_ms: (expires > 0).then_some(expires),
+            expires_ms: u64::try_from(expires).ok(),
         }))
     }
 
