@@ -148,8 +148,8 @@ fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
     let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
 }
 
-/// Fails if the key exists and may not be changed: only a key of one of the `replaceable` types may. This happens before
-/// anything is sent; the server checks again at the end.
+/// Fails if the key exists and may not be changed: only a key of one of the `replaceable` types may. This happens
+/// before anything is sent; the server checks again at the end.
 pub(in crate::command) fn refuse_early(
     connection: &mut Connection,
     name: &[u8],
