@@ -14,14 +14,16 @@ mod server;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use command::{
-    build, completions, exporter, inspect, load, man, migrate, plan, pull, push, rebuild, stats, test, top,
+    backup, build, completions, exporter, inspect, load, man, migrate, plan, pull, push, rebuild, restore,
+    stats, test, top,
 };
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
 Exit codes:
     0  success, or the answer is yes
-    1  the answer is no: an item is absent (test), a file is damaged (inspect), a filter isn't there (migrate)
+    1  the answer is no: an item is absent (test), a file is damaged (inspect), a filter isn't there (migrate), a
+       key wasn't saved (backup)
     2  the command line, a file or its data is not usable, or there is no such key
     3  the server refused the command, or could not be reached
   130  interrupted
@@ -49,6 +51,8 @@ enum Command {
     Rebuild(rebuild::Options),
     Push(push::Options),
     Pull(pull::Options),
+    Backup(backup::Options),
+    Restore(restore::Options),
     Migrate(migrate::Options),
     Inspect(inspect::Options),
     Test(test::Options),
@@ -82,6 +86,8 @@ fn main() -> ExitCode {
         Command::Rebuild(options) => rebuild::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Pull(options) => pull::run(&options),
+        Command::Backup(options) => backup::run(&options),
+        Command::Restore(options) => restore::run(&options),
         Command::Migrate(options) => migrate::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),

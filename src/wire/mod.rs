@@ -31,6 +31,7 @@
 
 mod arrival;
 mod bytes;
+mod check;
 mod chunk;
 mod codec;
 mod decode;
@@ -52,6 +53,7 @@ pub mod value;
 mod view;
 pub mod whole;
 
+pub use check::Checker;
 pub use chunk::LONGEST;
 pub use decode::Decoder;
 pub use dump::{Dump, type_id};

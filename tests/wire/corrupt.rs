@@ -5,7 +5,7 @@ use crate::support::alloc_counter::weighed;
 use crate::support::golden::{bytes, item, names};
 use crate::support::{describe, summary, wire};
 use bloomery::filter::{Array, FilterRef, Foreign, Live};
-use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
+use bloomery::wire::{Checker, DecodeError, Decoder, Encoder, MAX_CHUNK};
 use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Filter, ItemHash, Layout, limits};
 
 /// Performs every operation on a filter. It may be full or saturated, but it must not panic, hang, lose an item or
@@ -518,7 +518,7 @@ fn pieces_of(name: &str) -> Vec<Vec<u8>> {
     wire::pieces(&golden).into_iter().map(|at| golden[at].to_vec()).collect()
 }
 
-/// A refused piece leaves the decoder unchanged, so the correct one is still accepted.
+/// A refused piece leaves the decoder and the checker unchanged, so the correct one is still accepted.
 #[test]
 fn chunks_in_the_wrong_order_are_refused_and_do_no_harm() {
     chunks_in_the_wrong_order_of("chain-by-2", "chain-tightening");
@@ -531,20 +531,28 @@ fn chunks_in_the_wrong_order_of(name: &str, other: &str) {
     let stranger = &pieces_of(other)[1];
     assert!(chunks.len() >= 3);
     let mut decoder = Decoder::new(head).unwrap();
+    let mut checker = Checker::new(head).unwrap();
+    assert_eq!(Checker::new(head).unwrap().finish(), Err(DecodeError::Length("body")));
     for (i, chunk) in chunks.iter().enumerate() {
         let offset = decoder.offset();
         for (j, other) in chunks.iter().enumerate().filter(|(j, _)| *j != i) {
             let found = u64::from_le_bytes(other[..8].try_into().unwrap());
             let refused = decoder.push(other);
             assert_eq!(refused, Err(DecodeError::Order { expected: offset, found }), "{j} instead of {i}");
+            assert_eq!(checker.push(other, found + 8), refused, "{j} instead of {i}");
         }
+        assert_eq!(checker.push(stranger, offset + 8), Err(DecodeError::StampMismatch));
+        assert!(checker.push(&chunk[..chunk.len() - 1], offset + 8).is_err());
+        assert!([offset, u64::MAX].iter().all(|end| checker.push(chunk, *end).is_err()));
         assert_eq!(decoder.push(stranger), Err(DecodeError::StampMismatch));
         assert_eq!(decoder.push(head).is_err(), decoder.push(&[]).is_err());
         assert!(decoder.push(&chunk[..chunk.len() - 1]).is_err());
         assert_eq!((decoder.offset(), decoder.is_complete()), (offset, false));
         decoder.push(chunk).unwrap();
+        checker.push(chunk, decoder.offset()).unwrap();
     }
     assert!(decoder.is_complete());
+    assert_eq!(checker.finish(), Ok(()));
     assert!(matches!(decoder.push(&chunks[0]), Err(DecodeError::Order { .. })));
     assert!(wire::encode(&decoder.finish().unwrap()) == bytes(name));
 }

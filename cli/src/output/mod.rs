@@ -9,4 +9,4 @@ mod text;
 pub(crate) use bloomery_plan::{bytes, count, percent};
 pub(crate) use json::{json, report};
 pub(crate) use table::Table;
-pub(crate) use text::{Name, key, shorten};
+pub(crate) use text::{Name, escaped, key, shorten, unescaped};

@@ -71,6 +71,32 @@ pub(crate) fn key(name: &[u8]) -> String {
     cut(name, SHORT)
 }
 
+/// A key as text of any length, from which [`unescaped`] reads it back.
+pub(crate) fn escaped(name: &[u8]) -> String {
+    cut(name, usize::MAX)
+}
+
+/// The name that [`escaped`] turns into this text; `None` if the text has another backslash.
+pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let (mut name, mut rest) = (Vec::new(), text);
+    while let Some((before, after)) = rest.split_once('\\') {
+        name.extend_from_slice(before.as_bytes());
+        rest = match after.strip_prefix('\\') {
+            Some(after) => {
+                name.push(b'\\');
+                after
+            }
+            None => {
+                let digits = after.strip_prefix('x')?.get(..2)?;
+                name.push(u8::from_str_radix(digits, 16).ok()?);
+                &after[3..]
+            }
+        };
+    }
+    name.extend_from_slice(rest.as_bytes());
+    Some(name)
+}
+
 /// A name as text of at most `most` characters. A name that was cut ends in `…` and the start of its SHA-256, so that
 /// two names differ as text too, even if somebody chose them to begin alike.
 fn cut(name: &[u8], most: usize) -> String {
@@ -102,6 +128,18 @@ fn cut(name: &[u8], most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_escaped_name_is_read_back() {
+        let long = [b'a'; 5000];
+        let all: Vec<u8> = (0..=255).collect();
+        for name in [&b"users"[..], b"", b"\\", b"\\x41", b"a\n/\0", &long, &all, "鍵\u{202e}".as_bytes()] {
+            assert_eq!(unescaped(&escaped(name)).as_deref(), Some(name));
+        }
+        for text in ["\\", "\\x", "\\x4", "\\xzz", "\\n", "\\x鍵"] {
+            assert_eq!(unescaped(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn long_text_is_cut_by_its_width() {

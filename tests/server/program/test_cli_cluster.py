@@ -56,6 +56,13 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
     assert len(watched["filters"]) == 2 * len(NAMES)
     keys = [key for primary in cluster.primaries() for key in primary.command("KEYS", "*")]
     assert len(keys) == 2 * len(NAMES), "something temporary was left behind"
+    saved = as_json("backup", tmp_path / "backup", *of_cluster)
+    assert (saved["keys"], saved["failed"]) == (2 * len(NAMES), [])
+    run("inspect", tmp_path / "backup")
+    for primary in cluster.primaries():
+        primary.command("FLUSHALL", "SYNC")
+    assert as_json("restore", tmp_path / "backup", *of_cluster)["keys"] == 2 * len(NAMES)
+    assert all(as_json("test", name, "--from", lines, "--count", *of_cluster)["no"] == 0 for name in NAMES)
 
 
 @EVERY_SERVER

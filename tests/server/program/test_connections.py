@@ -12,7 +12,7 @@ import pytest
 from kit.certificates import certificates, tls
 from kit.program import MISSING, PROGRAM, SERVER, USAGE, command, run
 from kit.proxy import FakeServer, Listener, bulk as text
-from kit.servers import free_port, wait_for
+from kit.servers import Server, free_port, matrix, wait_for
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
@@ -24,6 +24,8 @@ WORDS = {
     "rebuild": ["k", "-"],
     "push": ["{file}", "k"],
     "pull": ["k", "{file}.pulled"],
+    "backup": ["{file}.backup"],
+    "restore": ["{file}.saved"],
     "migrate": ["redis://127.0.0.1:{source}"],
     "test": ["k", "ada"],
     "stats": ["k"],
@@ -51,9 +53,12 @@ def variables(name: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """A file with a filter."""
+    """A file with a filter. Next to it, `file.saved` is a backup of a server that has this filter."""
     path = tmp_path_factory.mktemp("filters") / "file"
     run("build", path, "-", "-n", "10", "-e", "1%", input="ada\n")
+    with Server(matrix()[0]) as server:
+        run("push", path, "k", port=server.port)
+        run("backup", f"{path}.saved", port=server.port)
     return path
 
 

@@ -1,5 +1,6 @@
 //! `bloomery inspect`: shows what is in a file, and whether it is intact.
 
+mod folder;
 pub(super) mod payload;
 mod print;
 mod rdb;
@@ -16,7 +17,7 @@ use report::{Entry, Report};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Show what is in a filter file, a DUMP payload or an RDB file, and whether it is intact.
+/// Show what is in a filter file, a DUMP payload, an RDB file or a backup, and whether it is intact.
 ///
 /// The program verifies all checksums, and loads every filter as a server would. It skips keys of other types, such as
 /// sketches. The exit code is 1 if anything is damaged.
@@ -25,10 +26,11 @@ use std::path::{Path, PathBuf};
 Examples:
   bloomery inspect users.bloom
   bloomery inspect /var/lib/redis/dump.rdb
+  bloomery inspect filters-2026-11-30                       # the folder of a backup
   redis-cli --raw DUMP users | head -c -1 > users.dump && bloomery inspect users.dump
   bloomery inspect dump.rdb --json | jq '.filters[] | select(.filter.fill > 0.5) | .key'")]
 pub(crate) struct Options {
-    /// The file
+    /// The file, or the folder of a backup
     file: PathBuf,
 
     /// Print JSON
@@ -39,7 +41,9 @@ pub(crate) struct Options {
 /// Inspects the file, and prints what is in it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let report = inspect(&options.file)?;
-    let damaged = report.error.is_some() || report.filters.iter().any(|entry| entry.error.is_some());
+    let damaged = report.error.is_some()
+        || !report.problems.is_empty()
+        || report.filters.iter().any(|entry| entry.error.is_some());
     if options.json {
         output::json(&report)?;
     } else {
@@ -49,6 +53,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 fn inspect(path: &Path) -> anyhow::Result<Report> {
+    if path.is_dir() {
+        return folder::inspect(path);
+    }
     let mut file = open_file(path)?;
     let mut magic = Vec::new();
     let cannot = || format!("cannot read {}", path.display());

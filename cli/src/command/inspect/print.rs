@@ -27,12 +27,17 @@ pub(super) fn print(report: &Report) -> anyhow::Result<()> {
             "{path}: DUMP payload{}; its checksum is correct",
             version.replace("version", "RDB version")
         )?,
+        "backup" => {
+            let keys = report.keys.map_or(String::new(), |keys| format!("; {} keys", count(keys)));
+            writeln!(out, "{path}: backup{version}{keys}")?;
+        }
         _ => writeln!(out, "{path}: filter file{version}")?,
     }
+    report.problems.iter().try_for_each(|problem| writeln!(out, "DAMAGED {}", printable(problem)))?;
     if let Some(error) = &report.error {
         writeln!(out, "DAMAGED {}", printable(error))?;
     }
-    if filters == 1 && report.format != "rdb" {
+    if filters == 1 && matches!(report.format, "filter" | "dump") {
         return report.filters.iter().try_for_each(|entry| print_one(&mut out, entry));
     }
     if filters > 0 {
@@ -51,8 +56,11 @@ pub(super) fn table(entries: &[Entry]) -> Table {
         let name = entry.key.as_ref().map_or(String::new(), Name::to_string);
         let name = if several { format!("{}:{name}", entry.database.unwrap_or(0)) } else { name };
         let Some(filter) = &entry.filter else {
-            let error = entry.error.as_deref().unwrap_or_default();
-            table.row([name, format!("DAMAGED at byte {}: {error}", entry.at_byte)]);
+            let kind = match &entry.error {
+                Some(error) => format!("DAMAGED at byte {}: {error}", entry.at_byte),
+                None => entry.key_type.unwrap_or_default().to_owned(),
+            };
+            table.row([name, kind]);
             continue;
         };
         table.row([

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Default, Serialize)]
 pub(super) struct Report {
     pub(super) file: PathBuf,
-    /// `filter`, `dump` or `rdb`.
+    /// `filter`, `dump`, `rdb` or `backup`.
     pub(super) format: &'static str,
     /// Version of the format.
     pub(super) version: Option<u32>,
@@ -21,10 +21,13 @@ pub(super) struct Report {
     pub(super) checksum: bool,
     /// What is damaged in the file itself.
     pub(super) error: Option<String>,
+    /// What is wrong with the files of a backup.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) problems: Vec<String>,
     pub(super) filters: Vec<Entry>,
 }
 
-/// One filter.
+/// One filter, or a sketch in a backup.
 #[derive(Default, Serialize)]
 pub(super) struct Entry {
     pub(super) database: Option<u64>,

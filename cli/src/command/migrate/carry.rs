@@ -6,12 +6,11 @@
 
 use super::failed::Failed;
 use super::payload;
-use super::side::{Held, Key, Side};
+use super::side::{Held, Key, Side, text};
 use crate::interrupt::Interrupted;
 use crate::output;
 use crate::server::family::{FAMILIES, Family};
-use crate::server::key::{neighbour, temporary_key};
-use anyhow::Context;
+use crate::server::key::neighbour;
 use redis::Value;
 use std::collections::BTreeMap;
 
@@ -80,7 +79,7 @@ impl Migration {
             "{target}, has no module with BF.* commands; load Bloomery there"
         );
         let longest = longest_argument(&mut target);
-        let version = if writes { version_of(&mut target)? } else { 0 };
+        let version = if writes { target.rdb_version()? } else { 0 };
         let rules = Rules { pieces_from: rules.pieces_from.min(longest), ..rules };
         Ok(Migration {
             source,
@@ -303,9 +302,7 @@ impl Migration {
 
     /// Number of items in a filter at the source; all there can be if the source doesn't say.
     pub(super) fn items(&mut self, family: &'static Family, name: &[u8]) -> Result<u64, Failed> {
-        let fields = self.source.info(family, name)?;
-        let items = fields.iter().find(|(name, _)| text(name) == "Number of items inserted");
-        Ok(items.and_then(|(_, items)| text(items).parse().ok()).unwrap_or(u64::MAX))
+        Ok(self.source.items(family, name)?.unwrap_or(u64::MAX))
     }
 
     /// Checks that both sides give the same answers for these items. Returns how many answers are yes.
@@ -336,29 +333,4 @@ fn longest_argument(target: &mut Side) -> u64 {
     let limit: Option<(String, u64)> =
         target.ask(redis::cmd("CONFIG").arg("GET").arg("proto-max-bulk-len")).ok();
     limit.map_or(DEFAULT_BULK, |(_, bytes)| bytes).saturating_sub(ENVELOPE)
-}
-
-/// An RDB version that the target reads: the one that it writes.
-fn version_of(target: &mut Side) -> anyhow::Result<u16> {
-    let probe = temporary_key(b"migrate", "probe")?;
-    let mut read = || {
-        target.ask::<()>(redis::cmd("SET").arg(&probe).arg(1).arg("PX").arg(60_000))?;
-        let payload: Vec<u8> = target.of_key("DUMP", &probe)?;
-        target.of_key::<()>("DEL", &probe)?;
-        redis::RedisResult::Ok(payload::version(&payload))
-    };
-    let version = read();
-    version
-        .with_context(|| format!("{target}, takes no keys"))?
-        .with_context(|| format!("{target}, gives no payload by DUMP"))
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Int(number) => number.to_string(),
-        Value::SimpleString(text) => text.clone(),
-        Value::BulkString(bytes) => output::key(bytes),
-        Value::Nil => "none".into(),
-        other => format!("{other:?}"),
-    }
 }

@@ -2,9 +2,9 @@
 
 mod carry;
 mod compare;
-mod failed;
-mod payload;
-mod side;
+pub(super) mod failed;
+pub(super) mod payload;
+pub(super) mod side;
 
 use crate::error::{Outcome, note};
 use crate::interrupt;
@@ -118,7 +118,7 @@ struct Report {
 
 /// The keys of a type that is neither a filter's nor a sketch's.
 #[derive(Serialize)]
-struct Skipped {
+pub(super) struct Skipped {
     r#type: String,
     keys: u64,
     /// The first of them.
@@ -160,7 +160,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         return dry_run(&mut migration, options);
     }
     let interrupted = interrupt::listen()?;
-    let skipped = skipped(&mut migration.source, options)?;
+    let skipped = skipped(&mut migration.source, &options.r#match)?;
     let mut keys = Vec::new();
     let mut report = Report::default();
     for number in 0..=options.rounds {
@@ -203,9 +203,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(if report.failed.is_empty() { Outcome::Done } else { Outcome::No })
 }
 
-/// The keys at the source that aren't filters.
-fn skipped(source: &mut Side, options: &Options) -> anyhow::Result<Vec<Skipped>> {
-    let others = source.others(&options.r#match).with_context(|| source.to_string())?;
+/// The keys at the source that are neither filters nor sketches.
+pub(super) fn skipped(source: &mut Side, pattern: &str) -> anyhow::Result<Vec<Skipped>> {
+    let others = source.others(pattern).with_context(|| source.to_string())?;
     Ok(others.into_iter().map(|(r#type, (keys, names))| Skipped { r#type, keys, names }).collect())
 }
 
@@ -235,7 +235,7 @@ fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outco
             writeln!(out, "{}: {kind}, {}, {verdict}", key(&filter.name), bytes(size))?;
         }
     }
-    preview.skipped = skipped(&mut migration.source, options)?;
+    preview.skipped = skipped(&mut migration.source, &options.r#match)?;
     if options.json {
         output::json(&preview)?;
     } else {
@@ -245,7 +245,7 @@ fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outco
 }
 
 /// What a server says, without its control characters, and not at any length.
-fn said(why: &str) -> String {
+pub(super) fn said(why: &str) -> String {
     shorten(&printable(why), 1000).into_owned()
 }
 
@@ -285,6 +285,6 @@ fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn plural(number: u64, thing: &str) -> String {
+pub(super) fn plural(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }

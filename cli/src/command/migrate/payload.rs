@@ -9,7 +9,7 @@ static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
 const FOOTER: usize = 10;
 
 /// The RDB version in the footer; `None` if there are too few bytes for a footer.
-pub(super) fn version(payload: &[u8]) -> Option<u16> {
+pub(in crate::command) fn version(payload: &[u8]) -> Option<u16> {
     let footer = payload.len().checked_sub(FOOTER)?;
     Some(u16::from_le_bytes([payload[footer], payload[footer + 1]]))
 }
@@ -21,7 +21,7 @@ pub(super) fn version(payload: &[u8]) -> Option<u16> {
 /// The CRC covers the version. Because it starts at 0, it is linear, and leading zeros don't change it. So the new CRC
 /// is the old one XOR the CRC of the change. It isn't recomputed from the value, so the target notices if the value
 /// didn't arrive as the source sent it.
-pub(super) fn set_version(payload: &mut [u8], to: u16) {
+pub(in crate::command) fn set_version(payload: &mut [u8], to: u16) {
     let Some(from) = version(payload) else { return };
     let (_, footer) = payload.split_at_mut(payload.len() - FOOTER);
     let change = CRC.checksum(&(from ^ to).to_le_bytes());

@@ -40,6 +40,11 @@ impl Family {
     }
 }
 
+/// The types of all keys that hold filters or sketches.
+pub(crate) fn value_types() -> Vec<&'static str> {
+    key_types().into_iter().chain(SKETCHES.iter().map(|sketch| sketch.key_type)).collect()
+}
+
 /// The types of all keys that hold filters.
 pub(crate) fn key_types() -> Vec<&'static str> {
     FAMILIES.iter().flat_map(|family| family.types).copied().collect()
