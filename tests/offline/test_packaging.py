@@ -5,11 +5,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import release  # noqa: E402
+
+PUBLISHER = {"maintainer": "Ada <ada@example.net>", "repository": "https://host.example/ada/bloomery"}
 PACKAGING = ROOT / "packaging"
 BLOCKS, LINK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE), re.compile(r"\]\(([^()\s]+)\)")
 COMPLETIONS = ["bash-completion/completions/bloomery", "fish/vendor_completions.d/bloomery.fish", "zsh/site-functions/_bloomery"]
@@ -37,7 +43,7 @@ def pack(function: str, architecture: str, archive: Path, out: Path, umask: int 
     subprocess.run(
         ["bash", "-euc", f'source packaging/packages.sh; {function} "$@"', "bash", archive, out, architecture],
         cwd=ROOT,
-        env={**os.environ, "version": "1.2.3", "OLDEST_GLIBC": "2.34", "SOURCE_DATE_EPOCH": "1700000000", "TZ": "Asia/Tokyo"},
+        env={**os.environ, **PUBLISHER, "version": "1.2.3", "OLDEST_GLIBC": "2.34", "SOURCE_DATE_EPOCH": "1700000000", "TZ": "Asia/Tokyo"},
         umask=umask,
         check=True,
     )
@@ -89,7 +95,8 @@ def test_what_is_in_the_deb(archive, tmp_path):
         conf = (tmp_path / "raw/etc" / server / "bloomery.conf").read_text()
         assert f"\nloadmodule /usr/lib/{server}/modules/libbloomery.so\n" in conf and "@" not in conf
     control = (tmp_path / "raw/DEBIAN/control").read_text()
-    assert "@" not in control and "libc6 (>= 2.34)" in control and "Version: 1.2.3\n" in control
+    assert not re.search("@[A-Z]", control) and "libc6 (>= 2.34)" in control and "Version: 1.2.3\n" in control
+    assert f"Maintainer: {PUBLISHER['maintainer']}\nHomepage: {PUBLISHER['repository']}\n" in control
     assert (tmp_path / "raw/DEBIAN/conffiles").read_text() == "/etc/redis/bloomery.conf\n/etc/valkey/bloomery.conf\n"
     documents = tmp_path / "raw/usr/share/doc/bloomery-redis"
     copyright = (documents / "copyright").read_text()
@@ -114,6 +121,7 @@ def test_what_is_in_the_rpm(archive, tmp_path):
 
     files = query("--list").splitlines()
     assert "/usr/lib64/valkey/modules/libbloomery.so" in files and "/usr/share/man/man1/bloomery.1.gz" in files
+    assert query("--queryformat", "%{packager} %{url}") == "{maintainer} {repository}".format(**PUBLISHER)
     assert query("--configfiles").split() == ["/etc/redis/bloomery.conf", "/etc/valkey/bloomery.conf"]
     assert (PACKAGING / "before-removal").read_text().strip() in query("--scripts")  # no macro of rpm's is in it
 
@@ -220,3 +228,20 @@ def test_the_guide_names_every_channel():
         assert f"`{target}`" in guide
     listed = re.findall(r"^\| `(\S+?)[/`]", (PACKAGING / "README.md").read_text(), flags=re.M)
     assert sorted([*listed, "README.md"]) == sorted(path.name for path in PACKAGING.iterdir())
+
+
+@pytest.mark.parametrize("files, pattern, value", list(release.places()))
+def test_who_publishes_is_the_same_everywhere(files, pattern, value):
+    """`scripts/release.py publisher` makes it so."""
+    found = {found for text in release.tracked(files).values() for found in pattern.findall(text)}
+    assert found == {value}
+
+
+def test_no_stand_in_is_left_when_the_publisher_is_filled_in():
+    values = [value for value in release.publisher().values() if "example.org" in value]
+    stand_ins = {re.search(r"[\w@./-]*example\.org[\w/]*", value)[0] for value in values}
+    for file, text in release.tracked(".").items():
+        if file.name != "Cargo.toml" and any(stand_in in text for stand_in in stand_ins):
+            for files, pattern, _ in release.places():
+                text = pattern.sub("", text) if file.is_relative_to(ROOT / files) else text
+            assert not [stand_in for stand_in in stand_ins if stand_in in text], file
