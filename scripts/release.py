@@ -123,7 +123,9 @@ def places() -> Iterator[tuple[str, re.Pattern, str]]:
     yield "clients/javascript/package.json", re.compile(r'(?<="repository": ")[^"]*'), ours["repository"]
     yield "CODE_OF_CONDUCT.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), address.rstrip(">")
     yield "SECURITY.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), ours["security"]
-    yield "packaging/helm", re.compile(r"(?<=image: )\S+"), f"{ours['images']}:init-{ours['version']}"
+    for target in "init", "redis", "valkey":
+        image = f"{ours['images']}:{target}-{ours['version']}"
+        yield "packaging/kubernetes", re.compile(rf"(?<=image: )\S+:{target}-\S+"), image
 
 
 def tracked(files: str) -> dict[Path, str]:

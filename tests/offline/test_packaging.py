@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -193,9 +194,13 @@ def test_everything_names_the_same_module_and_user():
     (copied,) = re.findall(r"COPY --from=module (\S+) /libbloomery.so", dockerfile)
     assert copied == "/usr/lib/redis/modules/libbloomery.so"
     (folder,) = re.findall(r'CMD \["(.*?)"\]', dockerfile)
-    for values in sorted((PACKAGING / "helm").iterdir()):
-        text = values.read_text()
-        assert f"mountPath: {folder.rstrip('/')}\n" in text and f" {folder}libbloomery.so\n" in text, values.name
+    for file in sorted((PACKAGING / "kubernetes").iterdir()):
+        text = file.read_text()
+        (target,) = set(re.findall(r"image: \S+:(\w+)-", text))
+        if target == "init":
+            assert f"mountPath: {folder.rstrip('/')}\n" in text and f" {folder}libbloomery.so\n" in text, file.name
+        elif target == "redis":
+            assert f" {copied}\n" in text, file.name
     assert "ExecStart=bloomery exporter" in (ROOT / "ops/systemd/bloomery-exporter.service").read_text()
 
 
@@ -222,12 +227,78 @@ def test_prometheus_in_compose_has_the_job_that_the_alerts_know():
 
 def test_the_guide_names_every_channel():
     guide = (ROOT / "docs/INSTALL.md").read_text()
-    for values in (PACKAGING / "helm").iterdir():
-        assert f"`{values.name}`" in guide
+    kubernetes = (ROOT / "docs/KUBERNETES.md").read_text()
+    for file in (PACKAGING / "kubernetes").iterdir():
+        assert f"`{file.name}`" in kubernetes and f"packaging/kubernetes/{file.name}\n" in file.read_text()
     for target in re.findall(r"^FROM .* AS (valkey|redis|init)$", (PACKAGING / "oci/Dockerfile").read_text(), flags=re.M):
         assert f"`{target}`" in guide
     listed = re.findall(r"^\| `(\S+?)[/`]", (PACKAGING / "README.md").read_text(), flags=re.M)
     assert sorted([*listed, "README.md"]) == sorted(path.name for path in PACKAGING.iterdir())
+
+
+# What each object needs besides apiVersion, kind and metadata.name.
+NEEDED = {
+    "ConfigMap": {"data"},
+    "Secret": {"stringData"},
+    "Deployment": {"spec.selector.matchLabels", "spec.template.metadata.labels", "spec.template.spec.containers"},
+    "Service": {"spec.selector", "spec.ports"},
+    "NetworkPolicy": {"spec.podSelector", "spec.policyTypes", "spec.ingress"},
+    "Probe": {"spec.jobName", "spec.prober.url", "spec.targets.staticConfig.static"},
+    "ServiceMonitor": {"spec.selector.matchLabels", "spec.endpoints"},
+    "RedisFailover": {"spec.redis.command", "spec.redis.image", "spec.sentinel"},
+    "RedisReplication": {"spec.clusterSize", "spec.kubernetesConfig.image", "spec.redisConfig.additionalRedisConfig"},
+}
+
+
+def kubernetes(name: str) -> list[dict]:
+    return list(yaml.safe_load_all((PACKAGING / "kubernetes" / name).read_text()))
+
+
+def field(value, path: str):
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+@pytest.mark.parametrize("name", ["exporter.yaml", "opstree.yaml", "spotahome.yaml"])
+def test_the_objects_for_kubernetes_have_what_they_need(name):
+    for thing in kubernetes(name):
+        assert all(field(thing, path) for path in {"apiVersion", "metadata.name", *NEEDED[thing["kind"]]}), thing["kind"]
+
+
+@pytest.mark.parametrize("name, pods", [("valkey", [""]), ("bitnami-redis", ["master", "replica"]), ("bitnami-valkey", ["primary", "replica"])])
+def test_every_pod_of_a_chart_has_the_module(name, pods):
+    (values,) = kubernetes(f"{name}.yaml")
+    for pod in (values[pod] if pod else values for pod in pods):
+        (init,) = pod.get("initContainers") or pod["extraInitContainers"]
+        mounted = {mount["name"] for mount in init["volumeMounts"] + pod["extraVolumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["extraVolumes"]}
+        assert "/modules/libbloomery.so" in str(pod.get("extraFlags") or pod["valkeyConfig"])
+
+
+def test_the_exporter_in_kubernetes():
+    things = {thing["kind"]: thing for thing in kubernetes("exporter.yaml")}
+    (container,) = field(things["Deployment"], "spec.template.spec.containers")
+    labels = things["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == field(things["Deployment"], "spec.selector.matchLabels") == things["Service"]["spec"]["selector"]
+    assert labels == field(things["NetworkPolicy"], "spec.podSelector.matchLabels") == things["Service"]["metadata"]["labels"]
+    assert labels == field(things["ServiceMonitor"], "spec.selector.matchLabels")
+    (port,), (named,) = container["ports"], things["Service"]["spec"]["ports"]
+    assert container["command"][-1] == f"0.0.0.0:{port['containerPort']}" and named["targetPort"] == port["name"]
+    assert field(things["Probe"], "spec.prober.url") == f"{things['Service']['metadata']['name']}:{named['port']}"
+    paths = {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+    paths.add(field(things["Probe"], "spec.prober.path"))
+    http = "".join(file.read_text() for file in (ROOT / "cli/src/command/exporter").glob("*.rs"))
+    assert all(f'"{path}"' in http for path in paths)
+
+    # Each server is in the Secret and in the Probe, and its password is where the Secret puts it.
+    files = things["Secret"]["stringData"]
+    (mount,) = container["volumeMounts"]
+    lines = [line.split() for line in files["targets"].splitlines()]
+    assert [line[0] for line in lines] == field(things["Probe"], "spec.targets.staticConfig.static")
+    assert {line[-1] for line in lines} == {f"{mount['mountPath']}/{name}" for name in files if name != "targets"}
+    jobs = yaml.safe_load((ROOT / "ops/prometheus/fleet.yml").read_text())["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == [field(things["Probe"], "spec.jobName"), things["Service"]["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("files, pattern, value", list(release.places()))
