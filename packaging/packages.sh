@@ -1,16 +1,16 @@
 # shellcheck shell=bash
 # Makes the .deb and the .rpm from the folder of a release archive, with the same bytes every time.
 #
-# Sourced by scripts/release, which sets version, OLDEST_GLIBC and SOURCE_DATE_EPOCH. Nothing is compiled here. dpkg-deb
+# Sourced by scripts/release, which sets version, repository, maintainer, OLDEST_GLIBC and SOURCE_DATE_EPOCH. Nothing is compiled here. dpkg-deb
 # and rpmbuild pack a tree of files as it will be on the system. cargo-deb and cargo-generate-rpm would be two more
 # tools to install, each with its own list of files.
-# shellcheck disable=SC2154 # version
+# shellcheck disable=SC2154 # version, repository, maintainer
 
 PACKAGE=bloomery-redis
 
 # copy_documents FOLDER: copy the documents, and what their links lead to, from the current folder.
 copy_documents() {
-    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE \
+    cp -r --parents README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE \
         clients docs examples ops scripts/README.md "$1"
     rm -rf "$1/docs/site" # the documentation site is built from it
 }
@@ -55,6 +55,7 @@ pack_deb() {
     mkdir "$tree/DEBIAN"
     (cd "$tree" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$work/md5sums"
     sed "s|@VERSION@|$version|; s|@ARCHITECTURE@|$architecture|; s|@GLIBC@|$OLDEST_GLIBC|
+        s|@MAINTAINER@|$maintainer|; s|@REPOSITORY@|$repository|
         s|@KIBIBYTES@|$(find "$tree/usr" -type f -printf '%s\n' | awk '{ s += $1 } END { print int(s / 1024) }')|" \
         packaging/deb/control >"$tree/DEBIAN/control"
     mv "$work/md5sums" "$tree/DEBIAN"
@@ -76,7 +77,8 @@ pack_rpm() {
     file=$PACKAGE-$version-1.$architecture.rpm
     # Nothing is stripped or compressed again, and nothing depends on this machine's name, time or defaults.
     rpmbuild -bb --quiet --target "$architecture-linux" \
-        --define "version $version" --define "tree $tree" --define "_topdir $work/rpmbuild" --define "_rpmdir $work" \
+        --define "version $version" --define "repository $repository" --define "maintainer $maintainer" \
+        --define "tree $tree" --define "_topdir $work/rpmbuild" --define "_rpmdir $work" \
         --define "_rpmfilename $file" \
         --define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_build_id_links none' \
         --define '_buildhost bloomery' --define '_binary_payload w9.xzdio' --define '_binary_filedigest_algorithm 8' \

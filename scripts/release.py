@@ -1,9 +1,14 @@
-"""The parts of scripts/release that aren't shell: the licences, and the trial in real servers."""
+"""The parts of scripts/release that aren't shell: the licences, the trial in real servers, and who publishes.
+
+`release.py publisher` copies the values of the publisher, in Cargo.toml, to all files that have them. `release.py
+stand-ins` prints those that are still to be decided."""
 
 import json
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,11 +108,54 @@ def smoke(program: Path) -> None:
             print(f"loaded in {spec} ({'.'.join(map(str, spec.version))}): items added, and there after a restart")
 
 
+def publisher() -> dict[str, str]:
+    """The publisher's values in Cargo.toml, with the address of the repository and the version."""
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]
+    return {key: workspace["package"][key] for key in ("repository", "version")} | workspace["metadata"]["publisher"]
+
+
+def places() -> Iterator[tuple[str, re.Pattern, str]]:
+    """Where the publisher's values stand: the files, as Git names them, the pattern of a value, and the value."""
+    ours = publisher()
+    _, _, address = ours["maintainer"].partition("<")
+    yield ".", re.compile(r"https?://[^\s\"'`(<>]+(?=/blob/main/)"), ours["repository"]
+    yield "clients/python/pyproject.toml", re.compile(r'(?<=^Repository = ")[^"]*', re.MULTILINE), ours["repository"]
+    yield "clients/javascript/package.json", re.compile(r'(?<="repository": ")[^"]*'), ours["repository"]
+    yield "CODE_OF_CONDUCT.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), address.rstrip(">")
+    yield "SECURITY.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), ours["security"]
+    for target in "init", "redis", "valkey":
+        image = f"{ours['images']}:{target}-{ours['version']}"
+        yield "packaging/kubernetes", re.compile(rf"(?<=image: )\S+:{target}-\S+"), image
+
+
+def tracked(files: str) -> dict[Path, str]:
+    """The text files that Git has under this name, with their contents. Some fixtures aren't UTF-8."""
+    listed = subprocess.check_output(["git", "grep", "-Il", "", "--", files], cwd=ROOT, text=True)
+    return {ROOT / name: (ROOT / name).read_text(errors="surrogateescape") for name in listed.splitlines()}
+
+
+def publish() -> None:
+    """Writes the publisher's values to where they stand."""
+    for files, pattern, value in places():
+        for file, text in tracked(files).items():
+            if (new := pattern.sub(lambda _, value=value: value, text)) != text:
+                file.write_text(new)
+
+
+def stand_ins() -> list[str]:
+    """The publisher's values that are still to be decided."""
+    return [f'{name} = "{value}"' for name, value in publisher().items() if "example.org" in value]
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["licences", source, target]:
             licences(Path(source), target)
         case ["smoke", program]:
             smoke(Path(program))
+        case ["publisher"]:
+            publish()
+        case ["stand-ins"]:
+            print(", ".join(stand_ins()))
         case _:
             sys.exit(__doc__)

@@ -42,6 +42,28 @@ function options() {
   return words;
 }
 
+// ---- the page's address ---------------------------------------------------------------------------------------------
+
+// It has the fields that differ from what they begin with.
+const usual = (field) => field.defaultValue ?? field.options[0].value; // a select has no defaultValue
+
+// The kind is first, because it decides which of two fields with the same name is meant.
+function recall() {
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const field = fields.find((field) => field.name === name && !field.disabled);
+    if (!field) continue; // not a field of this kind, or a word of the theme, such as `highlight`
+    field.value = value;
+    if (field.selectedIndex === -1) field.value = usual(field); // no such choice
+    showKind();
+  }
+}
+
+function remember() {
+  const changed = fields.filter((field) => !field.disabled && field.value !== usual(field));
+  const state = new URLSearchParams(changed.map((field) => [field.name, field.value]));
+  history.replaceState(null, "", location.pathname + (changed.length ? `?${state}` : "") + location.hash);
+}
+
 // ---- the answer -----------------------------------------------------------------------------------------------------
 
 async function load() {
@@ -133,8 +155,13 @@ function show(wasm) {
 form.addEventListener("submit", (event) => event.preventDefault());
 try {
   const wasm = await load();
-  form.addEventListener("input", () => show(wasm));
+  form.addEventListener("input", () => {
+    show(wasm);
+    remember();
+  });
   new ResizeObserver(() => drawn && !$("plan").hidden && draw(drawn)).observe($("plan"));
+  showKind();
+  recall();
   show(wasm);
 } catch (error) {
   $("complaint").textContent = `The calculator could not be loaded (${error.message}). bloomery plan computes the same.`;

@@ -49,6 +49,18 @@ pub(crate) fn cost(wanted: &Wanted) -> Result<Cost, Refused> {
     }
 }
 
+/// Computes how many items the largest filter of this kind has room for that needs at most `bytes` when it is full.
+pub(crate) fn within(wanted: &Wanted, bytes: u64) -> Option<u64> {
+    match wanted {
+        Wanted::Bloom(spec) => Some(bloom(&spec.within(bytes).ok()?).ok()?.capacity),
+        Wanted::Cuckoo(spec) => {
+            // The number of buckets is a power of two.
+            let buckets = 1 << (bytes / u64::from(spec.bucket_size)).checked_ilog2()?;
+            Some((load(spec.bucket_size) * spec.slots_of(buckets) as f64) as u64)
+        }
+    }
+}
+
 pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     let shape = spec.next_shape(&[])?;
     let (kind, layers, when_full) = match spec.family {
@@ -265,6 +277,27 @@ mod tests {
         let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
         let real = bloomery::Cuckoo::new(spec).unwrap();
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(real).bytes());
+    }
+
+    #[test]
+    fn what_fits_into_memory_is_the_most_that_fits() {
+        let table = Spec { layout: Some(Layout::Quotient), ..Spec::fixed(1, 0.01) };
+        let fuse = Spec { layout: Some(Layout::Fuse), ..Spec::fixed(1, 0.01) };
+        for spec in [Spec::fixed(1, 0.01), Spec::scaling(1, 1e-4), Spec::window(1, 0.01, 4), fuse, table] {
+            let items = within(&Wanted::Bloom(spec), 1 << 20).unwrap();
+            let generations =
+                if let Family::Window { generations, .. } = spec.family { generations } else { 1 };
+            let memory = |items: u64| {
+                let spec = Spec { capacity: items / u64::from(generations), ..spec };
+                bloomery::Bloom::bytes_for(&spec).unwrap()
+            };
+            assert!(memory(items) <= 1 << 20 && memory(items + items / 16) > 1 << 20, "{spec:?}: {items}");
+        }
+        for (bucket_size, room) in [(2, 880_803), (3, 660_602), (4, 996_147)] {
+            let spec = CuckooSpec { bucket_size, ..CuckooSpec::new(1) };
+            assert_eq!(within(&Wanted::Cuckoo(spec), 1 << 20), Some(room));
+        }
+        assert_eq!(within(&Wanted::Cuckoo(CuckooSpec::new(1)), 1), None);
     }
 
     /// In LAYOUT QUOTIENT, a counting filter is smaller, but a window and a fixed filter at 1% aren't. Filters that

@@ -1,7 +1,7 @@
 //! A plan, and its options.
 
 use crate::arguments::parse_whole;
-use crate::cost::{Cost, cost, kinds, like, smaller};
+use crate::cost::{Cost, cost, kinds, like, smaller, within};
 use crate::growth::{Growth, growth};
 use crate::options::{Reserve, Static};
 use crate::redisbloom;
@@ -16,6 +16,8 @@ pub struct Plan {
     pub filter: Cost,
     /// The same filter in LAYOUT QUOTIENT, if that needs clearly less memory.
     pub smaller: Option<Cost>,
+    /// Number of items that a filter with these options has room for in 1 GiB.
+    pub items_in_gib: Option<u64>,
     /// How the filter grows; empty if it doesn't.
     pub growth: Vec<Growth>,
     /// All kinds, for the same items and error rate.
@@ -62,6 +64,7 @@ impl PlanOptions {
         Ok(Plan {
             filter: Cost { command: self.reserve.command(&wanted, "KEY").join(" "), ..cost(&wanted)? },
             smaller: smaller(&wanted),
+            items_in_gib: within(&wanted, 1 << 30),
             growth: growth(&wanted, self.grow),
             kinds: kinds(items, &like),
             redisbloom: redisbloom::kinds(items, like.error_rate),

@@ -49,6 +49,9 @@ impl Plan {
                 format!("{}, {:.2} bits per item", bytes(smaller.memory_bytes), smaller.bits_per_item);
             lines.push(("smaller", format!("{memory}, with LAYOUT QUOTIENT")));
         }
+        if let Some(items) = self.items_in_gib {
+            lines.push(("1 GiB holds", format!("{} items, if it is created for them", count(items))));
+        }
         lines.push(("command", filter.command.clone()));
         let all = || self.kinds.iter().chain(&self.redisbloom);
         Words {

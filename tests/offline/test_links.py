@@ -1,7 +1,6 @@
 """Absolute links into the repository lead to existing files and anchors. Files that are used outside the repository
 have such links, for example the alerts, the dashboard, and the exporter's start page."""
 
-import json
 import re
 import sys
 import tomllib
@@ -25,7 +24,7 @@ def links_of(path: str) -> list[tuple[str, str, str]]:
 
 
 def files_with_links() -> list[str]:
-    folders = ("cli", "clients", "commands", "examples", "module", "ops", "packaging", "plan", "scripts", "src")
+    folders = (".github", "cli", "clients", "commands", "examples", "module", "ops", "packaging", "plan", "scripts", "src")
     files = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.is_file())
     return [str(path.relative_to(ROOT)) for path in files if b"/blob/main/" in path.read_bytes()]
 
@@ -45,9 +44,6 @@ def test_links_have_the_address_of_the_manifest_and_name_what_exists(path):
         assert not anchor or anchor in Text(Path(file)).anchors(), f"{file}#{anchor}"
 
 
-def test_the_address_is_the_same_everywhere():
-    python = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())
-    assert python["project"]["urls"] == {"Repository": REPOSITORY}
-    assert json.loads((ROOT / "clients/javascript/package.json").read_text())["repository"] == REPOSITORY
+def test_the_packages_have_the_address_of_the_workspace():
     for manifest in ("Cargo.toml", "cli/Cargo.toml"):
         assert tomllib.loads((ROOT / manifest).read_text())["package"]["repository"] == {"workspace": True}

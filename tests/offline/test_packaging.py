@@ -5,11 +5,18 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import release  # noqa: E402
+
+PUBLISHER = {"maintainer": "Ada <ada@example.net>", "repository": "https://host.example/ada/bloomery"}
 PACKAGING = ROOT / "packaging"
 BLOCKS, LINK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE), re.compile(r"\]\(([^()\s]+)\)")
 COMPLETIONS = ["bash-completion/completions/bloomery", "fish/vendor_completions.d/bloomery.fish", "zsh/site-functions/_bloomery"]
@@ -37,7 +44,7 @@ def pack(function: str, architecture: str, archive: Path, out: Path, umask: int 
     subprocess.run(
         ["bash", "-euc", f'source packaging/packages.sh; {function} "$@"', "bash", archive, out, architecture],
         cwd=ROOT,
-        env={**os.environ, "version": "1.2.3", "OLDEST_GLIBC": "2.34", "SOURCE_DATE_EPOCH": "1700000000", "TZ": "Asia/Tokyo"},
+        env={**os.environ, **PUBLISHER, "version": "1.2.3", "OLDEST_GLIBC": "2.34", "SOURCE_DATE_EPOCH": "1700000000", "TZ": "Asia/Tokyo"},
         umask=umask,
         check=True,
     )
@@ -89,7 +96,8 @@ def test_what_is_in_the_deb(archive, tmp_path):
         conf = (tmp_path / "raw/etc" / server / "bloomery.conf").read_text()
         assert f"\nloadmodule /usr/lib/{server}/modules/libbloomery.so\n" in conf and "@" not in conf
     control = (tmp_path / "raw/DEBIAN/control").read_text()
-    assert "@" not in control and "libc6 (>= 2.34)" in control and "Version: 1.2.3\n" in control
+    assert not re.search("@[A-Z]", control) and "libc6 (>= 2.34)" in control and "Version: 1.2.3\n" in control
+    assert f"Maintainer: {PUBLISHER['maintainer']}\nHomepage: {PUBLISHER['repository']}\n" in control
     assert (tmp_path / "raw/DEBIAN/conffiles").read_text() == "/etc/redis/bloomery.conf\n/etc/valkey/bloomery.conf\n"
     documents = tmp_path / "raw/usr/share/doc/bloomery-redis"
     copyright = (documents / "copyright").read_text()
@@ -114,6 +122,7 @@ def test_what_is_in_the_rpm(archive, tmp_path):
 
     files = query("--list").splitlines()
     assert "/usr/lib64/valkey/modules/libbloomery.so" in files and "/usr/share/man/man1/bloomery.1.gz" in files
+    assert query("--queryformat", "%{packager} %{url}") == "{maintainer} {repository}".format(**PUBLISHER)
     assert query("--configfiles").split() == ["/etc/redis/bloomery.conf", "/etc/valkey/bloomery.conf"]
     assert (PACKAGING / "before-removal").read_text().strip() in query("--scripts")  # no macro of rpm's is in it
 
@@ -185,9 +194,13 @@ def test_everything_names_the_same_module_and_user():
     (copied,) = re.findall(r"COPY --from=module (\S+) /libbloomery.so", dockerfile)
     assert copied == "/usr/lib/redis/modules/libbloomery.so"
     (folder,) = re.findall(r'CMD \["(.*?)"\]', dockerfile)
-    for values in sorted((PACKAGING / "helm").iterdir()):
-        text = values.read_text()
-        assert f"mountPath: {folder.rstrip('/')}\n" in text and f" {folder}libbloomery.so\n" in text, values.name
+    for file in sorted((PACKAGING / "kubernetes").iterdir()):
+        text = file.read_text()
+        (target,) = set(re.findall(r"image: \S+:(\w+)-", text))
+        if target == "init":
+            assert f"mountPath: {folder.rstrip('/')}\n" in text and f" {folder}libbloomery.so\n" in text, file.name
+        elif target == "redis":
+            assert f" {copied}\n" in text, file.name
     assert "ExecStart=bloomery exporter" in (ROOT / "ops/systemd/bloomery-exporter.service").read_text()
 
 
@@ -214,9 +227,92 @@ def test_prometheus_in_compose_has_the_job_that_the_alerts_know():
 
 def test_the_guide_names_every_channel():
     guide = (ROOT / "docs/INSTALL.md").read_text()
-    for values in (PACKAGING / "helm").iterdir():
-        assert f"`{values.name}`" in guide
+    kubernetes = (ROOT / "docs/KUBERNETES.md").read_text()
+    for file in (PACKAGING / "kubernetes").iterdir():
+        assert f"`{file.name}`" in kubernetes and f"packaging/kubernetes/{file.name}\n" in file.read_text()
     for target in re.findall(r"^FROM .* AS (valkey|redis|init)$", (PACKAGING / "oci/Dockerfile").read_text(), flags=re.M):
         assert f"`{target}`" in guide
     listed = re.findall(r"^\| `(\S+?)[/`]", (PACKAGING / "README.md").read_text(), flags=re.M)
     assert sorted([*listed, "README.md"]) == sorted(path.name for path in PACKAGING.iterdir())
+
+
+# What each object needs besides apiVersion, kind and metadata.name.
+NEEDED = {
+    "ConfigMap": {"data"},
+    "Secret": {"stringData"},
+    "Deployment": {"spec.selector.matchLabels", "spec.template.metadata.labels", "spec.template.spec.containers"},
+    "Service": {"spec.selector", "spec.ports"},
+    "NetworkPolicy": {"spec.podSelector", "spec.policyTypes", "spec.ingress"},
+    "Probe": {"spec.jobName", "spec.prober.url", "spec.targets.staticConfig.static"},
+    "ServiceMonitor": {"spec.selector.matchLabels", "spec.endpoints"},
+    "RedisFailover": {"spec.redis.command", "spec.redis.image", "spec.sentinel"},
+    "RedisReplication": {"spec.clusterSize", "spec.kubernetesConfig.image", "spec.redisConfig.additionalRedisConfig"},
+}
+
+
+def kubernetes(name: str) -> list[dict]:
+    return list(yaml.safe_load_all((PACKAGING / "kubernetes" / name).read_text()))
+
+
+def field(value, path: str):
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+@pytest.mark.parametrize("name", ["exporter.yaml", "opstree.yaml", "spotahome.yaml"])
+def test_the_objects_for_kubernetes_have_what_they_need(name):
+    for thing in kubernetes(name):
+        assert all(field(thing, path) for path in {"apiVersion", "metadata.name", *NEEDED[thing["kind"]]}), thing["kind"]
+
+
+@pytest.mark.parametrize("name, pods", [("valkey", [""]), ("bitnami-redis", ["master", "replica"]), ("bitnami-valkey", ["primary", "replica"])])
+def test_every_pod_of_a_chart_has_the_module(name, pods):
+    (values,) = kubernetes(f"{name}.yaml")
+    for pod in (values[pod] if pod else values for pod in pods):
+        (init,) = pod.get("initContainers") or pod["extraInitContainers"]
+        mounted = {mount["name"] for mount in init["volumeMounts"] + pod["extraVolumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["extraVolumes"]}
+        assert "/modules/libbloomery.so" in str(pod.get("extraFlags") or pod["valkeyConfig"])
+
+
+def test_the_exporter_in_kubernetes():
+    things = {thing["kind"]: thing for thing in kubernetes("exporter.yaml")}
+    (container,) = field(things["Deployment"], "spec.template.spec.containers")
+    labels = things["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == field(things["Deployment"], "spec.selector.matchLabels") == things["Service"]["spec"]["selector"]
+    assert labels == field(things["NetworkPolicy"], "spec.podSelector.matchLabels") == things["Service"]["metadata"]["labels"]
+    assert labels == field(things["ServiceMonitor"], "spec.selector.matchLabels")
+    (port,), (named,) = container["ports"], things["Service"]["spec"]["ports"]
+    assert container["command"][-1] == f"0.0.0.0:{port['containerPort']}" and named["targetPort"] == port["name"]
+    assert field(things["Probe"], "spec.prober.url") == f"{things['Service']['metadata']['name']}:{named['port']}"
+    paths = {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+    paths.add(field(things["Probe"], "spec.prober.path"))
+    http = "".join(file.read_text() for file in (ROOT / "cli/src/command/exporter").glob("*.rs"))
+    assert all(f'"{path}"' in http for path in paths)
+
+    # Each server is in the Secret and in the Probe, and its password is where the Secret puts it.
+    files = things["Secret"]["stringData"]
+    (mount,) = container["volumeMounts"]
+    lines = [line.split() for line in files["targets"].splitlines()]
+    assert [line[0] for line in lines] == field(things["Probe"], "spec.targets.staticConfig.static")
+    assert {line[-1] for line in lines} == {f"{mount['mountPath']}/{name}" for name in files if name != "targets"}
+    jobs = yaml.safe_load((ROOT / "ops/prometheus/fleet.yml").read_text())["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == [field(things["Probe"], "spec.jobName"), things["Service"]["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("files, pattern, value", list(release.places()))
+def test_who_publishes_is_the_same_everywhere(files, pattern, value):
+    """`scripts/release.py publisher` makes it so."""
+    found = {found for text in release.tracked(files).values() for found in pattern.findall(text)}
+    assert found == {value}
+
+
+def test_no_stand_in_is_left_when_the_publisher_is_filled_in():
+    values = [value for value in release.publisher().values() if "example.org" in value]
+    stand_ins = {re.search(r"[\w@./-]*example\.org[\w/]*", value)[0] for value in values}
+    for file, text in release.tracked(".").items():
+        if file.name != "Cargo.toml" and any(stand_in in text for stand_in in stand_ins):
+            for files, pattern, _ in release.places():
+                text = pattern.sub("", text) if file.is_relative_to(ROOT / files) else text
+            assert not [stand_in for stand_in in stand_ins if stand_in in text], file

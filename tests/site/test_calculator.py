@@ -47,6 +47,30 @@ return {
 };
 """
 
+# Finds texts whose contrast to what is behind them is below 4.5.
+PALE = """
+const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const around = (element) => (element ? [element, ...around(element.parentElement)] : []);
+const style = (element) => getComputedStyle(element);
+const behind = (element) =>
+  around(element).map((e) => numbers(style(e).backgroundColor)).find(([, , , alpha = 1]) => alpha === 1);
+const light = (colour) => {
+  const [red, green, blue] = colour.map((c) => (c / 255 <= 0.04045 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
+const contrast = (element) => {
+  const back = behind(element), opacity = around(element).reduce((all, e) => all * style(e).opacity, 1);
+  const ink = numbers(element instanceof SVGElement ? style(element).fill : style(element).color);
+  const seen = back.slice(0, 3).map((c, index) => c + (ink[index] - c) * opacity);
+  const [low, high] = [light(seen), light(back)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+};
+const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+return [...document.querySelectorAll(".calculator *")]
+  .filter((e) => e.checkVisibility() && (hasText(e) || e.matches("input, select")) && contrast(e) < 4.5)
+  .map((e) => `${contrast(e).toFixed(2)} ${e.outerHTML.slice(0, 80)}`);
+"""
+
 
 @pytest.fixture
 def page(tab, site):
@@ -104,6 +128,49 @@ def test_the_page_says_what_the_program_says(page):
             assert complaint and squeezed(complaint) in squeezed(reason), f"{asked}\n{reason}"
             refused += 1
     assert planned >= 100 and refused >= 3, (planned, refused)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("scaling", {}),
+        ("scaling", {"capacity": "3k", "error-rate": "0.1%", "grow": "1000"}),
+        ("counting", {"capacity": "2M", "counting": "8", "expansion": "0"}),
+        ("cuckoo", {"bucket-size": "4", "expansion": "2"}),
+        ("ttl", {"error-rate": "", "ttl": "7d"}),
+    ],
+)
+def test_its_address_can_be_shared(page, site, kind, values):
+    """Opening the address of a page shows the same page."""
+    said = ask(page, kind, values)
+    address = page.run("return location.href")
+    assert ("?" in address) == bool(values)
+    page.open(f"{site}/index.html")
+    page.open(address)
+    page.wait_for("return document.getElementById('plan').checkVisibility() || document.querySelector('.error:not(:empty)')")
+    again = page.run(READ)
+    assert [again[name] for name in ("plan", "line", "errors")] == [said[name] for name in ("plan", "line", "errors")]
+    assert page.run("return document.getElementById('kind').value") == kind
+
+
+def test_an_address_of_another_page_is_no_obstacle(page, site):
+    """Unknown names, choices that don't exist, and fields of another kind are left out."""
+    said = page.run(READ)
+    page.open(f"{site}/{PAGE}?highlight=filter&kind=quantum&layout=heap&ttl=5m&%00=1#calculator")
+    page.wait_for("return document.getElementById('plan').checkVisibility()")
+    assert page.run(READ) == said
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_its_words_can_be_read(page, dark):
+    """Each text has at least the contrast that WCAG 2 asks for."""
+    page.resize(1280, 900, dark=dark)
+    page.open(f"{page.run('return location.href')}?error-rate=5")  # with a complaint
+    page.wait_for("return document.querySelector('.error:not(:empty)')")
+    assert page.run("return document.documentElement.classList.contains('navy')") == dark
+    assert not page.run(PALE)
+    page.run(ASK, "scaling", {})
+    assert page.run(READ)["shown"] and not page.run(PALE)
 
 
 def test_the_page_does_not_send_its_reader_to_the_site(page):

@@ -7,7 +7,7 @@ FOUND = "[...document.querySelectorAll('#mdbook-searchresults a')].map((link) =>
 
 @pytest.mark.parametrize(
     "words, page",
-    [("BF.EXISTS", "commands/bf.exists.html"), ("kubernetes", "install.html"), ("false positive", "guides/cache-penetration.html")],
+    [("BF.EXISTS", "commands/bf.exists.html"), ("kubernetes", "kubernetes.html"), ("false positive", "guides/cache-penetration.html")],
 )
 def test_a_search_finds_the_page(tab, site, words, page):
     tab.open(f"{site}/index.html?search={words.replace(' ', '+')}")

@@ -638,7 +638,7 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
         assert differences({"k": snapshot(client, "k")}, {"k": snapshot(other, "k")}) == []
 
 
-@ANOTHER_SERVER
+@EVERY_SERVER
 @pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
 def test_a_write_under_another_name_is_kept(one_worker, words):
     """The filter is renamed, written and renamed back while it is compacted. It is in its key then, but has changed."""
