@@ -10,7 +10,7 @@ PACKAGE=bloomery-redis
 
 # copy_documents FOLDER: copy the documents, and what their links lead to, from the current folder.
 copy_documents() {
-    cp -r --parents README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE \
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE \
         clients docs examples ops scripts/README.md "$1"
     rm -rf "$1/docs/site" # the documentation site is built from it
 }

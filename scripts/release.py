@@ -121,7 +121,7 @@ def places() -> Iterator[tuple[str, re.Pattern, str]]:
     yield ".", re.compile(r"https?://[^\s\"'`(<>]+(?=/blob/main/)"), ours["repository"]
     yield "clients/python/pyproject.toml", re.compile(r'(?<=^Repository = ")[^"]*', re.MULTILINE), ours["repository"]
     yield "clients/javascript/package.json", re.compile(r'(?<="repository": ")[^"]*'), ours["repository"]
-    yield "CODE_OF_CONDUCT.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), address.rstrip(">")
+    yield "docs/CODE_OF_CONDUCT.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), address.rstrip(">")
     yield "SECURITY.md", re.compile(r"(?<=<)\S+@\S+(?=>)"), ours["security"]
     for target in "init", "redis", "valkey":
         image = f"{ours['images']}:{target}-{ours['version']}"

@@ -224,8 +224,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         hash: spec.hash as u8,
         layout: spec.layout.map_or(0, Layout::number),
         cell: spec.cell as u8,
-        // At most `limits::MAX_SHARDS`.
-        shards: spec.shards as u16,
+        shards: spec.shards.try_into().unwrap_or(0), // at most `limits::MAX_SHARDS`
         sizes: SIZES,
         layers: filter.layers().len() as u64,
         ..FilterHeader::default()
