@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::hash::{HashKind, Seed};
 use crate::spelling::spelling;
 
-/// Number of the formulas by which Bloom filters get their sizes, grow and shrink. Whoever changes one increases it, and
+/// Number of the formulas by which Bloom filters get their sizes, grow and shrink. Whoever changes one increases it and
 /// keeps the earlier formulas for filters with the earlier number. The formulas decide which bits an add sets, so a
 /// replica of another version, or a server that reads another version's append-only file, would silently have another
 /// filter than its primary. The number is in the format and in the creations that replicas get, and a server refuses
