@@ -25,12 +25,12 @@ pub(super) struct More {
     pub(super) unsaved: Option<Box<Unsaved>>,
 }
 
-/// Counts that aren't saved, and that a copy doesn't have.
+/// Counts that aren't saved.
 #[derive(Default)]
 pub(super) struct Unsaved {
     /// Number of slots that searches for room have looked at.
     pub(super) searched: u64,
-    /// Numbers of items that this server did not add.
+    /// Numbers of items that this server did not add. A copy begins with 0.
     pub(super) refused: Refused,
 }
 
@@ -85,6 +85,8 @@ impl More {
 
     /// This state with other sub-filters.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        More { tables, unsaved: None, ..*self }
+        let unsaved =
+            self.unsaved.as_deref().map(|counts| Unsaved { searched: counts.searched, ..Unsaved::default() });
+        More { tables, unsaved: unsaved.map(Box::new), ..*self }
     }
 }

@@ -507,6 +507,7 @@ class BloomCommands:
     def bf_stats(self, key):
         filter_ = self.found(self.bloom(key))
         spec = filter_.spec
+        scales = spec.on_full == "SCALE" and spec.kind != "window"
         fields = Map([
             ("Kind", spec.kind.encode()),
             ("Origin", b"bloomery"),
@@ -518,6 +519,7 @@ class BloomCommands:
             ("Error rate", Double(spec.rate)),
             ("Error rate now", FIGURE),
             ("Capacity", shown_capacity(filter_)),
+            *([("Capacity reserved", NUMBER)] if scales else []),
             ("Number of items inserted", cardinality(filter_)),
             ("Approximate number of items", NUMBER),
             ("Number of filters", len(filter_.layers())),
@@ -527,9 +529,9 @@ class BloomCommands:
             ("Size", NUMBER),
             ("Memory", NUMBER),
         ])  # fmt: skip
-        if spec.on_full == "SCALE" and spec.kind != "window":
+        if scales:
             tightening = None if spec.tightening is None else Double(spec.tightening)
-            fields += [("Expansion rate", spec.expansion), ("Tightening ratio", tightening), ("Capacity reserved", NUMBER)]
+            fields += [("Expansion rate", spec.expansion), ("Tightening ratio", tightening)]
         if spec.kind == "window":
             fields += [
                 ("Generations", spec.generations),
