@@ -140,7 +140,7 @@ fn a_clear_of_an_empty_filter_is_no_write() {
 #[test]
 fn a_full_filter_ends_the_reply_at_the_first_item_it_refuses() {
     let server = FakeServer::default();
-    server.line("BF.RESERVE n 0.001 3 NONSCALING").unwrap();
+    server.line("BF.RESERVE n 0.001 3 NONSCALING SEED 7").unwrap();
     assert_eq!(answers(server.line("BF.MADD n a b c")), [YES, YES, YES]);
     server.take_replicated();
     assert_eq!(answers(server.line("BF.INSERT n ITEMS a b c d d")), [NO, NO, NO, REFUSED]);
@@ -149,19 +149,19 @@ fn a_full_filter_ends_the_reply_at_the_first_item_it_refuses() {
 
     // Only the items that were added are replicated, because a replica that refused the others would reply to its
     // primary with an error.
-    server.line("BF.RESERVE p 0.001 3 NONSCALING").unwrap();
+    server.line("BF.RESERVE p 0.001 3 NONSCALING SEED 7").unwrap();
     server.take_replicated();
     assert_eq!(answers(server.line("BF.MADD p a b c d e")), [YES, YES, YES, REFUSED]);
     assert_eq!(server.take_replicated(), ["BF.MADD p a b c"]);
 
-    server.line("BF.RESERVE s 0.001 3 ONFULL SATURATE").unwrap();
+    server.line("BF.RESERVE s 0.001 3 ONFULL SATURATE SEED 7").unwrap();
     assert_eq!(answers(server.line("BF.MADD s a b c d e")), [YES; 5]);
 }
 
 #[test]
 fn growth_beyond_memory_is_refused_item_by_item_and_keeps_the_filter() {
     let server = FakeServer::default();
-    server.line("BF.RESERVE s 0.01 10").unwrap();
+    server.line("BF.RESERVE s 0.01 10 SEED 7").unwrap();
     let items: Vec<String> = (0..10).map(|i| i.to_string()).collect();
     assert_eq!(answers(server.line(&format!("BF.MADD s {}", items.join(" ")))), [YES; 10]);
     server.memory.set(Some(16));

@@ -350,7 +350,8 @@ fn the_threads_of_paused_jobs_are_bounded() {
             most = most.max(pool.figures().paused);
             ended.load(Relaxed) == JOBS
         });
-        assert_eq!(most, 32, "{workers} workers");
+        // On a busy machine, the largest number may not be seen.
+        assert!((8..=32).contains(&most), "{workers} workers: {most}");
         eventually("no more than the workers are left", || pool.figures().workers == workers as u64);
         assert_eq!((pool.figures().paused, pool.figures().queued), (0, 0));
     }
