@@ -107,7 +107,8 @@ STAGES = [
     Stage("dependencies", "scripts/deny", is_long=True),
     Stage("library alone", "scripts/library --no-clock", lock="debug"),
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
-    Stage("benchmarks", "cargo check --manifest-path bench/Cargo.toml --all-targets --locked", lock="bench"),
+    # Compiles the crates of rivals.
+    Stage("benchmarks", "cargo check --manifest-path bench/Cargo.toml --all-targets --locked", lock="bench", is_long=True),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
     # The long suites of docs/RELIABILITY.md, for a few seconds each, on one server each. They wait more than they
     # compute. With --all, they run on every server.
