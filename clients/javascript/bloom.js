@@ -3,7 +3,7 @@
 import { between, checked, ratio } from "./checks.js";
 import { Filter } from "./filter.js";
 import { encode, pieces, prefixed } from "./items.js";
-import { answers, bits, yes } from "./replies.js";
+import { answers, bits } from "./replies.js";
 import { BLOOM } from "./table.js";
 
 const capacityFrom = (least) => between(least, 2 ** 48);
@@ -32,10 +32,6 @@ export class Bloom extends Filter {
         return added;
     }
 
-    async has(item) {
-        return (await this.hasMany([item]))[0];
-    }
-
     // BF.BULKTEST refuses a key of another type. For BF.EXISTS, it contains nothing.
     async hasMany(items) {
         const found = [];
@@ -46,10 +42,6 @@ export class Bloom extends Filter {
     }
 
     // ---- counting filters, windows ----
-
-    async delete(item) {
-        return yes(await this._ask("DEL", encode(item)));
-    }
 
     async deleteMany(items) {
         const deleted = [];

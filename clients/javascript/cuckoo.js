@@ -3,7 +3,7 @@
 import { between, checked } from "./checks.js";
 import { Filter } from "./filter.js";
 import { encode, pieces } from "./items.js";
-import { answers, yes } from "./replies.js";
+import { answers } from "./replies.js";
 import { CUCKOO } from "./table.js";
 
 /** A cuckoo filter has no room for some items. (For a full Bloom filter, the server's own error is thrown.) */
@@ -41,10 +41,6 @@ export class Cuckoo extends Filter {
         return added;
     }
 
-    async has(item) {
-        return (await this.hasMany([item]))[0];
-    }
-
     async hasMany(items) {
         const found = [];
         for await (const piece of pieces(items)) {
@@ -53,10 +49,6 @@ export class Cuckoo extends Filter {
             found.push(...some);
         }
         return found;
-    }
-
-    async delete(item) {
-        return yes(await this._ask("DEL", encode(item)));
     }
 
     async count(item) {

@@ -3,7 +3,7 @@
 import { types } from "node:util";
 import { checked } from "./checks.js";
 import { encode } from "./items.js";
-import { table } from "./replies.js";
+import { table, yes } from "./replies.js";
 
 // Strings as Buffers and maps as arrays: node-redis 5, and (returnBuffers) 4. The numbers are in its RESP_TYPES.
 const UNDECODED = { returnBuffers: true, typeMapping: { 36: Buffer, 37: Array } };
@@ -61,6 +61,14 @@ export class Filter {
             if (Object.hasOwn(this.#options, name)) checked(name, value, this.#options[name]);
             return value === true ? [name.toUpperCase()] : [name.toUpperCase(), value];
         });
+    }
+
+    async has(item) {
+        return (await this.hasMany([item]))[0];
+    }
+
+    async delete(item) {
+        return yes(await this._ask("DEL", encode(item)));
     }
 
     async info() {

@@ -93,7 +93,7 @@ fn comes_back(name: &str, reads: &[&str], server: &FakeServer) {
     let answers = |server: &FakeServer| reads.iter().map(|line| server.text(line)).collect::<Vec<_>>();
     let saved = save(name, server);
     let other = with(load(name, &mut saved.clone()).expect("it was saved"));
-    // The encoding has weights as doubles. Those of more observations than a double counts are rounded.
+    // The encoding has weights as doubles, which round weights above 2^53.
     if !matches!(saved.0.get(7), Some(Field::Double(weight)) if *weight > (1u64 << 53) as f64) {
         assert_eq!(save(name, &other), saved, "saved otherwise than loaded");
         assert_eq!(answers(&other), answers(server));

@@ -3,7 +3,7 @@
 use super::error::DecodeError;
 use super::{chunk, head};
 
-/// Checks that pieces are those of one filter, complete, in order and undamaged. It needs no memory for the filter, so
+/// Checks that pieces belong to one filter, complete, in order and undamaged. It needs no memory for the filter, so
 /// it can't say whether the cells are valid: only [`Decoder`](super::Decoder) can.
 ///
 /// ```

@@ -142,7 +142,7 @@ impl Server {
         Server { takes_filters: true, ..self }
     }
 
-    /// These options without what the variables of other clients say. A password replaces that of the options.
+    /// These options without the variables of other clients, and with this password, if there is one.
     pub(crate) fn without_environment(self, password: Option<String>) -> Server {
         Server { redis_url: None, rediscli_auth: None, password: password.or(self.password), ..self }
     }

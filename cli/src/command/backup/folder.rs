@@ -97,7 +97,7 @@ impl Incomplete {
     }
 }
 
-/// Whether a backup may have written a file of this name. Those of keys begin with a number.
+/// Whether a backup may have written a file of this name. The name of a key's file begins with a number.
 fn is_ours(name: &OsStr) -> bool {
     let digits = name.as_encoded_bytes().split(|byte| *byte == b'-').next().unwrap_or_default();
     name == MANIFEST || name == SUMS || digits.len() >= 6 && digits.iter().all(u8::is_ascii_digit)

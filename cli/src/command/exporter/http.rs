@@ -43,7 +43,7 @@ const PAGE: &str = concat!(
 <html lang=\"en\"><meta charset=\"utf-8\"><title>bloomery exporter</title>
 <h1>bloomery exporter</h1>
 <p>Metrics of the Bloom and cuckoo filters of a Redis or Valkey server, for Prometheus.</p>
-<ul><li><a href=\"/metrics\">/metrics</a>: the metrics; with --targets, those of the exporter
+<ul><li><a href=\"/metrics\">/metrics</a>: the metrics; with --targets, the metrics of the exporter itself
 <li>/probe?target=URL: with --targets, the metrics of one of them
 <li><a href=\"/-/healthy\">/-/healthy</a>: whether the exporter runs
 <li><a href=\"",

@@ -37,7 +37,7 @@ pub(super) fn inspect(folder: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Checks the file of a key. Loads one filter at a time, so the memory is that of the largest.
+/// Checks the file of a key. Loads one filter at a time, so the largest decides how much memory is needed.
 fn entry(backup: &Backup, saved: &Saved) -> Result<Entry, String> {
     let path = backup.file(saved)?;
     let wrong = || format!("{} has no value of type {}", saved.file, saved.r#type);

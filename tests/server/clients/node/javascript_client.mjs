@@ -1,5 +1,5 @@
 // node javascript_client.mjs CLIENT PORT [cluster]: tests the package bloomery-redis with a client, against an empty
-// server. With `cluster`, PORT is that of a node, and only the test of clusters runs.
+// server. With `cluster`, PORT is a node's port, and only the test of clusters runs.
 
 import assert from "node:assert/strict";
 import { after, beforeEach, test } from "node:test";
