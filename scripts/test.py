@@ -77,7 +77,7 @@ STAGES = [
     ),
     Stage(
         "tests",
-        "cargo test --workspace --locked",
+        "cargo test --workspace --locked --no-fail-fast",
         lock="debug",
         quick="CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test --locked --lib --test commands --test wire "
         "-- --skip every_flipped_bit_under",
@@ -168,12 +168,20 @@ def tests_in(log):
     return counts
 
 
+def failures_in(log):
+    """The names of failed tests and where they panicked: the end of the output is all that some services show."""
+    return re.findall(
+        r"^(?:test .* \.\.\. FAILED|(?:FAILED|ERROR) tests/.*|thread .* panicked at .*\n.*|error(?:\[\w+\])?: .*)$", log, re.M
+    )[:20]
+
+
 class Run:
     def __init__(self, stages, arguments):
         self.waiting = list(stages)
         self.running = []
         self.verdicts = {}
         self.summary = []
+        self.failures = []
         self.totals = [0, 0, 0]
         self.arguments = arguments
         self.changed = threading.Condition()
@@ -221,6 +229,7 @@ class Run:
         with self.changed:
             if status:
                 print(said, end="" if said.endswith("\n") else "\n")
+                self.failures += failures_in(said)
             self.running.remove(stage)
             self.finish(stage, verdict, took, counts)
             self.changed.notify()
@@ -243,6 +252,7 @@ def main(arguments):
     run = Run(stages, arguments)
     run.run()
     print("\n==== summary", *run.summary, sep="\n")
+    print(*run.failures, sep="\n")
     print(f"took {time.monotonic() - started:.0f} s")
     print("{} passed, {} failed, {} skipped".format(*run.totals))
     return int(run.totals[1] > 0)
