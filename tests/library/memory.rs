@@ -103,9 +103,9 @@ fn a_cuckoo_filter_that_was_used() {
     filter.insert(b"item").unwrap();
     assert_eq!(filter.allocated(), empty);
     assert!(filter.remove(b"item"));
-    assert_eq!(filter.allocated(), empty + 64);
+    assert_eq!(filter.allocated(), empty + 88);
     filter.grow().unwrap();
-    assert_eq!(filter.allocated(), empty + 64 + 2 * 24 + 1024);
+    assert_eq!(filter.allocated(), empty + 88 + 2 * 24 + 1024);
 }
 
 fn cuckoo(capacity: u64, bucket_size: u8) -> CuckooSpec {

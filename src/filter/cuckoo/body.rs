@@ -21,16 +21,9 @@ pub(super) struct More {
     pub(super) deletes: u64,
     pub(super) moves: u64,
     pub(super) seed_high: u64,
-    /// Allocated by the first search for room or refusal, so that other filters need no more memory.
-    pub(super) unsaved: Option<Box<Unsaved>>,
-}
-
-/// Counts that aren't saved.
-#[derive(Default)]
-pub(super) struct Unsaved {
-    /// Number of slots that searches for room have looked at.
+    /// Number of slots that searches for room have looked at. It isn't saved.
     pub(super) searched: u64,
-    /// Numbers of items that this server did not add. A copy begins with 0.
+    /// Numbers of items that this server did not add. They aren't saved, and a copy begins with 0.
     pub(super) refused: Refused,
 }
 
@@ -85,8 +78,6 @@ impl More {
 
     /// This state with other sub-filters.
     pub(super) fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        let unsaved =
-            self.unsaved.as_deref().map(|counts| Unsaved { searched: counts.searched, ..Unsaved::default() });
-        More { tables, unsaved: unsaved.map(Box::new), ..*self }
+        More { tables, refused: Refused::default(), ..*self }
     }
 }

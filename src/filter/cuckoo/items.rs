@@ -137,9 +137,8 @@ impl Cuckoo {
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
         self.tables().last().filter(|newest| !newest.is_full())?;
         let (origin, most) = (self.origin, self.max_iterations);
-        let More { tables, unsaved, .. } = self.body.more();
+        let More { tables, searched, .. } = self.body.more();
         let newest = tables.last()?;
-        let searched = &mut unsaved.get_or_insert_default().searched;
         match origin {
             Origin::RedisBloom => newest.insert_by_kicking(item, most, searched),
             Origin::Bloomery | Origin::RedisBloom1 => newest.insert_by_moving(item, most, searched),

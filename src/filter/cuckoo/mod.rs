@@ -46,7 +46,7 @@ use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use alloc::boxed::Box;
-use body::{Body, More, Unsaved};
+use body::{Body, More};
 use core::mem;
 use prefetcher::Prefetcher;
 
@@ -201,23 +201,19 @@ impl Cuckoo {
     /// most of the cost of adding.
     #[doc(hidden)]
     pub fn searched(&self) -> u64 {
-        self.unsaved().map_or(0, |counts| counts.searched)
+        self.body.so_far().map_or(0, |more| more.searched)
     }
 
     /// Counts an item that the filter refused.
     #[doc(hidden)]
     pub fn refuse(&mut self, why: Refusal) {
-        self.body.more().unsaved.get_or_insert_default().refused.count(why);
+        self.body.more().refused.count(why);
     }
 
     /// Numbers of items that the filter refused.
     #[doc(hidden)]
     pub fn refused(&self) -> Refused {
-        self.unsaved().map_or_else(Refused::default, |counts| counts.refused.clone())
-    }
-
-    fn unsaved(&self) -> Option<&Unsaved> {
-        self.body.so_far()?.unsaved.as_deref()
+        self.body.so_far().map_or_else(Refused::default, |more| more.refused.clone())
     }
 
     /// Number of slots that a test looks at.
