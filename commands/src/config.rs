@@ -7,6 +7,7 @@
 //! reconciles them where they are used. Whatever their values, a cuckoo filter that an add creates has at least two
 //! buckets.
 
+use crate::tenants::Tenants;
 use bloomery::params::{Family, Overflow, Tightening, limits};
 use std::ops::RangeInclusive;
 
@@ -46,6 +47,8 @@ pub struct Settings {
     pub max_filter_bytes: u64,
     /// Maximum number of items in one command, at least [`MIN_ITEMS_LIMIT`]; 0 for as many as the server accepts.
     pub max_items_per_command: u64,
+    /// Limits for the filters under key prefixes.
+    pub tenants: Tenants,
 }
 
 impl Settings {
@@ -66,6 +69,7 @@ impl Settings {
         huge_pages: false,
         max_filter_bytes: 0,
         max_items_per_command: 0,
+        tenants: Tenants::NONE,
     };
 
     /// The family of a filter with this expansion. With 0, the filter doesn't scale, as in RedisBloom.
@@ -241,6 +245,11 @@ pub const OPTIONS: &[Setting] = &[
             let items = if text == "0" { Ok(0) } else { integer(text, MIN_ITEMS_LIMIT..=i64::MAX) };
             items.map(|items| settings.max_items_per_command = items).map_err(|_| expected)
         },
+    },
+    Setting {
+        name: "tenants",
+        get: |settings| settings.tenants.text(),
+        set: |settings, text| Tenants::parse(text).map(|tenants| settings.tenants = tenants),
     },
     #[cfg(failpoints)]
     Setting {

@@ -145,6 +145,13 @@ refusals! {
         "ERR Insufficient memory to create filter: it needs {}{}",
         Size(*bytes),
         optional(bound, |(limit, name)| format!(", and {name} is {}", Size(*limit)));
+    TenantBytes { prefix: String, bytes: u64, more: u64, most: u64 } =>
+        "ERR the filters of tenant {prefix} have {}, and {} more are needed. Its limit in the option tenants is {}",
+        Size(*bytes),
+        Size(*more),
+        Size(*most);
+    TenantFilters { prefix: String, filters: u64, most: u64 } =>
+        "ERR tenant {prefix} has {filters} filters, and its limit in the option tenants is {most}";
     Background(why: Box<CommandError>) =>
         "{why}. The command works in the background while the server serves others, and evicts no keys for \
         that; in MULTI it runs at once";
@@ -228,6 +235,14 @@ impl CommandError {
             CommandError::Full | CommandError::Core(Error::LastGeneration) => Refusal::Full,
             CommandError::Core(_) => Refusal::Limit,
             _ => Refusal::Memory,
+        }
+    }
+
+    /// The refusal of memory for a sketch, in RedisBloom's words, unless they would hide a limit that it doesn't know.
+    pub(super) fn or_redisblooms(self, words: CommandError) -> CommandError {
+        match self {
+            CommandError::TenantBytes { .. } | CommandError::TenantFilters { .. } => self,
+            _ => words,
         }
     }
 

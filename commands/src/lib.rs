@@ -56,6 +56,7 @@ mod stored;
 mod sync;
 pub mod table;
 mod tdigest;
+pub mod tenants;
 mod topk;
 mod transfer;
 mod uploads;

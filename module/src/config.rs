@@ -10,7 +10,7 @@ use super::api::{Context, OwnText, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
 use super::settings::{self, settings};
-use super::{guard, waiting};
+use super::{guard, tenants, waiting};
 use bloomery::mem::use_huge_pages;
 use bloomery_commands::config::{OPTIONS, Refusal, Setting, Settings, VALKEY_NAMES};
 use redis_module::raw;
@@ -106,9 +106,11 @@ pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), Strin
 /// Sets an option. `name` is what the user called it.
 fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(value).map_err(|_| Refusal::Invalid);
+    let earlier = settings::tenants();
     let set = |text| settings::change(|settings| (option.set)(settings, text));
     text.and_then(set).map_err(|refusal| refusal.text(name))?;
     take_effect();
+    tenants::configured(earlier);
     Ok(())
 }
 

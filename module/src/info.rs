@@ -4,12 +4,15 @@
 #![allow(unsafe_code)]
 
 use super::server::{server, status};
+use super::settings::tenants;
+use super::tenants::are_being_counted;
 use super::{guard, log, waiting, workers};
 use bloomery_commands::info::{InfoField, SECTIONS};
 use bloomery_commands::metrics::{self, ACROSS, FILTERS, SKETCHES};
+use bloomery_commands::tenants::{FIGURES, PREFIX};
 use bloomery_commands::{ABANDONED, MAX_UPLOADS};
 use redis_module::raw;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 
 /// The fields of the section `module`, which are text.
 const ABOUT: [(&CStr, &CStr); 2] = [(c"version", VERSION), (c"implementation", c"bloomery")];
@@ -89,7 +92,34 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
+/// Reports what each tenant has and may have. Not for a crash report, because it takes locks.
+fn report_tenants(info: *mut raw::RedisModuleInfoCtx) {
+    let quotas = tenants().quotas();
+    if quotas.is_empty() {
+        return;
+    }
+    // SAFETY: the context is the server's. The texts are NUL-terminated, and the server copies them.
+    unsafe {
+        if server!(RedisModule_InfoAddSection(info, c"tenants".as_ptr())) != status::OK {
+            return;
+        }
+        let field =
+            |name: &CStr, value: u64| server!(RedisModule_InfoAddFieldULongLong(info, name.as_ptr(), value));
+        field(c"tenants_being_counted", are_being_counted().into());
+        for (number, quota) in quotas.iter().enumerate() {
+            let name = CString::new(format!("tenant_{number}")).unwrap_or_default();
+            let prefix = CString::new(quota.tenant.prefix.as_str()).unwrap_or_default();
+            server!(RedisModule_InfoBeginDictField(info, name.as_ptr()));
+            server!(RedisModule_InfoAddFieldCString(info, PREFIX.as_ptr(), prefix.as_ptr()));
+            for figure in &FIGURES {
+                field(figure.name, (figure.value)(quota));
+            }
+            server!(RedisModule_InfoEndDictField(info));
+        }
+    }
+}
+
+unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
     let report = || {
         // SAFETY: the context is the server's. The texts are NUL-terminated, and the server copies them.
         unsafe {
@@ -110,6 +140,9 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
                     server!(RedisModule_InfoAddFieldULongLong(info, field.name().as_ptr(), value(*field)));
                 }
             }
+        }
+        if for_crash_report == 0 {
+            report_tenants(info);
         }
     };
     guard::call("info", report, || ());

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::api::{Context, OwnText, Text};
-use super::data_type;
+use super::data_type::{self, Owned};
 use super::server::{server, status};
 use bloomery::filter::Contents;
 use bloomery_commands::{Access, Key, Stored, Unusable};
@@ -17,6 +17,7 @@ use std::ptr;
 pub(super) struct OpenKey<'a, T: Stored> {
     /// Null for a key that doesn't exist and was opened for reading, or that is locked.
     raw: *mut raw::RedisModuleKey,
+    name: Text<'a>,
     /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
     /// reading it needs two calls.
     value: Result<*mut T, Unusable>,
@@ -44,7 +45,7 @@ impl<'a, T: Stored> OpenKey<'a, T> {
                 Access::Add if Self::is_plain(value) => None,
                 Access::Add | Access::Write => Some(Self::contents(value)),
             };
-            OpenKey { raw, value, counted, adds: access == Access::Add, command: PhantomData }
+            OpenKey { raw, name, value, counted, adds: access == Access::Add, command: PhantomData }
         }
     }
 }
@@ -102,6 +103,12 @@ impl<T: Stored> OpenKey<'_, T> {
             let now = unsafe { Self::contents(self.value) };
             data_type::has_changed(before, now);
             self.counted = Some(now);
+            // SAFETY: as in `value_mut`, and no other reference to the value is in use.
+            if let Some(owned) =
+                self.value.ok().and_then(|value| unsafe { value.cast::<Owned<T>>().as_mut() })
+            {
+                owned.count();
+            }
         }
     }
 
@@ -155,7 +162,7 @@ impl<T: Stored> Key<T> for OpenKey<'_, T> {
         let data_type = data_type::handle_for(&value);
         // The old value is counted now, because it is freed when it is replaced.
         self.count();
-        let (value, contents) = data_type::give(value);
+        let (value, contents) = data_type::give(value, self.name.bytes());
         // SAFETY: the key is open for writing, and the server takes ownership of the value. If it doesn't, we free it.
         unsafe {
             if self.replace(data_type, value)
@@ -233,6 +240,11 @@ impl<T: Stored> OpenKey<'_, T> {
             }
             _ => Err(Unusable::WrongType),
         }
+    }
+
+    /// Whether the key has no value.
+    pub(super) fn is_empty(&self) -> bool {
+        self.server_type() == status::EMPTY
     }
 
     fn server_type(&self) -> c_int {

@@ -35,6 +35,7 @@ mod server;
 mod settings;
 mod snapshots;
 mod startup;
+mod tenants;
 mod uploads;
 mod waiting;
 mod workers;

@@ -1,6 +1,7 @@
 //! The current values of the module's options.
 
 use bloomery_commands::config::Settings;
+use bloomery_commands::tenants::Tenants;
 use std::sync::{PoisonError, RwLock};
 
 static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
@@ -8,6 +9,11 @@ static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
 /// The values in force.
 pub(super) fn settings() -> Settings {
     *SETTINGS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tenants in force.
+pub(super) fn tenants() -> Tenants {
+    SETTINGS.read().unwrap_or_else(PoisonError::into_inner).tenants
 }
 
 /// Changes the values.

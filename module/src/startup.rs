@@ -7,7 +7,7 @@ use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
 use super::{
     alloc, commands, config, data_type, duplicate_load, eviction, guard, info, log, memory, snapshots,
-    uploads, waiting,
+    tenants, uploads, waiting,
 };
 use bloomery_commands::families;
 use redis_module::raw;
@@ -169,8 +169,8 @@ unsafe extern "C" fn shut_down(
     guard::call("shutdown", waiting::shut_down, || ());
 }
 
-/// Unloads stand-ins, gives up jobs that keep too much memory in use, forgets who left a key, and drops uploads.
-/// Called several times a second.
+/// Unloads stand-ins, gives up jobs that keep too much memory in use, forgets who left a key, drops uploads, and
+/// counts what tenants have. Called several times a second.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -183,6 +183,7 @@ unsafe extern "C" fn tick(
     // SAFETY: the context is valid during the call.
     if let Some(ctx) = unsafe { Context::new(ctx) } {
         guard::call("tick", || uploads::tick(ctx), || ());
+        guard::call("tenants", || tenants::tick(ctx), || ());
     }
 }
 

@@ -24,5 +24,12 @@ def figures(client, section="bf") -> dict[str, int]:
     return {name.removeprefix("bf_"): int(value) for name, value in numbers.items()}
 
 
+def tenants(client) -> dict[str, dict[str, int]]:
+    """The numbers of each tenant, by prefix."""
+    info = client.execute_command("INFO", "bf_tenants")
+    rows = [value for name, value in info.items() if name.startswith("bf_tenant_")]
+    return {row.pop("prefix"): row for row in map(dict, rows)}
+
+
 def gauges(client) -> dict[str, int]:
     return {name: value for name, value in figures(client).items() if name in GAUGES}

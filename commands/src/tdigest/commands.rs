@@ -82,7 +82,7 @@ fn admit<'a, C: Call<'a>>(
 ) -> Result<(), CommandError> {
     let most = capacity(compression);
     let (total, now) = (Digest::bytes_of(most), Digest::bytes_of(nodes.min(most)));
-    Admitted::in_new_key(call, total, now).map_err(|_| refusal(why))?;
+    Admitted::in_new_key(call, total, now).map_err(|refused| refused.or_redisblooms(refusal(why)))?;
     Ok(())
 }
 

@@ -65,7 +65,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         true => Admitted::beside_keys(call, Digest::bytes_of(most), bytes),
         false => Admitted::in_new_key(call, Digest::bytes_of(most), bytes),
     };
-    let memory = memory.map_err(|_| refusal(NO_MEMORY))?;
+    let memory = memory.map_err(|why| why.or_redisblooms(refusal(NO_MEMORY)))?;
     let inputs = digests.into_iter().map(TDigest::share).collect();
     let mut merging = Merging { inputs, compression, sources, overrides };
     if goes_to_background {

@@ -1,5 +1,5 @@
 //! The functions that the server calls to save, load, copy, measure and free a value, for each [`DataType`]. A value is
-//! a `Box` of the type's [`Stored`]. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread
+//! a `Box` of the type's [`Stored`] in an [`Owned`]. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread
 //! (free). The only lock that they take is the one for the loads. Only the main thread takes that lock, so a forked
 //! child finds it free.
 
@@ -7,19 +7,21 @@
 
 pub(super) mod stream;
 
-use super::api::OwnText;
+use super::api::{OwnText, Text};
 use super::names::{is_chosen, name_of};
 use super::server::server;
+use super::settings::tenants;
 use super::workers::fork;
 use super::{eviction, guard, log, reclaim, snapshots};
 use bloomery::filter::Contents;
 use bloomery::metrics::Sum;
 use bloomery::wire::{Dump, Sink, type_id};
 use bloomery_commands::metrics::{ACROSS, PAYLOADS_REFUSED};
+use bloomery_commands::tenants::Share;
 use bloomery_commands::{DataType, Family, ForEach, Handle, Stored, for_each};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use stream::{Digest, Stream};
 
 /// Number of bytes that count as one unit of effort to free. For UNLINK, the server frees a value of more than 64 units
@@ -142,6 +144,61 @@ impl Registration {
     }
 }
 
+/// A value that the server owns. A pointer to it is also one to the value.
+#[repr(C)]
+pub(super) struct Owned<T> {
+    value: T,
+    share: Share,
+}
+
+impl<T: Stored> Owned<T> {
+    /// Counts what the value has now among what its tenant has.
+    #[inline]
+    pub(super) fn count(&mut self) {
+        let value = &self.value;
+        self.share.update(|| value.bytes());
+    }
+
+    /// Counts the value among what the tenant of this key has.
+    fn move_to(&mut self, key: &[u8]) {
+        self.share = Share::default();
+        self.share = Share::new(tenants().of(key), || self.value.bytes());
+    }
+}
+
+/// Counts the value of a key among what the tenant of the key has. Values of other modules don't count.
+///
+/// # Safety
+/// The key is open, or null.
+pub(super) unsafe fn move_to_tenant(key: *mut raw::RedisModuleKey, name: &[u8]) {
+    // SAFETY: the caller's contract. For a key without a module's value, or null, both are null.
+    let (data_type, value) = unsafe {
+        (server!(RedisModule_ModuleTypeGetType(key)), server!(RedisModule_ModuleTypeGetValue(key)))
+    };
+    if !data_type.is_null() {
+        for_each(&mut Move { data_type, value: NonNull::new(value), name });
+    }
+}
+
+/// The move of a value to the tenant of its key.
+struct Move<'a> {
+    data_type: *mut raw::RedisModuleType,
+    /// The value, until it has been moved.
+    value: Option<NonNull<c_void>>,
+    name: &'a [u8],
+}
+
+impl ForEach for Move<'_> {
+    fn data_type<D: DataType>(&mut self) {
+        if is_of::<D::Value>(self.data_type)
+            && let Some(value) = self.value.take()
+        {
+            // SAFETY: a value of our type is in an `Owned`, and no command is running.
+            unsafe { value.cast::<Owned<D::Value>>().as_mut() }.move_to(self.name);
+        }
+    }
+}
+
 /// Changes by 1 the metric that counts values of this kind.
 fn count(gauge: Option<&'static Sum>, before: u64, now: u64) {
     if let Some(gauge) = gauge {
@@ -159,30 +216,32 @@ pub(super) fn has_changed(before: Contents, now: Contents) {
     }
 }
 
-/// Gives a value to the server, which calls [`free`] for it once. The value is counted in INFO until then. Returns the
-/// value's pointer, and its share of the totals in INFO.
-pub(super) fn give<T: Stored>(value: T) -> (*mut c_void, Contents) {
+/// Gives a value for a key to the server, which calls [`free`] for it once. The value is counted in INFO until then.
+/// Returns the value's pointer, and its share of the totals in INFO.
+pub(super) fn give<T: Stored>(value: T, key: &[u8]) -> (*mut c_void, Contents) {
     count(value.gauge(), 0, 1);
     let contents = value.contents();
     has_changed(Contents::default(), contents);
-    (Box::into_raw(Box::new(value)).cast(), contents)
+    let share = Share::new(tenants().of(key), || value.bytes());
+    (Box::into_raw(Box::new(Owned { value, share })).cast(), contents)
 }
 
 /// Takes a value back from the server, and stops counting it in INFO.
 ///
 /// # Safety
 /// `value` came from [`give`], and is taken back once.
-pub(super) unsafe fn take<T: Stored>(value: *mut c_void) -> Box<T> {
+pub(super) unsafe fn take<T: Stored>(value: *mut c_void) -> Box<Owned<T>> {
     // SAFETY: the caller's contract.
-    let value = unsafe { Box::from_raw(value.cast::<T>()) };
-    if let Some(gauge) = value.gauge() {
+    let mut owned = unsafe { Box::from_raw(value.cast::<Owned<T>>()) };
+    if let Some(gauge) = owned.value.gauge() {
         gauge.sub(1);
     }
-    let Contents { arrays, items, capacity } = value.contents();
+    owned.share = Share::default();
+    let Contents { arrays, items, capacity } = owned.value.contents();
     ACROSS.arrays.sub(arrays);
     ACROSS.items.sub(items);
     ACROSS.capacity.sub(capacity);
-    value
+    owned
 }
 
 /// Changes a value that the server owns. If this turns the value into one of another kind, it is counted as that kind
@@ -202,13 +261,23 @@ unsafe extern "C" fn load<D: DataType>(io: *mut raw::RedisModuleIO, encoding: c_
     let mut stream = unsafe { Stream::new(io) };
     let load = || D::load(&mut stream, encoding.unsigned_abs());
     match guard::call("load", load, || Err("internal error".to_owned())) {
-        Ok(value) => give(value).0,
+        // SAFETY: the stream is valid, and the key's name lives until the callback ends.
+        Ok(value) => give(value, unsafe { bytes_of(server!(RedisModule_GetKeyNameFromIO(io))) }).0,
         Err(why) => {
             PAYLOADS_REFUSED.add(1);
             log::warning(&format!("refused to load a filter: {why}"));
             ptr::null_mut()
         }
     }
+}
+
+/// The bytes of a key's name.
+///
+/// # Safety
+/// The server passed the name, which may be null, to the running callback.
+unsafe fn bytes_of<'a>(name: *const raw::RedisModuleString) -> &'a [u8] {
+    // SAFETY: the caller's contract.
+    NonNull::new(name.cast_mut()).map_or(&[], |name| unsafe { Text::new(name) }.bytes())
 }
 
 /// The value that a pointer from the server points to.
@@ -321,9 +390,9 @@ unsafe extern "C" fn digest<D: DataType>(digest: *mut raw::RedisModuleDigest, va
 /// As for [`take`].
 pub(super) unsafe fn release<T: Stored>(value: *mut c_void) {
     // SAFETY: the caller's promise.
-    let value = unsafe { take::<T>(value) };
-    let bytes = value.bytes();
-    reclaim::free(value, bytes);
+    let owned = unsafe { take::<T>(value) };
+    let bytes = owned.value.bytes();
+    reclaim::free(owned, bytes);
 }
 
 /// Frees a value. The server may call this on any thread.
@@ -348,10 +417,12 @@ unsafe extern "C" fn free_effort<D: DataType>(_: *mut raw::RedisModuleString, va
 /// running.
 unsafe extern "C" fn copy<D: DataType>(
     _from: *mut raw::RedisModuleString,
-    _to: *mut raw::RedisModuleString,
+    to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
     // SAFETY: the server passes a value of the type.
     let copy = || unsafe { read::<D>(value) }.copy(&fork).ok();
-    guard::call("copy", copy, || None).map_or(ptr::null_mut(), |copy| give(copy).0)
+    let copied = guard::call("copy", copy, || None);
+    // SAFETY: the server passes the name of the new key.
+    copied.map_or(ptr::null_mut(), |copy| give(copy, unsafe { bytes_of(to) }).0)
 }

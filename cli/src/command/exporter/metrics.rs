@@ -11,6 +11,7 @@ use crate::server::key::FilterKey;
 use bloomery::Summary;
 use bloomery::filter::record::Record;
 use bloomery_commands::info::SECTIONS;
+use bloomery_commands::tenants::FIGURES;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::time::UNIX_EPOCH;
@@ -22,6 +23,7 @@ type Extra = Option<(&'static str, &'static str)>;
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut page = Page::default();
     snapshot.write_servers(&mut page);
+    snapshot.write_tenants(&mut page);
     snapshot.write_filters(&mut page);
     snapshot.write_survey(&mut page);
     snapshot.write_scrape(&mut page);
@@ -61,6 +63,19 @@ impl Snapshot {
             };
             let samples = self.nodes.iter().filter_map(|node| Some((label(node), value(node, name)?)));
             page.family(&full(&format!("bloomery_server_{name}"), is_counter), help, samples);
+        }
+    }
+
+    fn write_tenants(&self, page: &mut Page) {
+        for figure in &FIGURES {
+            let Ok(name) = figure.name.to_str() else { continue };
+            let samples = self.nodes.iter().flat_map(|node| {
+                node.tenants.iter().filter_map(move |tenant| {
+                    let labels = vec![("node", node.address.clone()), ("prefix", tenant.prefix.clone())];
+                    Some((labels, *tenant.figures.get(name)? as f64))
+                })
+            });
+            page.family(&full(&format!("bloomery_tenant_{name}"), figure.is_counter), figure.help, samples);
         }
     }
 
@@ -192,6 +207,7 @@ mod tests {
         let node = |address: &str| NodeReading {
             address: address.into(),
             totals: None,
+            tenants: Vec::new(),
             filters: vec![(
                 FilterKey { name: b"k".as_slice().into(), key_type: "bloomery1" },
                 Summary::default(),

@@ -1,7 +1,7 @@
 //! One scrape: asks the servers about the filters that the survey selected.
 
 use super::metrics;
-use super::snapshot::{NodeReading, Snapshot};
+use super::snapshot::{NodeReading, Snapshot, Tenant};
 use super::survey::{self, Board, SurveyLimits};
 use crate::error;
 use crate::server::connection::{Connection, Server};
@@ -9,6 +9,7 @@ use crate::server::info;
 use crate::server::key::FilterKey;
 use anyhow::Context;
 use bloomery::Summary;
+use bloomery_commands::tenants::PREFIX;
 use redis::{ConnectionInfo, ErrorKind, ServerErrorKind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -118,7 +119,7 @@ impl Scraper {
         connection.set_deadline(Some(deadline));
         let module = self.server.module();
         let text: String = redis::cmd("INFO").arg(module).query(&mut connection).context("INFO")?;
-        let totals = totals(&text, module);
+        let (totals, tenants) = (totals(&text, module), tenants(&text, module));
         anyhow::ensure!(!totals.is_empty(), "the server runs without the module {module}");
         let infos = info::fetch(&mut connection, &keys).context("BF.STATS")?;
         let moved = infos.iter().any(|info| {
@@ -126,7 +127,7 @@ impl Scraper {
         });
         // A filter that is gone or no longer readable is left out; the next survey will notice.
         let filters = keys.into_iter().zip(infos).filter_map(|(key, info)| Some((key, info.ok()?))).collect();
-        Ok(Reading { connection, totals, filters, moved })
+        Ok(Reading { connection, totals, tenants, filters, moved })
     }
 
     /// Keeps the connection, and logs when a server goes down or comes back. If the survey is out of date, requests a
@@ -142,7 +143,8 @@ impl Scraper {
                     self.board.want();
                 }
                 state.connections.insert(address.clone(), reading.connection);
-                NodeReading { address, totals: Some(reading.totals), filters: reading.filters }
+                let Reading { totals, tenants, filters, .. } = reading;
+                NodeReading { address, totals: Some(totals), tenants, filters }
             }
             Err(error) => {
                 let why = error::text(&error);
@@ -151,7 +153,7 @@ impl Scraper {
                     self.board.want(); // another node may have replaced it
                     state.down.insert(address.clone(), why);
                 }
-                NodeReading { address, totals: None, filters: Vec::new() }
+                NodeReading { address, totals: None, tenants: Vec::new(), filters: Vec::new() }
             }
         }
     }
@@ -160,15 +162,35 @@ impl Scraper {
 struct Reading {
     connection: Connection,
     totals: BTreeMap<String, u64>,
+    tenants: Vec<Tenant>,
     filters: Vec<(FilterKey, Summary)>,
     /// Whether a key has moved since the survey.
     moved: bool,
 }
 
-/// Parses the numbers of `INFO bf`. Their names start with the name of the module, which is stripped.
+/// The fields of `INFO bf`. Their names start with the name of the module, which is stripped.
+fn fields<'i>(info: &'i str, module: &'i str) -> impl Iterator<Item = (&'i str, &'i str)> {
+    info.lines().filter_map(move |line| line.trim().strip_prefix(module)?.strip_prefix('_')?.split_once(':'))
+}
+
+/// The fields that are numbers.
 fn totals(info: &str, module: &str) -> BTreeMap<String, u64> {
-    info.lines()
-        .filter_map(|line| line.strip_prefix(module)?.strip_prefix('_')?.split_once(':'))
-        .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
+    fields(info, module).filter_map(number).collect()
+}
+
+/// The fields that are tenants, each a list of `name=value`.
+fn tenants(info: &str, module: &str) -> Vec<Tenant> {
+    let of = |list: &str| {
+        let mut rest = list.split(',').filter_map(|pair| pair.split_once('='));
+        let prefix = rest.next().filter(|(name, _)| PREFIX.to_str() == Ok(name))?.1.to_owned();
+        Some(Tenant { prefix, figures: rest.filter_map(number).collect() })
+    };
+    fields(info, module)
+        .filter(|(name, _)| name.starts_with("tenant_"))
+        .filter_map(|(_, list)| of(list))
         .collect()
+}
+
+fn number((name, value): (&str, &str)) -> Option<(String, u64)> {
+    Some((name.to_owned(), value.parse().ok()?))
 }

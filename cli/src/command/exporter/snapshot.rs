@@ -23,5 +23,14 @@ pub(super) struct NodeReading {
     pub(super) address: String,
     /// The numbers of `INFO bf`, by name without the prefix; `None` if the server is down.
     pub(super) totals: Option<BTreeMap<String, u64>>,
+    /// The numbers of each tenant, by name.
+    pub(super) tenants: Vec<Tenant>,
     pub(super) filters: Vec<(FilterKey, Summary)>,
+}
+
+/// A tenant of a server, as INFO shows it.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) prefix: String,
+    pub(super) figures: BTreeMap<String, u64>,
 }

@@ -1,0 +1,103 @@
+//! Counts what tenants have when their prefixes have been configured: some keys at a time, several times a second. A
+//! million keys take about a minute.
+
+#![allow(unsafe_code)]
+
+use super::api::{Context, Detached, Text};
+use super::data_type::move_to_tenant;
+use super::guard;
+use super::server::server;
+use super::settings::tenants;
+use bloomery_commands::tenants::Tenants;
+use redis_module::raw;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long keys are counted before other clients get their turn.
+const TURN: Duration = Duration::from_millis(1);
+
+/// The count in progress. Only the main thread takes the lock.
+static COUNT: Mutex<Option<Count>> = Mutex::new(None);
+
+fn with<R>(work: impl FnOnce(&mut Option<Count>) -> R) -> R {
+    work(&mut COUNT.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Begins to count all keys, if the prefixes aren't the earlier ones.
+pub(super) fn configured(earlier: Tenants) {
+    if !tenants().has_prefixes_of(earlier) {
+        with(|count| *count = Some(Count::new()));
+    }
+}
+
+/// Whether there are keys that haven't been counted yet.
+pub(super) fn are_being_counted() -> bool {
+    with(|count| count.is_some())
+}
+
+/// Counts some keys. Called several times a second.
+pub(super) fn tick(ctx: Context<'_>) {
+    if let Some(mut count) = with(Option::take)
+        && count.go_on(ctx)
+    {
+        with(|left| *left = Some(count));
+    }
+}
+
+/// How far the keys have been counted.
+struct Count {
+    database: i32,
+    cursor: *mut raw::RedisModuleScanCursor,
+}
+
+// SAFETY: a cursor belongs to no thread.
+unsafe impl Send for Count {}
+
+impl Count {
+    fn new() -> Count {
+        // SAFETY: a plain call. The cursor is destroyed once, by Drop.
+        Count { database: 0, cursor: unsafe { server!(RedisModule_ScanCursorCreate()) } }
+    }
+
+    /// Counts keys until the turn is over. Returns whether others remain.
+    fn go_on(&mut self, ctx: Context<'_>) -> bool {
+        let end = Instant::now() + TURN;
+        while let Some(in_database) = Detached::new(ctx, self.database) {
+            let raw = in_database.context().as_ptr();
+            // SAFETY: context and cursor are ours, and the callback changes no keys.
+            while unsafe { server!(RedisModule_Scan(raw, self.cursor, Some(found), ptr::null_mut())) } != 0 {
+                if Instant::now() >= end {
+                    return true;
+                }
+            }
+            self.database = self.database.saturating_add(1);
+            // SAFETY: the cursor is ours.
+            unsafe { server!(RedisModule_ScanCursorRestart(self.cursor)) };
+        }
+        false
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        // SAFETY: the cursor is ours, and is destroyed once.
+        unsafe { server!(RedisModule_ScanCursorDestroy(self.cursor)) };
+    }
+}
+
+unsafe extern "C" fn found(
+    _ctx: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    key: *mut raw::RedisModuleKey,
+    _data: *mut c_void,
+) {
+    let count = || {
+        if let Some(name) = NonNull::new(name) {
+            // SAFETY: the server passes an open key and its name, valid during the call.
+            unsafe { move_to_tenant(key, Text::new(name).bytes()) };
+        }
+    };
+    guard::call("count", count, || ());
+}
