@@ -180,7 +180,10 @@ impl Admitted {
         total: u64,
         bytes: u64,
     ) -> Result<Self, CommandError> {
-        Self::asked(call, bytes, || call.admit_outside_keys(total, bytes))
+        Self::asked(call, bytes, || {
+            call.admit_tenant(total)?;
+            call.admit_outside_keys(total, bytes)
+        })
     }
 
     /// Like [`beside_keys`](Admitted::beside_keys), for a command that would need less memory if it didn't work in the
@@ -291,6 +294,15 @@ pub trait Call<'a> {
     /// # Errors
     /// [`CommandError::Memory`].
     fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError>;
+
+    /// Checks whether the tenant of the key at argument 1 may have a filter of `total` bytes there. So does
+    /// [`admit`](Call::admit).
+    ///
+    /// # Errors
+    /// [`CommandError::TenantBytes`] or [`CommandError::TenantFilters`].
+    fn admit_tenant(&self, _total: u64) -> Result<(), CommandError> {
+        Ok(())
+    }
 
     /// A number that changes when the server saves its keys, and may change at other times; at least 1.
     fn saves(&self) -> u64;

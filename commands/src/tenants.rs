@@ -1,11 +1,11 @@
 //! Tenants: prefixes of keys, each with limits for the filters and sketches in its keys, and sums of them.
 //!
 //! A value belongs to the tenant of the key in which it was created or loaded. If several prefixes fit, the longest one
-//! counts. RENAME doesn't change the tenant, because the server doesn't tell the module of it; when the prefixes are
-//! configured again, the module counts all keys again.
+//! counts. RENAME doesn't change the tenant, because the server doesn't tell the module of it; when other prefixes are
+//! configured, the module counts all keys again.
 //!
-//! Tenants live until the server ends, because values refer to them on any thread. A prefix that is configured again gets
-//! the same one.
+//! Tenants live until the server ends, because values refer to them on any thread. A prefix that is configured again
+//! gets the same one.
 
 use crate::config::{Refusal, bytes};
 use crate::error::CommandError;
@@ -113,16 +113,18 @@ pub const FIGURES: [Figure; 5] = [
 pub const PREFIX: &CStr = c"prefix";
 
 impl Quota {
-    /// Checks whether the tenant may have `more` bytes, in a new filter or in one that it has.
+    /// Checks whether the value of a key may grow to `total` bytes. `own` is how many bytes of it the tenant's sum has;
+    /// `None` if the key is empty. Both are behind by what the running command has added to the value so far.
     ///
     /// # Errors
     /// [`CommandError::TenantBytes`] or [`CommandError::TenantFilters`].
-    pub fn admit(&self, more: u64, is_new: bool) -> Result<(), CommandError> {
+    pub fn admit(&self, own: Option<u64>, total: u64) -> Result<(), CommandError> {
         let (bytes, filters) = (self.tenant.bytes.get(), self.tenant.filters.get());
-        let prefix = || self.tenant.prefix.clone();
-        let refused = if self.max_bytes > 0 && more > 0 && bytes.saturating_add(more) > self.max_bytes {
+        let others = bytes.saturating_sub(own.unwrap_or(0));
+        let (prefix, more) = (|| self.tenant.prefix.clone(), total.saturating_sub(own.unwrap_or(0)));
+        let refused = if self.max_bytes > 0 && more > 0 && others.saturating_add(total) > self.max_bytes {
             CommandError::TenantBytes { prefix: prefix(), bytes, more, most: self.max_bytes }
-        } else if self.max_filters > 0 && is_new && filters >= self.max_filters {
+        } else if self.max_filters > 0 && own.is_none() && filters >= self.max_filters {
             CommandError::TenantFilters { prefix: prefix(), filters, most: self.max_filters }
         } else {
             return Ok(());
@@ -217,6 +219,11 @@ impl Share {
         }))
     }
 
+    /// The number of bytes, as last counted.
+    pub fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |counted| counted.bytes)
+    }
+
     /// Counts the bytes that the value has now.
     #[inline]
     pub fn update(&mut self, bytes: impl FnOnce() -> u64) {
@@ -268,15 +275,15 @@ mod tests {
     fn shares_add_up_and_limits_hold() {
         let quota = *Tenants::parse("shares: 100 2").unwrap().of(b"shares:a").unwrap();
         let mut first = Share::new(Some(&quota), || 60);
-        assert_eq!(quota.admit(40, true), Ok(()));
+        assert_eq!((quota.admit(None, 40), quota.admit(Some(first.bytes()), 100)), (Ok(()), Ok(())));
         assert!(matches!(
-            quota.admit(41, false),
-            Err(CommandError::TenantBytes { bytes: 60, more: 41, most: 100, .. })
+            quota.admit(Some(60), 101),
+            Err(CommandError::TenantBytes { bytes: 60, more: 41, .. })
         ));
         first.update(|| 10);
-        let second = Share::new(Some(&quota), || 0);
-        assert_eq!((quota.admit(90, false), quota.tenant.refused.get()), (Ok(()), 1));
-        assert!(matches!(quota.admit(1, true), Err(CommandError::TenantFilters { filters: 2, most: 2, .. })));
+        let second = Share::new(Some(&quota), || 95);
+        assert_eq!((quota.admit(Some(95), 95), quota.tenant.refused.get()), (Ok(()), 1), "it doesn't grow");
+        assert!(matches!(quota.admit(None, 0), Err(CommandError::TenantFilters { filters: 2, most: 2, .. })));
         drop((first, second));
         let Tenant { filters, bytes, refused, .. } = quota.tenant;
         assert_eq!((filters.get(), bytes.get(), refused.get()), (0, 0, 2));

@@ -183,12 +183,6 @@ impl<'a> ServerCall<'a> {
         self.send(command, own.iter().map(OwnText::as_text), &[]);
     }
 
-    /// Checks whether the tenant of the command's first key may have `more` bytes.
-    fn admit_tenant(&self, more: u64) -> Result<(), CommandError> {
-        let Some(quota) = tenants().of(self.arg(1)) else { return Ok(()) };
-        quota.admit(more, self.open::<Filter>(1, Access::Read).is_empty())
-    }
-
     /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
     #[inline(always)]
     #[allow(
@@ -247,13 +241,17 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        self.admit_tenant(more)?;
+        self.admit_tenant(total)?;
         memory::admit(self.ctx, settings().max_filter_bytes, total, more, true)
     }
 
     fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        self.admit_tenant(more)?;
         memory::admit(self.ctx, settings().max_filter_bytes, total, more, false)
+    }
+
+    fn admit_tenant(&self, total: u64) -> Result<(), CommandError> {
+        let Some(quota) = tenants().of(self.arg(1)) else { return Ok(()) };
+        quota.admit(self.open::<Filter>(1, Access::Read).tenant_bytes(), total)
     }
 
     fn saves(&self) -> u64 {

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::api::{Context, OwnText, Text};
-use super::data_type::{self, Owned};
+use super::data_type;
 use super::server::{server, status};
 use bloomery::filter::Contents;
 use bloomery_commands::{Access, Key, Stored, Unusable};
@@ -103,11 +103,9 @@ impl<T: Stored> OpenKey<'_, T> {
             let now = unsafe { Self::contents(self.value) };
             data_type::has_changed(before, now);
             self.counted = Some(now);
-            // SAFETY: as in `value_mut`, and no other reference to the value is in use.
-            if let Some(owned) =
-                self.value.ok().and_then(|value| unsafe { value.cast::<Owned<T>>().as_mut() })
-            {
-                owned.count();
+            if let Ok(value) = self.value {
+                // SAFETY: as in `value_mut`, and no reference to the value is in use.
+                unsafe { data_type::count_for_tenant(value) };
             }
         }
     }
@@ -171,7 +169,7 @@ impl<T: Stored> Key<T> for OpenKey<'_, T> {
                 self.value = Ok(value.cast());
                 self.counted = Some(contents).filter(|_| !(self.adds && Self::is_plain(self.value)));
             } else {
-                drop(data_type::take::<T>(value));
+                data_type::release::<T>(value);
             }
         }
     }
@@ -242,9 +240,10 @@ impl<T: Stored> OpenKey<'_, T> {
         }
     }
 
-    /// Whether the key has no value.
-    pub(super) fn is_empty(&self) -> bool {
-        self.server_type() == status::EMPTY
+    /// How many bytes of the value its tenant has; `None` if the key has no value of this module.
+    pub(super) fn tenant_bytes(&self) -> Option<u64> {
+        // SAFETY: the handle is open or null, and the value isn't read.
+        unsafe { data_type::with_share(self.raw, |share, _| share.bytes()) }
     }
 
     fn server_type(&self) -> c_int {

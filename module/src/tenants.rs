@@ -4,11 +4,11 @@
 #![allow(unsafe_code)]
 
 use super::api::{Context, Detached, Text};
-use super::data_type::move_to_tenant;
+use super::data_type::with_share;
 use super::guard;
 use super::server::server;
 use super::settings::tenants;
-use bloomery_commands::tenants::Tenants;
+use bloomery_commands::tenants::{Share, Tenants};
 use redis_module::raw;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -63,12 +63,12 @@ impl Count {
 
     /// Counts keys until the turn is over. Returns whether others remain.
     fn go_on(&mut self, ctx: Context<'_>) -> bool {
-        let end = Instant::now() + TURN;
+        let begun = Instant::now();
         while let Some(in_database) = Detached::new(ctx, self.database) {
             let raw = in_database.context().as_ptr();
             // SAFETY: context and cursor are ours, and the callback changes no keys.
             while unsafe { server!(RedisModule_Scan(raw, self.cursor, Some(found), ptr::null_mut())) } != 0 {
-                if Instant::now() >= end {
+                if begun.elapsed() >= TURN {
                     return true;
                 }
             }
@@ -95,8 +95,13 @@ unsafe extern "C" fn found(
 ) {
     let count = || {
         if let Some(name) = NonNull::new(name) {
-            // SAFETY: the server passes an open key and its name, valid during the call.
-            unsafe { move_to_tenant(key, Text::new(name).bytes()) };
+            // SAFETY: the server passes an open key and its name, valid during the call. No command is running.
+            unsafe {
+                with_share(key, |share, bytes| {
+                    *share = Share::default();
+                    *share = Share::new(tenants().of(Text::new(name).bytes()), bytes);
+                })
+            };
         }
     };
     guard::call("count", count, || ());

@@ -1,7 +1,7 @@
 //! The functions that the server calls to save, load, copy, measure and free a value, for each [`DataType`]. A value is
-//! a `Box` of the type's [`Stored`] in an [`Owned`]. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread
-//! (free). The only lock that they take is the one for the loads. Only the main thread takes that lock, so a forked
-//! child finds it free.
+//! the type's [`Stored`] in a boxed [`Owned`]. The callbacks may run in a forked child (save, rewrite) or on the
+//! lazy-free thread (free). In a child, the only lock that they take is the one for the loads. Only the main thread
+//! takes that lock, so the child finds it free.
 
 #![allow(unsafe_code)]
 
@@ -146,55 +146,59 @@ impl Registration {
 
 /// A value that the server owns. A pointer to it is also one to the value.
 #[repr(C)]
-pub(super) struct Owned<T> {
+struct Owned<T> {
     value: T,
     share: Share,
 }
 
-impl<T: Stored> Owned<T> {
-    /// Counts what the value has now among what its tenant has.
-    #[inline]
-    pub(super) fn count(&mut self) {
-        let value = &self.value;
-        self.share.update(|| value.bytes());
-    }
-
-    /// Counts the value among what the tenant of this key has.
-    fn move_to(&mut self, key: &[u8]) {
-        self.share = Share::default();
-        self.share = Share::new(tenants().of(key), || self.value.bytes());
+/// Counts what a value has now among what its tenant has.
+///
+/// # Safety
+/// `value` came from [`give`] and is the server's, or is null. No reference to it is in use.
+#[inline]
+pub(super) unsafe fn count_for_tenant<T: Stored>(value: *mut T) {
+    // SAFETY: the caller's contract.
+    if let Some(Owned { value, share }) = unsafe { value.cast::<Owned<T>>().as_mut() } {
+        share.update(|| value.bytes());
     }
 }
 
-/// Counts the value of a key among what the tenant of the key has. Values of other modules don't count.
+/// Calls `work` with a value's share of what its tenant has, and with a function that returns the bytes that the value
+/// has now. `None` if the key has no value of a type of this module.
 ///
 /// # Safety
-/// The key is open, or null.
-pub(super) unsafe fn move_to_tenant(key: *mut raw::RedisModuleKey, name: &[u8]) {
+/// The key is open, or null. If `work` asks for the bytes, no reference to the value is in use.
+pub(super) unsafe fn with_share<R>(
+    key: *mut raw::RedisModuleKey,
+    work: impl FnOnce(&mut Share, &dyn Fn() -> u64) -> R,
+) -> Option<R> {
     // SAFETY: the caller's contract. For a key without a module's value, or null, both are null.
     let (data_type, value) = unsafe {
         (server!(RedisModule_ModuleTypeGetType(key)), server!(RedisModule_ModuleTypeGetValue(key)))
     };
-    if !data_type.is_null() {
-        for_each(&mut Move { data_type, value: NonNull::new(value), name });
-    }
+    let mut found = Found { data_type, value: NonNull::new(value)?, work: Some(work), result: None };
+    for_each(&mut found);
+    found.result
 }
 
-/// The move of a value to the tenant of its key.
-struct Move<'a> {
+/// The value of a key, until its type has been found.
+struct Found<F, R> {
     data_type: *mut raw::RedisModuleType,
-    /// The value, until it has been moved.
-    value: Option<NonNull<c_void>>,
-    name: &'a [u8],
+    value: NonNull<c_void>,
+    work: Option<F>,
+    result: Option<R>,
 }
 
-impl ForEach for Move<'_> {
+impl<R, F: FnOnce(&mut Share, &dyn Fn() -> u64) -> R> ForEach for Found<F, R> {
     fn data_type<D: DataType>(&mut self) {
         if is_of::<D::Value>(self.data_type)
-            && let Some(value) = self.value.take()
+            && let Some(work) = self.work.take()
         {
-            // SAFETY: a value of our type is in an `Owned`, and no command is running.
-            unsafe { value.cast::<Owned<D::Value>>().as_mut() }.move_to(self.name);
+            let owned = self.value.cast::<Owned<D::Value>>().as_ptr();
+            // SAFETY: a value of our type is in an `Owned`. The share is apart from the value.
+            let share = unsafe { &mut (*owned).share };
+            // SAFETY: the caller's contract.
+            self.result = Some(work(share, &|| unsafe { &(*owned).value }.bytes()));
         }
     }
 }
@@ -230,7 +234,7 @@ pub(super) fn give<T: Stored>(value: T, key: &[u8]) -> (*mut c_void, Contents) {
 ///
 /// # Safety
 /// `value` came from [`give`], and is taken back once.
-pub(super) unsafe fn take<T: Stored>(value: *mut c_void) -> Box<Owned<T>> {
+unsafe fn take<T: Stored>(value: *mut c_void) -> Box<Owned<T>> {
     // SAFETY: the caller's contract.
     let mut owned = unsafe { Box::from_raw(value.cast::<Owned<T>>()) };
     if let Some(gauge) = owned.value.gauge() {

@@ -19,7 +19,7 @@ from kit.filters import adding, family, make_all, members, pairs
 from kit.monitoring import OPS, PROMTOOL, Exporter, Prometheus, one, promtool
 from kit.program import PROGRAM
 from kit.proxy import FakeServer
-from kit.servers import ROOT, Server, free_port, wait_for
+from kit.servers import ROOT, Server, free_port, option, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the program reads what the server says of itself and of the module")
 
@@ -709,7 +709,7 @@ def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
 
 
 def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
-    with server.client() as client:
+    with server.client() as client, server.configured({option(server.spec, "tenants"): "t 0 0"}):
         traffic = Traffic(client)
         traffic.step()
         client.execute_command("BF.RESERVE", "scheduled", 0.01, 10, "WINDOW", 2, "EVERY", 3_600_000)
