@@ -9,6 +9,7 @@ use super::uploads::Uploads;
 use crate::config::Settings;
 use bloomery::filter::{Filter, Garbage, Live, LiveRef, Target};
 use bloomery::parallel::{ParallelFor, Stop};
+use bloomery::{Error, HashKind, Seed};
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -277,6 +278,14 @@ pub trait Call<'a> {
 
     /// Unix time in milliseconds.
     fn now_ms(&self) -> u64;
+
+    /// A random seed for a new filter. The tests' server draws the same ones in each run.
+    ///
+    /// # Errors
+    /// [`Error::NoRandomness`].
+    fn new_seed(&self, hash: HashKind) -> Result<Seed, Error> {
+        Seed::random(hash)
+    }
 
     /// Whether the command comes from a primary or an AOF. If so, the command was accepted when it was first run, so
     /// neither the clock nor limits apply.

@@ -3,6 +3,7 @@
 
 use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live};
 use bloomery::parallel::{ParallelFor, Stop};
+use bloomery::{Error, HashKind, Seed};
 use bloomery_commands::config::Settings;
 use bloomery_commands::{
     Access, Background, Call, Chunked, CommandError, Continuation, Data, END, Effect, Key, Reply, Stored,
@@ -104,6 +105,12 @@ pub(crate) struct FakeServer {
     pub(crate) pauses_after: Cell<Option<usize>>,
     /// The part of a paused command that is still to be done.
     pub(crate) rest: Cell<Option<Continuation>>,
+}
+
+thread_local! {
+    /// Number of seeds that the servers of this thread have drawn. Each test has a thread, so it gets the same seeds in
+    /// each run, and a replica that drew a seed of its own would get another one than its primary.
+    static SEEDS: Cell<u64> = const { Cell::new(0) };
 }
 
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
@@ -219,6 +226,12 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 _ => Err(CommandError::WrongType),
             },
         }
+    }
+
+    fn new_seed(&self, hash: HashKind) -> Result<Seed, Error> {
+        let low = super::naive::mix(SEEDS.replace(SEEDS.get() + 1));
+        let high = if hash.seed_bits() > 64 { super::naive::mix(low) } else { 0 };
+        Ok(Seed { low, high })
     }
 
     fn now_ms(&self) -> u64 {

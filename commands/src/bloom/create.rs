@@ -36,7 +36,10 @@ pub(super) fn create_new<'a, C: Call<'a>>(
     new: New,
 ) -> Result<(), CommandError> {
     match new {
-        New::Bloomery(spec) => create(call, key, spec.with_random_seed()?, None),
+        New::Bloomery(spec) => {
+            let seed = call.new_seed(spec.hash)?;
+            create(call, key, Spec { seed, ..spec }, None)
+        }
         New::RedisBloom(spec) => create_chain(call, key, &spec),
         New::ValkeyBloom(spec) => create_valkey_chain(call, key, &spec),
     }

@@ -92,7 +92,7 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
     let spec = Spec {
         capacity: steps.capacity(size.items().unwrap_or(1)),
         error_rate: rate,
-        seed: seed_or_random(&options, hash)?,
+        seed: seed_or_random(call, &options, hash)?,
         shards: options.shards.unwrap_or(1),
         hash,
         layout,
@@ -132,10 +132,14 @@ fn refuse_static(layout: Option<Layout>) -> Result<(), CommandError> {
     ))
 }
 
-fn seed_or_random(options: &Options, hash: HashKind) -> Result<Seed, CommandError> {
+fn seed_or_random<'a, C: Call<'a>>(
+    call: &C,
+    options: &Options,
+    hash: HashKind,
+) -> Result<Seed, CommandError> {
     match &options.seed {
         Some(hex) => seed(hex.as_bytes(), hash),
-        None => Ok(Seed::random(hash)?),
+        None => Ok(call.new_seed(hash)?),
     }
 }
 
@@ -278,13 +282,13 @@ pub(crate) fn shadow<'a, C: Call<'a>>(
         if is_named || options.shards.is_some_and(|shards| shards > 1) {
             return Err(CommandError::Exclusive(STATIC_ALONE));
         }
-        spec.seed = seed_or_random(&options, spec.hash)?;
+        spec.seed = seed_or_random(call, &options, spec.hash)?;
         return Ok(Reservation { spec: spec.list(), since_ms: None });
     }
     if let (Family::Window { every_ms, .. }, Some(window)) = (spec.family, live.and_then(LiveRef::window)) {
         keep_schedule(&options, every_ms, window)?;
     }
-    spec.seed = seed_or_random(&options, spec.hash)?;
+    spec.seed = seed_or_random(call, &options, spec.hash)?;
     Ok(Reservation { spec, since_ms: options.since_ms })
 }
 

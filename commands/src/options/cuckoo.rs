@@ -51,7 +51,7 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, Comma
     }
     match options.seed {
         Some(hex) => Ok(CuckooSpec { seed: seed(hex.as_bytes(), spec.hash)?, ..spec }),
-        None => Ok(spec.with_random_seed()?),
+        None => Ok(CuckooSpec { seed: call.new_seed(spec.hash)?, ..spec }),
     }
 }
 
@@ -73,7 +73,7 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
 /// configuration, as RedisBloom's replicas do.
 pub(crate) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
     may_create(call, &Options::default(), RESERVE)?;
-    seeded(configured(call))
+    seeded(call, configured(call))
 }
 
 /// The command that creates a filter.
@@ -86,8 +86,9 @@ pub(super) fn configured<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
 }
 
 /// Gives the spec of a native filter a random seed. RedisBloom's filters have no seed.
-fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
-    if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
+fn seeded<'a, C: Call<'a>>(call: &C, spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
+    let seed = if spec.origin == Origin::Bloomery { call.new_seed(spec.hash)? } else { spec.seed };
+    Ok(CuckooSpec { seed, ..spec })
 }
 
 /// The arguments after the key with which CF.RESERVE creates a filter of this spec on any server, whatever its
@@ -116,7 +117,7 @@ impl Insertion {
         // The primary's buckets may be smaller than those configured here, so the capacity that it sends may be less
         // than two of ours hold.
         let least = u64::from(spec.bucket_size).saturating_mul(2);
-        seeded(CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec })
+        seeded(call, CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec })
     }
 }
 

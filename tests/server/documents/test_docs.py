@@ -125,7 +125,7 @@ def test_every_option_is_in_the_example_configuration(server):
 
 def another_value(name):
     """A value for the option that isn't its default."""
-    for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes"), ("create", "no"), ("per", "5000")):
+    for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes"), ("create", "no"), ("per", "5000"), ("tenants", "t 1 2")):
         if part in name.lower():
             return value
     return "8"
