@@ -123,6 +123,8 @@ def test_every_filter_has_the_figures_of_its_info(server):
         cells = client.info("bf")["bf_cell_bytes"]
         assert one(samples, "bloomery_server_cell_bytes", node=address(server)) == cells
         assert one(samples, "bloomery_server_filters", kind="foreign") == 1
+        kinds = {dict(label)["kind"] for label in samples["bloomery_server_filters"]}
+        assert kinds == {"fixed", "scaling", "counting", "window", "cuckoo", "foreign"}
         assert abs(one(samples, "bloomery_exporter_survey_timestamp_seconds") - time.time()) < 60
         assert 0 < one(samples, "bloomery_exporter_survey_seconds") < 10
         assert 0 < one(samples, "bloomery_exporter_scrape_seconds") < 1

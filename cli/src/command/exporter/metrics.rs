@@ -49,8 +49,11 @@ impl Snapshot {
         page.family("bloomery_up", help, self.nodes.iter().map(up));
         let value = |node: &NodeReading, name: &str| Some(*node.totals.as_ref()?.get(name)? as f64);
         let help = "Filters on the server, by kind; foreign are those created by other systems.";
-        let fields =
-            || SECTIONS.iter().flat_map(|(_, fields)| *fields).filter_map(|field| field.name().to_str().ok());
+        // A field that is exported by itself, such as evicted_filters, isn't a kind.
+        let fields = || {
+            let fields = SECTIONS.iter().flat_map(|(_, fields)| *fields);
+            fields.filter(|field| field.metric().is_none()).filter_map(|field| field.name().to_str().ok())
+        };
         let by_kind = self.nodes.iter().flat_map(|node| {
             fields().filter_map(move |name| {
                 Some((with(label(node), Some(("kind", name.strip_suffix("_filters")?))), value(node, name)?))
