@@ -437,7 +437,9 @@ def test_wrong_arguments(port, tmp_path):
         (["backup", tmp_path / "no" / "folder"], "cannot write into"),
         (["backup", "/"], "has no name of its own"),
         (["backup", tmp_path], "exists; name a folder"),
-        (["restore", tmp_path], "is not a complete backup"),
+        (["restore", tmp_path], "is not a complete backup: it has no SHA256SUMS"),
+        (["restore", tmp_path / "no"], "is not a complete backup: there is no folder with SHA256SUMS"),
+        (["restore", __file__], "is not a complete backup: there is no folder with SHA256SUMS"),
     ]:
         _, errors = run(*words, port=port, status=USAGE)
         assert text in errors, errors

@@ -116,8 +116,9 @@ impl Backup {
     pub(in crate::command) fn open(folder: &Path) -> anyhow::Result<Backup> {
         let place = folder.display();
         let read = |name| match fs::read(folder.join(name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(Failure::Data(format!("{place} is not a complete backup: it has no {name}")).into())
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                let has = if folder.is_dir() { "it has no" } else { "there is no folder with" };
+                Err(Failure::Data(format!("{place} is not a complete backup: {has} {name}")).into())
             }
             bytes => bytes.with_context(|| format!("cannot read {}", folder.join(name).display())),
         };
