@@ -180,11 +180,45 @@ def test_a_removal_names_the_lines_that_need_the_package(name, line, needs_it, t
     (tmp_path / "usr/lib/valkey/modules/libbloomery.so").symlink_to("../../redis/modules/libbloomery.so")
     (tmp_path / "etc/redis" / name).write_bytes(b"# \xe4 \0\n\n" + f"{line}\n".encode())  # grep takes the file for binary
     (tmp_path / "systemctl").symlink_to(shutil.which("true"))  # the script disables the exporter
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DPKG_ROOT": str(tmp_path)}
-    script = [PACKAGING / "before-removal", "remove"]
-    done = subprocess.run(["sh", *script], env=environment, capture_output=True, text=True, check=True)
     named = f"{tmp_path}/etc/redis/{name}:3:{line.rstrip()}"
-    assert done.stderr.partition("\n")[2].rstrip() == named * needs_it
+    assert removal(tmp_path).partition("\n")[2].rstrip() == named * needs_it
+
+
+def removal(root: Path) -> str:
+    """What before-removal prints before the package is removed from the system in the folder `root`."""
+    environment = {"PATH": f"{root}:{os.environ['PATH']}", "DPKG_ROOT": str(root)}
+    script = [PACKAGING / "before-removal", "remove"]
+    return subprocess.run(["sh", *script], env=environment, capture_output=True, text=True, check=True).stderr
+
+
+# What CONFIG REWRITE and ACL SAVE write besides the line that loads the module, and whether only the module knows it.
+REST = [
+    ("bf.error-rate 0.001", True),  # Redis 7 and Valkey
+    ("bf-error-rate 0.001", True),  # Redis 8
+    ("cf-bucket-size 4", True),
+    ("user exporter on #12ab %R~* resetchannels -@all +info +bf.stats", True),
+    ("USER web on nopass ~* +@all -@cuckoo", True),
+    ("user sketches on nopass -@all (~* +tdigest.add)", True),
+    ("user default on nopass ~* &* +@all", False),
+    ("user bf.web on nopass ~bf.* +get", False),
+    ("# bf.error-rate 0.001", False),
+    ("appendonly yes", False),
+]
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_removal_names_options_and_permissions(loads, tmp_path):
+    (tmp_path / "systemctl").symlink_to(shutil.which("true"))
+    folder = tmp_path / "etc/valkey"
+    folder.mkdir(parents=True)
+    (folder / "bloomery.conf").write_text("loadmodule /usr/lib/valkey/modules/libbloomery.so\nbf.threads 2\n")
+    include = f"{'' if loads else '# '}include /etc/valkey/bloomery.conf"
+    (folder / "valkey.conf").write_text("\n".join([include, *(line for line, _ in REST)]))
+    (folder / "users.acl").write_text(f"{REST[3][0]}\n")
+    named = [f"{folder}/users.acl:1:{REST[3][0]}"]
+    named += [f"{folder}/valkey.conf:{number}:{line}" for number, (line, ours) in enumerate(REST, 2) if ours]
+    said = removal(tmp_path).splitlines()
+    assert [line for line in said if line.startswith("/")] == [f"{folder}/valkey.conf:1:{include}", *named] * loads
 
 
 def test_everything_names_the_same_module_and_user():
