@@ -5,6 +5,7 @@ what can differ between servers (SCAN, INFO and ACL) run on all servers, the oth
 import json
 import math
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -334,10 +335,11 @@ def test_a_server_without_the_module_is_not_up(spec):
 
 
 def users() -> list[list[str]]:
-    """The document's ACL lines: one for a single server, one for a cluster."""
-    lines = re.findall(r"^ACL SETUSER (.+)$", DOCUMENT.read_text(), flags=re.M)
-    assert len(lines) == 2
-    return [line.split() for line in lines]
+    """The document's users: for a single server, and for a cluster."""
+    text = DOCUMENT.read_text()
+    (line,) = re.findall(r"^redis-cli ACL SETUSER (.+)$", text, flags=re.M)
+    (more,) = re.findall(r"In a cluster, .* and add\s`'(\S+)'`", text)
+    return [shlex.split(line), [*shlex.split(line), more]]
 
 
 def become(server, words) -> list:
