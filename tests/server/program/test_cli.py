@@ -567,6 +567,9 @@ def fill_with_everything(server):
                 call("HEXPIRE", key, 1000, "FIELDS", 1, "field" if key == "hash" else "field:7")
             except redis.ResponseError:
                 pass  # this server doesn't have the command
+        call("CMS.INITBYDIM", "counts", 100, 5)
+        call("TOPK.RESERVE", "top", 3)
+        call("TDIGEST.CREATE", "digest")
         call("SELECT", 3)
         call("SET", "other", "database")
         call("BF.RESERVE", "fixed", "0.01", "1000", "NONSCALING")
@@ -593,14 +596,14 @@ def test_inspect_reads_whatever_this_server_saves(server, tmp_path):
     assert report["keys"] == sum(database["keys"] for database in keyspace.values())
     assert server.spec.product in report["server"].lower()
     filters = {entry["key"]: entry for entry in report["filters"]}
-    assert set(filters) == {"fixed", "counting", "window", "scaling", "cuckoo", "moved"}
+    assert set(filters) == {"fixed", "counting", "window", "scaling", "cuckoo", "moved", "counts", "top", "digest"}
     assert all(entry["error"] is None for entry in filters.values())
     assert filters["fixed"]["database"] == 3 and filters["fixed"]["filter"]["items"] == 1
     assert abs(filters["counting"]["expires_ms"] - time.time() * 1000 - 1_000_000) < 100_000
     assert filters["scaling"]["filter"]["rebuild"]["capacity"] == 5000
     assert filters["moved"]["key_type"] == "MBbloom--"
     out, _ = run("inspect", path)
-    assert "6 of them filters; its checksum is correct" in out
+    assert "9 of them filters or sketches; its checksum is correct" in out and re.search("0:top +Top-K", out)
     # Damage is found wherever it is, at the latest when the checksum is verified.
     whole = path.read_bytes()
     rng = random.Random(3)
@@ -622,9 +625,14 @@ def test_inspect_reads_a_dump(server, port, tmp_path):
     report = as_json("inspect", path)
     assert report["format"] == "dump"
     assert report["filters"][0]["filter"]["items"] == server.command("BF.CARD", "users")
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    _, errors = run("inspect", path, status=USAGE)
-    assert "intact DUMP payload" in errors
+    server.command("TDIGEST.CREATE", "times")
+    sketch = tmp_path / "times.dump"
+    sketch.write_bytes(server.command("DUMP", "times"))
+    assert "kind            t-digest" in run("inspect", sketch)[0]
+    for damaged in (path, sketch):
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+        _, errors = run("inspect", damaged, status=USAGE)
+        assert "intact DUMP payload" in errors
 
 
 # ---- test -----------------------------------------------------------------------------------------------------------

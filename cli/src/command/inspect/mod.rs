@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Show what is in a filter file, a DUMP payload, an RDB file or a backup, and whether it is intact.
 ///
-/// The program verifies all checksums, and loads every filter as a server would. It skips keys of other types, such as
-/// sketches. The exit code is 1 if anything is damaged.
+/// The program verifies all checksums, and loads every filter as a server would. Sketches are listed, and keys of
+/// other types skipped. The exit code is 1 if anything is damaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -88,10 +88,10 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
         report.format = "dump";
         let mut all = Vec::new();
         BufReader::new(source).read_to_end(&mut all).with_context(cannot)?;
-        let Some((version, found)) = payload::filter(&all)? else {
+        let Some((version, found)) = payload::found(&all)? else {
             fail!(
                 Data,
-                "{} is not a filter file, an RDB file, or an intact DUMP payload of a filter",
+                "{} is not a filter file, an RDB file, or an intact DUMP payload of a filter or sketch",
                 path.display()
             );
         };
@@ -109,10 +109,11 @@ fn damage(error: anyhow::Error) -> anyhow::Result<String> {
     }
 }
 
-fn entry(found: rdb::FoundFilter) -> Entry {
+fn entry(found: rdb::Found) -> Entry {
     let (filter, error) = match &found.value {
-        Ok(value) => (Some(describe(value)), None),
-        Err(error) => (None, Some(error.to_string())),
+        Some(Ok(value)) => (Some(describe(value)), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+        None => (None, None),
     };
     Entry {
         database: Some(found.database),

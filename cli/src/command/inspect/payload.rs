@@ -1,11 +1,11 @@
 //! Reads the filter or the sketch in a DUMP payload.
 
-use super::rdb::{CRC, FoundFilter, MODULE, RdbReader, field};
+use super::rdb::{CRC, Found, MODULE, RdbReader, field};
 use crate::server::family::{SKETCHES, TOP_K};
 
-/// Reads the filter in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact, or
-/// doesn't contain a filter.
-pub(in crate::command) fn filter(bytes: &[u8]) -> anyhow::Result<Option<(u16, FoundFilter)>> {
+/// Reads the filter or sketch in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact,
+/// or contains something else.
+pub(in crate::command) fn found(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
     let Some(value) = value_in(bytes) else { return Ok(None) };
     let version = bytes.get(value.len()..).and_then(|footer| footer.first_chunk().copied());
     let version = u16::from_le_bytes(version.unwrap_or_default());
@@ -13,7 +13,7 @@ pub(in crate::command) fn filter(bytes: &[u8]) -> anyhow::Result<Option<(u16, Fo
     reader.byte()?;
     let Some((key_type, value)) = reader.module_value()? else { return Ok(None) };
     reader.end()?;
-    let found = FoundFilter { at: 1, database: 0, key: Vec::new(), expires_ms: None, key_type, value };
+    let found = Found { at: 1, database: 0, key: Vec::new(), expires_ms: None, key_type, value };
     Ok(Some((version, found)))
 }
 

@@ -3,6 +3,7 @@
 use super::report::{Entry, Report};
 use crate::output::{Name, Table, bytes, count, percent};
 use crate::printable::printable;
+use crate::server::family::SKETCHES;
 use std::io::Write;
 
 pub(super) fn print(report: &Report) -> anyhow::Result<()> {
@@ -16,7 +17,7 @@ pub(super) fn print(report: &Report) -> anyhow::Result<()> {
                 report.server.as_ref().map_or(String::new(), |server| format!(" by {}", printable(server)));
             write!(out, "{path}: RDB file{version}{server}")?;
             if let Some(keys) = report.keys {
-                write!(out, "; {} keys, {} of them filters", count(keys), count(filters as u64))?;
+                write!(out, "; {} keys, {} of them filters or sketches", count(keys), count(filters as u64))?;
                 let checksum = if report.checksum { "its checksum is correct" } else { "it has no checksum" };
                 write!(out, "; {checksum}")?;
             }
@@ -58,7 +59,7 @@ pub(super) fn table(entries: &[Entry]) -> Table {
         let Some(filter) = &entry.filter else {
             let kind = match &entry.error {
                 Some(error) => format!("DAMAGED at byte {}: {error}", entry.at_byte),
-                None => entry.key_type.unwrap_or_default().to_owned(),
+                None => title(entry).to_owned(),
             };
             table.row([name, kind]);
             continue;
@@ -79,9 +80,18 @@ pub(super) fn table(entries: &[Entry]) -> Table {
     table
 }
 
+/// What a sketch is called.
+fn title(entry: &Entry) -> &'static str {
+    let sketch = SKETCHES.iter().find(|sketch| entry.key_type == Some(sketch.key_type));
+    sketch.map_or("", |sketch| sketch.title)
+}
+
 pub(super) fn print_one(out: &mut impl Write, entry: &Entry) -> anyhow::Result<()> {
     let Some(filter) = &entry.filter else {
-        writeln!(out, "DAMAGED {}", entry.error.as_deref().unwrap_or_default())?;
+        match &entry.error {
+            Some(error) => writeln!(out, "DAMAGED {error}")?,
+            None => writeln!(out, "  {:<16}{}", "kind", title(entry))?,
+        }
         return Ok(());
     };
     let mut line = |name: &str, value: String| writeln!(out, "  {name:<16}{value}");

@@ -1,11 +1,11 @@
-//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 from start to end. Loads filters, and
-//! skips everything else.
+//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 from start to end. Loads filters,
+//! names sketches, and skips everything else.
 //!
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
 
 use crate::error::Failure;
 use crate::output::{count, key};
-use crate::server::family::key_types;
+use crate::server::family::{SKETCHES, key_types};
 use bloomery::Filter;
 use bloomery::wire::lzf::unpack;
 use bloomery::wire::redisbloom::{load_bloom, load_cuckoo};
@@ -56,17 +56,20 @@ pub(super) mod field {
 /// may have 88 times fewer bytes in the file.
 const LONGEST_NAME: u64 = 64 << 20;
 
-/// A filter found in the file.
-pub(in crate::command) struct FoundFilter {
-    /// Offset of the filter's value.
+/// A filter or a sketch found in the file.
+pub(in crate::command) struct Found {
+    /// Offset of the value.
     pub(super) at: u64,
     pub(super) database: u64,
     pub(super) key: Vec<u8>,
     /// Unix time in milliseconds.
     pub(super) expires_ms: Option<u64>,
     pub(super) key_type: &'static str,
-    pub(in crate::command) value: Result<Filter, DecodeError>,
+    pub(in crate::command) value: Value,
 }
+
+/// A filter, unless it is damaged; `None` for a sketch, whose contents aren't checked.
+type Value = Option<Result<Filter, DecodeError>>;
 
 /// What a walk finds out about the file itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,8 +84,8 @@ pub(super) struct File {
     pub(super) checked: bool,
 }
 
-/// Walks through an RDB file, and calls `found` for every filter.
-pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> anyhow::Result<File> {
+/// Walks through an RDB file, and calls `found` for every filter and sketch.
+pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::Result<File> {
     let mut reader = RdbReader::new(source);
     let (is_valkey, version) = reader.magic()?;
     let mut file = File { version, ..File::default() };
@@ -133,7 +136,7 @@ pub(super) fn walk(source: impl Read, mut found: impl FnMut(FoundFilter)) -> any
                 if kind == MODULE {
                     let value_at = reader.at;
                     if let Some((key_type, value)) = reader.module_value()? {
-                        found(FoundFilter { at: value_at, database, key, expires_ms, key_type, value });
+                        found(Found { at: value_at, database, key, expires_ms, key_type, value });
                     }
                 } else {
                     reader.skip_value(kind, is_valkey, at)?;
@@ -378,11 +381,13 @@ impl<R: Read> RdbReader<R> {
         Ok(((0..9).rev().map(symbol).collect(), (id & 1023) as u32))
     }
 
-    /// Reads a module value after its type byte: returns a filter, or skips the value and returns `None`.
-    pub(super) fn module_value(
-        &mut self,
-    ) -> anyhow::Result<Option<(&'static str, Result<Filter, DecodeError>)>> {
+    /// Reads a module value after its type byte: returns its type and a filter or sketch, or skips the value and returns
+    /// `None`.
+    pub(super) fn module_value(&mut self) -> anyhow::Result<Option<(&'static str, Value)>> {
         let (name, encoding) = self.type_name()?;
+        if let Some(sketch) = SKETCHES.iter().find(|sketch| sketch.key_type.as_bytes() == name) {
+            return self.skip_fields().map(|_| Some((sketch.key_type, None)));
+        }
         let known = key_types().into_iter().find(|known| known.as_bytes() == name);
         let mut fields = ValueFields { reader: self, failed: None };
         let value = known.map(|key_type| (key_type, load(&mut fields, key_type, encoding)));
@@ -391,8 +396,8 @@ impl<R: Read> RdbReader<R> {
         }
         let left = self.skip_fields()?;
         Ok(value.map(|(key_type, value)| match value {
-            Ok(_) if left > 0 => (key_type, Err(DecodeError::Length("payload"))),
-            value => (key_type, value),
+            Ok(_) if left > 0 => (key_type, Some(Err(DecodeError::Length("payload")))),
+            value => (key_type, Some(value)),
         }))
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Report {
     pub(super) filters: Vec<Entry>,
 }
 
-/// One filter, or a sketch in a backup.
+/// One filter or sketch.
 #[derive(Default, Serialize)]
 pub(super) struct Entry {
     pub(super) database: Option<u64>,

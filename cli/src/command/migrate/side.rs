@@ -248,8 +248,9 @@ impl Side {
         if key.held.family().is_none() {
             return Ok(payload::sketch(&dumped).ok().flatten());
         }
-        let found = payload::filter(&dumped).ok().flatten();
-        Ok(found.and_then(|(_, found)| found.value.ok()).map(|filter| Encoder::native(&filter).to_vec()))
+        let found = payload::found(&dumped).ok().flatten();
+        let filter = found.and_then(|(_, found)| found.value?.ok());
+        Ok(filter.map(|filter| Encoder::native(&filter).to_vec()))
     }
 
     /// For each of the items, whether the filter has it.
