@@ -2,7 +2,7 @@
 
 Prints a table for each topic, with the ratio of the rival's cost to ours: below 1, ours is higher. Then lists the rows
 below their target; if there are any, the exit status is 1. A run of all topics without --quick or --smoke writes
-docs/benchmarks/rivals.json, the charts docs/pictures/rivals*.svg, the tables of docs/PERFORMANCE.md, and the measured
+docs/benchmarks/rivals.json, the charts docs/pictures/rivals*.svg, the table of docs/PERFORMANCE.md, and the measured
 rows of README.md.
 """
 
@@ -111,7 +111,7 @@ def publish(results: dict) -> None:
         (charts.PICTURES / name).write_text(chart(results))
     report.DOCUMENT.write_text(report.document(report.DOCUMENT.read_text(), results))
     report.README.write_text(report.readme(report.README.read_text(), results))
-    print(f"wrote {', '.join(charts.CHARTS)} and the tables of {report.DOCUMENT.relative_to(ROOT)} and README.md")
+    print(f"wrote {', '.join(charts.CHARTS)} and the table of {report.DOCUMENT.relative_to(ROOT)} and README.md")
 
 
 if __name__ == "__main__":

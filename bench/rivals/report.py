@@ -1,4 +1,4 @@
-"""Formats the results: tables, the verdict, the sections of docs/PERFORMANCE.md and the measured rows of README.md."""
+"""Formats the results: tables, the verdict, the main rows of docs/PERFORMANCE.md and the measured rows of README.md."""
 
 import re
 import statistics
@@ -8,21 +8,15 @@ from kit.servers import ROOT
 RESULTS = ROOT / "docs" / "benchmarks" / "rivals.json"
 DOCUMENT = ROOT / "docs" / "PERFORMANCE.md"
 README = ROOT / "README.md"
-GAINS = "<!-- gains, by scripts/bench --rivals -->\n", "<!-- end of gains -->\n"
 BEGIN, END = "<!-- by scripts/bench --rivals -->\n", "<!-- end -->\n"
 
-# What a user gains: a description, the topic and row, and go-zero's row if there is one. Tests, adds and deletes are
-# measured on filters of a million items, and their times are per item.
+# The measured rows of README.md: a description, the topic and row, and go-zero's row if there is one. Times are per
+# item, on filters of a million items.
 FIRST = [
     ("test one item", ("BF-1M", "BF.EXISTS, absent"), "BF.EXISTS, half present"),
     ("add one item", ("BF-1M", "BF.ADD, new"), "BF.ADD, new"),
     ("test 1,000 items in a command", ("BF-1M", "BF.MEXISTS ×1000, present"), "BF.MEXISTS ×1000, half present"),
     ("add 1,000 items in a command", ("BF-1M", "BF.MADD ×1000, new"), "BF.MADD ×1000, new"),
-    ("cuckoo filter: test 1,000 items in a command", ("CF-1M", "CF.MEXISTS ×1000, present"), None),
-    ("cuckoo filter: add 1,000 items in a command", ("CF-1M", "CF.INSERT ×1000, new"), None),
-    ("cuckoo filter: delete one item", ("CF-1M", "CF.DEL"), None),
-    ("create a filter by its first add", ("keys", "BF.ADD, new key"), None),
-    ("memory, a million items at 1%", ("memory", "1,000,000, MEMORY USAGE"), None),
     ("memory, grown from 100 to 10 million items", ("growth", "100 to 10,000,000, of the first add"), None),
 ]
 
@@ -33,7 +27,6 @@ MAIN = [
     ("BF-1M", "BF.ADD, new"),
     ("BF-1M", "BF.MEXISTS ×10, present"),
     ("BF-1M", "BF.MEXISTS ×1000, present"),
-    ("BF-1M", "BF.MEXISTS ×1000, absent"),
     ("BF-1M", "BF.MADD ×1000, new"),
     ("BF-1M", "BF.INSERT ×10, new"),
     ("CF-1M", "CF.EXISTS, present"),
@@ -107,27 +100,12 @@ def with_unit(value: float, words: str) -> str:
     return f"{value / 2**20:.2f} MiB" if words.startswith("memory") else f"{number(value)} ns"
 
 
-def first_rows(results: dict) -> list[tuple[str, dict, dict | None]]:
-    """For each entry of FIRST: its description, the row compared with RedisBloom, and the row compared with go-zero."""
-    found = by_name(results)
-    return [(words, found[name][1], found["go-zero", gozero][1] if gozero else None) for words, name, gozero in FIRST]
-
-
-def gains(results: dict) -> str:
-    """The table that docs/PERFORMANCE.md opens with."""
-    lines = []
-    for words, row, gozero in first_rows(results):
-        costs = [with_unit(row[side], words) for side in ("ours", "rival")]
-        others = [with_unit(gozero["rival"], words), f"{gozero['ratio']:.0f} ×"] if gozero else ["", ""]
-        lines.append([words, *costs, f"**{row['ratio']:.2f} ×**", *others])
-    header = ["", "Bloomery", "RedisBloom 2.8", "RedisBloom's cost over Bloomery's", "go-zero's Lua", "go-zero's over Bloomery's"]
-    return table(header, lines)
-
-
 def readme(text: str, results: dict) -> str:
     """Returns README.md with new numbers in the rows that are in FIRST. The cell for valkey-bloom is empty, because
     valkey-bloom has not been measured."""
-    for words, row, gozero in first_rows(results):
+    found = by_name(results)
+    for words, name, of_gozero in FIRST:
+        row, gozero = found[name][1], found["go-zero", of_gozero][1] if of_gozero else None
         other = with_unit(gozero["rival"], words) if gozero else "–"
         line = f"| {words} | {with_unit(row['ours'], words)} | {with_unit(row['rival'], words)} | | {other} |"
         text = re.sub(rf"(?m)^\| {re.escape(words)} \|.*$", line, text)
@@ -137,10 +115,11 @@ def readme(text: str, results: dict) -> str:
 def section(results: dict) -> str:
     """The section of docs/PERFORMANCE.md with the main rows."""
     found = by_name(results)
-    lines = []
+    lines, before = [], None
     for name, what in MAIN:
         topic, row = found[name, what]
-        lines.append([topic["title"], f"{what}, {topic['unit']}", *cells(row)])
+        lines.append(["" if name == before else topic["title"], f"{what}, {topic['unit']}", *cells(row)])
+        before = name
     below = sum(not row["met"] for _, row in found.values())
     return (
         f"{results['server']}, {results['machine']}, {results['rounds']} rounds. Of the {len(found)} rows, {below} are "
@@ -148,12 +127,8 @@ def section(results: dict) -> str:
     )
 
 
-def between(text: str, marks: tuple[str, str], inner: str) -> str:
-    before, rest = text.split(marks[0])
-    _, after = rest.split(marks[1])
-    return f"{before}{marks[0]}\n{inner}\n{marks[1]}{after}"
-
-
 def document(text: str, results: dict) -> str:
-    """Returns docs/PERFORMANCE.md with new tables."""
-    return between(between(text, GAINS, gains(results)), (BEGIN, END), section(results))
+    """Returns docs/PERFORMANCE.md with new numbers in its table of main rows."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{section(results)}\n{END}{after}"

@@ -163,7 +163,6 @@ SAME = {
     "memory, grown": [
         grown(),
         (README, cell("memory, grown", 1)),
-        (PERFORMANCE, cell("memory, grown", 1)),
         (MEMORY, cell("memory after growing", 1)),
         (LIMITATIONS, f"it occupies {NUMBER} MiB"),
         (DECISIONS, f"they need {NUMBER} MiB"),
