@@ -108,8 +108,8 @@ pub(crate) struct FakeServer {
 }
 
 thread_local! {
-    /// The number of the next seed that a server of this thread draws. Each test has a thread, so it gets the same seeds
-    /// in each run, and a replica that drew a seed of its own would get another one than its primary.
+    /// The number of the next seed that a server of this thread draws. Each test has a thread, so it gets the same
+    /// seeds in each run, and a replica that drew a seed of its own would get another one than its primary.
     static SEEDS: Cell<u64> = const { Cell::new(1) };
 }
 

@@ -3,8 +3,8 @@
 use super::rdb::{CRC, Found, MODULE, RdbReader, field};
 use crate::server::family::{SKETCHES, TOP_K};
 
-/// Reads the filter or sketch in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't intact,
-/// or contains something else.
+/// Reads the filter or sketch in a DUMP payload, and returns it with the RDB version. `None` if the payload isn't
+/// intact, or contains something else.
 pub(in crate::command) fn found(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
     let Some(value) = value_in(bytes) else { return Ok(None) };
     let version = bytes.get(value.len()..).and_then(|footer| footer.first_chunk().copied());

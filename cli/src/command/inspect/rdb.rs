@@ -381,8 +381,8 @@ impl<R: Read> RdbReader<R> {
         Ok(((0..9).rev().map(symbol).collect(), (id & 1023) as u32))
     }
 
-    /// Reads a module value after its type byte: returns its type and a filter or sketch, or skips the value and returns
-    /// `None`.
+    /// Reads a module value after its type byte: returns its type and a filter or sketch, or skips the value and
+    /// returns `None`.
     pub(super) fn module_value(&mut self) -> anyhow::Result<Option<(&'static str, Value)>> {
         let (name, encoding) = self.type_name()?;
         if let Some(sketch) = SKETCHES.iter().find(|sketch| sketch.key_type.as_bytes() == name) {
