@@ -52,7 +52,7 @@ STAGES = [
     ),
     Stage(
         "format",
-        "cargo fmt --all --check && for part in bench tests/portable; do "
+        "cargo fmt --all --check && for part in bench fuzz tests/portable; do "
         "cargo fmt --all --check --manifest-path $part/Cargo.toml || exit; done",
         quick=True,
     ),
@@ -109,6 +109,7 @@ STAGES = [
     Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     # Compiles the crates of rivals.
     Stage("benchmarks", "cargo check --manifest-path bench/Cargo.toml --all-targets --locked", lock="bench", is_long=True),
+    Stage("fuzz targets", "cargo check --manifest-path fuzz/Cargo.toml --bins --locked", lock="bench", is_long=True),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
     # The long suites of docs/RELIABILITY.md, for a few seconds each, on one server each. They wait more than they
     # compute. With --all, they run on every server.

@@ -6,12 +6,11 @@
 #[allow(dead_code, reason = "tests use more of it")]
 #[path = "../../tests/support/fake_server.rs"]
 mod fake_server;
-#[allow(unused_imports)]
 
 use bloomery::Filter;
+use bloomery_commands::{Answer, Reply};
 use bloomery_fuzz::{Input, LARGE, made};
 use fake_server::FakeServer;
-use bloomery_commands::{Answer, Reply};
 use libfuzzer_sys::fuzz_target;
 
 /// A server with a copy of the filter under the key `a`.

@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use bloomery::parallel::alone;
 use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
+use bloomery::parallel::alone;
 use bloomery::wire::import::bitmap;
 use bloomery_fuzz::{Input, LARGE, survives};
 use libfuzzer_sys::fuzz_target;
@@ -16,8 +16,10 @@ fn run(input: &[u8]) -> Option<()> {
     // limits first. Here, the size is either small, or so large that the import must be refused.
     let bits = if bits >> 48 == 0 { bits % (8 * LARGE) } else { bits.max(1 << 49 | 1) };
     let encoding = [Encoding::Bytes, Encoding::Json, Encoding::Kryo5][bits as usize % 3];
-    for filter in [bitmap::go_zero(bits, probes, input.0, &alone), bitmap::redisson(bits, probes, encoding, input.0, &alone)]
-    {
+    for filter in [
+        bitmap::go_zero(bits, probes, input.0, &alone),
+        bitmap::redisson(bits, probes, encoding, input.0, &alone),
+    ] {
         if let Ok(filter) = filter {
             survives(Filter::Foreign(Box::new(filter)));
         }

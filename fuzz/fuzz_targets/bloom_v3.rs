@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use bloomery::parallel::alone;
 use bloomery::Filter;
+use bloomery::parallel::alone;
 use bloomery::wire::import;
 use bloomery_fuzz::survives;
 use libfuzzer_sys::fuzz_target;

@@ -69,7 +69,10 @@ fn must_have(filter: &Bloom, number: u8, known: Known) {
     }
     let hash = filter.hash(&item(number));
     assert!(filter.contains(hash), "item {number} is lost");
-    assert_eq!(filter.contains_many(&[hash.into()], filter.window().map_or(0, |window| window.newest())), bloomery::Hits(1));
+    assert_eq!(
+        filter.contains_many(&[hash.into()], filter.window().map_or(0, |window| window.newest())),
+        bloomery::Hits(1)
+    );
     if filter.spec().cell.counts() {
         let most = (1u64 << filter.spec().cell.bits()) - 1;
         assert!(

@@ -6,12 +6,11 @@
 #[allow(dead_code, reason = "tests use more of it")]
 #[path = "../../tests/support/fake_server.rs"]
 mod fake_server;
-#[allow(unused_imports)]
 
 use bloomery::wire::{Decoder, Encoder};
+use bloomery_commands::table;
 use bloomery_fuzz::{Input, LARGE};
 use fake_server::{Content, FakeServer};
-use bloomery_commands::table;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 

@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use bloomery::parallel::alone;
 use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
+use bloomery::parallel::alone;
 use bloomery::wire::import;
 use bloomery_fuzz::survives;
 use libfuzzer_sys::fuzz_target;

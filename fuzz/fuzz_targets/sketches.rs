@@ -19,29 +19,46 @@ use rdb::{Field, Fields};
 
 /// For each type, commands that read, and commands that write. The first read compresses a t-digest, as a save does.
 const COMMANDS: [(&str, [&[&str]; 2]); 3] = [
-    ("CMSk-TYPE", [
-        &["CMS.QUERY k a b", "CMS.INFO k"],
-        &["CMS.INCRBY k a 1 b 4294967295", "CMS.INCRBY k c 9223372036854775807", "CMS.MERGE k 2 k k WEIGHTS 2 -1"],
-    ]),
-    ("TopK-TYPE", [
-        &["TOPK.QUERY k a b", "TOPK.COUNT k a b", "TOPK.LIST k WITHCOUNT", "TOPK.INFO k"],
-        &["TOPK.ADD k a b a", "TOPK.INCRBY k c 100000 a 0"],
-    ]),
-    ("TDIS-TYPE", [
-        &[
-            "TDIGEST.QUANTILE k 0 0.5 1",
-            "TDIGEST.CDF k -1 0 1e300",
-            "TDIGEST.RANK k -1 0 1",
-            "TDIGEST.REVRANK k -1 0 1",
-            "TDIGEST.BYRANK k 0 1 100",
-            "TDIGEST.BYREVRANK k 0 1 100",
-            "TDIGEST.TRIMMED_MEAN k 0.1 0.9",
-            "TDIGEST.MIN k",
-            "TDIGEST.MAX k",
-            "TDIGEST.INFO k",
+    (
+        "CMSk-TYPE",
+        [
+            &["CMS.QUERY k a b", "CMS.INFO k"],
+            &[
+                "CMS.INCRBY k a 1 b 4294967295",
+                "CMS.INCRBY k c 9223372036854775807",
+                "CMS.MERGE k 2 k k WEIGHTS 2 -1",
+            ],
         ],
-        &["TDIGEST.ADD k 1 -1e308 1e308 5", "TDIGEST.MERGE k 1 k", "TDIGEST.MERGE k 1 k COMPRESSION 3 OVERRIDE"],
-    ]),
+    ),
+    (
+        "TopK-TYPE",
+        [
+            &["TOPK.QUERY k a b", "TOPK.COUNT k a b", "TOPK.LIST k WITHCOUNT", "TOPK.INFO k"],
+            &["TOPK.ADD k a b a", "TOPK.INCRBY k c 100000 a 0"],
+        ],
+    ),
+    (
+        "TDIS-TYPE",
+        [
+            &[
+                "TDIGEST.QUANTILE k 0 0.5 1",
+                "TDIGEST.CDF k -1 0 1e300",
+                "TDIGEST.RANK k -1 0 1",
+                "TDIGEST.REVRANK k -1 0 1",
+                "TDIGEST.BYRANK k 0 1 100",
+                "TDIGEST.BYREVRANK k 0 1 100",
+                "TDIGEST.TRIMMED_MEAN k 0.1 0.9",
+                "TDIGEST.MIN k",
+                "TDIGEST.MAX k",
+                "TDIGEST.INFO k",
+            ],
+            &[
+                "TDIGEST.ADD k 1 -1e308 1e308 5",
+                "TDIGEST.MERGE k 1 k",
+                "TDIGEST.MERGE k 1 k COMPRESSION 3 OVERRIDE",
+            ],
+        ],
+    ),
 ];
 
 /// Loads a value of the type with this name.

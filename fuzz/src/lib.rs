@@ -166,7 +166,10 @@ fn comes_back(value: &Filter) {
     assert!(Encoder::native(&read).to_vec() == native, "written otherwise than read");
     let once = restarted(value).expect("it was saved");
     let again = restarted(&once).expect("it was loaded");
-    assert!(Encoder::native(&again).to_vec() == Encoder::native(&once).to_vec(), "saved otherwise than loaded");
+    assert!(
+        Encoder::native(&again).to_vec() == Encoder::native(&once).to_vec(),
+        "saved otherwise than loaded"
+    );
     replicated(value).expect("it was sent");
 }
 
@@ -259,7 +262,10 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
 /// Reads a packed filter with these bytes and a correct checksum, as the only string of a value.
 pub fn packed(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let string = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
-    value::decode(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
+    value::decode(
+        &mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() },
+        VERSION.into(),
+    )
 }
 
 /// Cuts a chunk in our format into several, with up to `cut` bytes of data each.

@@ -229,9 +229,9 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn new_seed(&self, hash: HashKind) -> Result<Seed, Error> {
-        let low = super::naive::mix(SEEDS.replace(SEEDS.get() + 1));
-        let high = if hash.seed_bits() > 64 { super::naive::mix(low) } else { 0 };
-        Ok(Seed { low, high })
+        // 2^64 / golden ratio.
+        let low = SEEDS.replace(SEEDS.get() + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Ok(Seed { low, high: if hash.seed_bits() > 64 { !low } else { 0 } })
     }
 
     fn now_ms(&self) -> u64 {
