@@ -1,6 +1,6 @@
-//! Asks servers for information about their filters.
+//! Asks servers for information about their filters and sketches.
 
-use super::family::{FAMILIES, Family};
+use super::family::{FAMILIES, Family, Sketch};
 use super::key::FilterKey;
 use super::reply::summary;
 use crate::error::Failure;
@@ -11,7 +11,7 @@ use redis::{ConnectionLike, Pipeline, RedisResult, Value};
 /// Number of keys per round trip.
 const BATCH: usize = 256;
 
-/// Fetches information about the filter of each key, [`BATCH`] keys at a time. A key that is gone or not readable
+/// Fetches information about the filter or sketch of each key, [`BATCH`] keys at a time. A key that is gone or not readable
 /// yields an error.
 pub(crate) fn fetch(
     server: &mut impl ConnectionLike,
@@ -22,11 +22,19 @@ pub(crate) fn fetch(
         let family = |key: &FilterKey| Family::of_type(key.key_type).unwrap_or(FAMILIES[0]);
         let mut pipeline = Pipeline::new();
         for key in keys {
-            pipeline.add_command(family(key).stats(&key.name));
+            pipeline.add_command(match Sketch::of_type(key.key_type) {
+                Some(_) => Sketch::memory(&key.name),
+                None => family(key).stats(&key.name),
+            });
         }
         let replies: Vec<RedisResult<Value>> = pipeline.ignore_errors().query(server)?;
         let replies = replies.into_iter().zip(keys);
-        all.extend(replies.map(|(reply, key)| reply.and_then(|reply| read(family(key), &reply))));
+        all.extend(replies.map(|(reply, key)| {
+            reply.and_then(|reply| match Sketch::of_type(key.key_type) {
+                Some(sketch) => sketch.summary(reply),
+                None => read(family(key), &reply),
+            })
+        }));
     }
     Ok(all)
 }

@@ -711,6 +711,18 @@ def test_the_permissions_that_the_page_names_are_enough_for_parts(server, port):
     server.command("ACL", "DELUSER", "loader")
 
 
+def test_top_shows_the_memory_of_sketches(server, port):
+    for words in ("CMS.INITBYDIM counts 100 5", "TOPK.RESERVE best 3", "TDIGEST.CREATE times", "BF.ADD users ada"):
+        server.command(*words.split())
+    rows = {row["key"]: row["info"] for row in as_json("top", "--once", "-i", "0.1", port=port)["filters"]}
+    assert {key: info["kind"] for key, info in rows.items()} == {
+        "counts": "cms", "best": "topk", "times": "tdigest", "users": "scaling",
+    }  # fmt: skip
+    assert all(abs(info["size"] - server.command("MEMORY", "USAGE", key)) < 200 for key, info in rows.items())
+    out, _ = run("top", "--once", "-i", "0.1", port=port)
+    assert re.search(r"counts +cms +- +- +- .* 2\.\d\d KiB", out)
+
+
 def test_top_with_a_user_who_may_only_read(server, port):
     server.command("BF.RESERVE", "over", "0.01", "10", "ONFULL", "SATURATE")
     server.command("BF.MADD", "over", *range(40))

@@ -1,10 +1,11 @@
-//! Asks the servers about their filters, repeatedly.
+//! Asks the servers about their filters and sketches, repeatedly.
 
 use super::snapshot::{Row, Snapshot};
 use crate::error::server_text;
 use crate::output::Name;
 use crate::printable::printable;
 use crate::server::connection::{Node, Server};
+use crate::server::family::value_types;
 use crate::server::info;
 use crate::server::key::FilterKey;
 use crate::server::scan::Scan;
@@ -63,7 +64,7 @@ impl Collector {
         }
         if self.scanned.is_none_or(|scanned| scanned.elapsed() >= self.scan_interval) {
             for watched in &mut self.nodes {
-                let mut scan = Scan::new(&self.pattern);
+                let mut scan = Scan::of(&self.pattern, value_types());
                 watched.keys = scan.collect(&mut watched.node.connection)?;
                 watched.left_out = scan.left_out;
             }

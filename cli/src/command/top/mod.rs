@@ -1,4 +1,4 @@
-//! `bloomery top`: shows the filters of a server in a terminal, live.
+//! `bloomery top`: shows the filters and sketches of a server in a terminal, live.
 //!
 //! A separate thread queries the server, and the terminal shows the latest reply. So even if the server is slow, the
 //! program reacts to a key press at once.
@@ -26,8 +26,8 @@ use std::time::Duration;
 ///
 /// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, r reverses the order, / finds keys, Enter
 /// shows the details of a filter, ? lists the keys. Filters in trouble come first, marked by !. A narrow terminal has
-/// fewer columns. Rates are averages over the interval. Sketches aren't shown. The user needs permission for SCAN,
-/// BF.STATS and CF.STATS (in a cluster, also CLUSTER SLOTS).
+/// fewer columns. Rates are averages over the interval. Of sketches, only the memory is shown. The user needs
+/// permission for SCAN, BF.STATS and CF.STATS (for sketches, also MEMORY USAGE; in a cluster, also CLUSTER SLOTS).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

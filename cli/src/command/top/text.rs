@@ -3,6 +3,7 @@
 use super::snapshot::{Row, Snapshot};
 use crate::filter::lines::lines;
 use crate::output::{Table, bytes, count, percent, shorten};
+use crate::server::family::Sketch;
 
 /// The name of each column, and whether its cells are right-aligned.
 pub(super) const COLUMNS: [(&str, bool); 11] = [
@@ -43,6 +44,12 @@ fn written(
     let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| number(rate.round() as u64));
     let info = &row.info;
     let full = row.full() * 100.0;
+    // Of a sketch, only its memory is known.
+    if Sketch::of_kind(&info.kind).is_some() {
+        let mut cells = std::array::from_fn(|_| "-".to_owned());
+        [cells[0], cells[1], cells[COLUMNS.len() - 1]] = [key, info.kind.to_string(), bytes(info.bytes())];
+        return cells;
+    }
     [
         key,
         info.kind.to_string(),
@@ -81,9 +88,18 @@ fn brief_percent(fraction: f64) -> String {
     if text.len() <= 7 { text } else { format!("{:.1e}%", fraction * 100.0) }
 }
 
-/// Everything that is known about a filter, as lines of text.
+/// Everything that is known about a filter or sketch, as lines of text.
 pub(super) fn detail(row: &Row) -> Vec<String> {
-    [vec![format!("server                {}", row.server)], lines(&row.info)].concat()
+    let about = match Sketch::of_kind(&row.info.kind) {
+        Some(sketch) => {
+            vec![
+                format!("kind                  {}", sketch.title),
+                format!("memory                {}", bytes(row.info.bytes())),
+            ]
+        }
+        None => lines(&row.info),
+    };
+    [vec![format!("server                {}", row.server)], about].concat()
 }
 
 /// The table and the advice as plain text.
