@@ -11,8 +11,8 @@ use redis::{ConnectionLike, Pipeline, RedisResult, Value};
 /// Number of keys per round trip.
 const BATCH: usize = 256;
 
-/// Fetches information about the filter or sketch of each key, [`BATCH`] keys at a time. A key that is gone or not readable
-/// yields an error.
+/// Fetches information about the filter or sketch of each key, [`BATCH`] keys at a time. A key that is gone or not
+/// readable yields an error.
 pub(crate) fn fetch(
     server: &mut impl ConnectionLike,
     keys: &[FilterKey],
