@@ -265,12 +265,13 @@ def write_probes(client, go_on) -> None:
 
 def test_a_table_of_a_power_of_two_takes_no_size_more_from_the_allocator(server):
     """If a table were a few bytes larger than its slots, it would need jemalloc's next size class, which is a quarter
-    larger."""
+    larger. Meanwhile, the server may free some 100 kB of earlier tests."""
     with server.client() as client:
         client.execute_command("CF.RESERVE", "first", 10)
         for slots in (1 << 16, 1 << 20, 1 << 24):
             before = client.info("memory")["used_memory"]
-            for number in range(8):
+            filters = max(8, (16 << 20) // slots)
+            for number in range(filters):
                 client.execute_command("CF.RESERVE", f"power:{slots}:{number}", slots)
-            used = (client.info("memory")["used_memory"] - before) / 8
-            assert slots <= used < 1.1 * slots, (slots, used)
+            used = (client.info("memory")["used_memory"] - before) / filters
+            assert 0.95 * slots < used < 1.1 * slots, (slots, used)
