@@ -1,5 +1,5 @@
-//! Counts what tenants have when their prefixes have been configured: some keys at a time, several times a second. A
-//! million keys take about a minute.
+//! Counts what tenants have when their prefixes have been configured: for a millisecond, several times a second.
+//! 100,000 filters took 16 s.
 
 #![allow(unsafe_code)]
 
