@@ -276,7 +276,7 @@ def test_the_permissions_that_the_page_names(server):
         client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "-@all", *(f"+{name}" for name in commands))
     api = Api(server, redis, 3, True, None, username="app", password="secret")
 
-    bloom, cuckoo = api.Bloom("seen").reserve(1e-6, 100, counting=4), api.Cuckoo("cuckoo").reserve(100)
+    bloom, cuckoo = api.Bloom("seen").reserve(1e-6, 100, counting=4), api.Cuckoo("cuckoo").reserve(100, seed="1")
     for some in (bloom, cuckoo):
         assert some.add("ada") and some.add_many(["bob"]) == 1 and some.contains_many(["eve"]) == [False]
         assert "ada" in some and "eve" not in some and some.count("ada") == 1 and some.remove("ada")
@@ -303,7 +303,7 @@ def test_the_permissions_that_the_page_names(server):
 
 
 def test_the_operator_in(api):
-    filters = [api.Bloom("seen").reserve(1e-6, 100), api.Cuckoo("cuckoo").reserve(100), api.SpreadBloom("whole", 2).reserve(1e-6, 100)]
+    filters = [api.Bloom("seen").reserve(1e-6, 100), api.Cuckoo("cuckoo").reserve(100, seed="1"), api.SpreadBloom("whole", 2).reserve(1e-6, 100)]
     for some in filters:
         some.add("ada")
         if api.loop:
@@ -433,7 +433,7 @@ def test_stats(api):
     with bloom.rebuild(capacity=5000):
         rebuild = bloom.stats()["rebuild"]
         assert (rebuild["status"], rebuild["error_rate"], rebuild["fill"]) == ("running", 0.02, 0.0)
-    cuckoo = api.Cuckoo("stock").reserve(1000)
+    cuckoo = api.Cuckoo("stock").reserve(1000, seed="1")
     cuckoo.add("ada")
     assert set(cuckoo.stats()) == set(bloomery_redis.CuckooStats.__annotations__)
     assert (cuckoo.stats()["number_of_items_inserted"], cuckoo.stats()["bucket_size"]) == (1, 2)
@@ -577,7 +577,7 @@ def failing(pieces):
 
 
 def test_a_cuckoo_filter(api):
-    cuckoo = api.Cuckoo("stock").reserve(1000)
+    cuckoo = api.Cuckoo("stock").reserve(1000, seed="1")
     assert cuckoo.add("bolt") and cuckoo.add("bolt")
     assert (cuckoo.add("bolt", if_absent=True), cuckoo.add("nut", if_absent=True)) == (False, True)
     assert (cuckoo.count("bolt"), cuckoo.count("nut"), cuckoo.count("washer")) == (2, 1, 0)
