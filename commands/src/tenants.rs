@@ -75,37 +75,21 @@ pub struct Figure {
     pub help: &'static str,
 }
 
-/// The numbers of a tenant. [`PREFIX`] comes before them.
+const fn gauge(name: &'static CStr, help: &'static str, value: fn(&Quota) -> u64) -> Figure {
+    Figure { name, value, is_counter: false, help }
+}
+
+/// What INFO shows for each tenant, after its [`PREFIX`].
 pub const FIGURES: [Figure; 5] = [
+    gauge(c"bytes", "Bytes of the cells of the tenant's filters.", |quota| quota.tenant.bytes.get()),
+    gauge(c"bytes_max", "Maximum number of these bytes, or 0.", |quota| quota.max_bytes),
+    gauge(c"filters", "The tenant's filters and sketches.", |quota| quota.tenant.filters.get()),
+    gauge(c"filters_max", "Maximum number of these filters, or 0.", |quota| quota.max_filters),
     Figure {
-        name: c"bytes",
-        value: |quota| quota.tenant.bytes.get(),
-        is_counter: false,
-        help: "Bytes of the cells of the tenant's filters.",
-    },
-    Figure {
-        name: c"bytes_max",
-        value: |quota| quota.max_bytes,
-        is_counter: false,
-        help: "Maximum number of these bytes, or 0.",
-    },
-    Figure {
-        name: c"filters",
-        value: |quota| quota.tenant.filters.get(),
-        is_counter: false,
-        help: "The tenant's filters and sketches.",
-    },
-    Figure {
-        name: c"filters_max",
-        value: |quota| quota.max_filters,
-        is_counter: false,
-        help: "Maximum number of these filters, or 0.",
-    },
-    Figure {
-        name: c"refused",
-        value: |quota| quota.tenant.refused.get(),
         is_counter: true,
-        help: "Commands or items refused because of the tenant's limits.",
+        ..gauge(c"refused", "Commands or items refused because of the tenant's limits.", |quota| {
+            quota.tenant.refused.get()
+        })
     },
 ];
 
@@ -153,7 +137,7 @@ impl Tenants {
         fit.max_by_key(|quota| quota.tenant.prefix.len())
     }
 
-    /// Whether both have the same prefixes, so that every value has the same tenant.
+    /// Whether the prefixes of both are the same. If they are, no value changes its tenant.
     pub fn has_prefixes_of(self, other: Tenants) -> bool {
         let is_in =
             |all: Tenants, one: &Quota| all.0.iter().any(|quota| std::ptr::eq(quota.tenant, one.tenant));
