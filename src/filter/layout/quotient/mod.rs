@@ -10,6 +10,7 @@ mod leaf;
 #[cfg(test)]
 mod oracle;
 mod pieces;
+mod resize;
 mod table;
 
 pub(crate) use generations::Generations;

@@ -15,7 +15,7 @@
 
 use super::generations::Generations;
 use super::leaf::{Cell, Form, Leaf, Marked, Place, length};
-use super::pieces::{END, Totals, half, leaf_at};
+use super::pieces::{END, Totals, leaf_at};
 use crate::bits::Hits;
 use crate::error::Error;
 use alloc::{boxed::Box, vec::Vec};
@@ -34,18 +34,15 @@ const RATE_BITS: u32 = 120;
 /// any number of doublings something is left.
 const PARTS: u128 = 8;
 
-/// Leaves are joined when there are fewer cells than this fraction of those at which they would be split again.
-const JOINED: (u64, u64) = (3, 4);
+/// Maximum depth of a leaf.
+pub(super) const MOST_DEPTH: u32 = 40;
 
 /// Maximum depth of a leaf in a table without items: 2^20 empty leaves need 16 MiB.
 const MOST_PLANNED_DEPTH: u32 = 19;
 
 /// A table keeps below this rate. With more, prefixes would cover most quotients, and splits would leave as many cells
 /// in each half as there were.
-const MOST_RATE: f64 = 0.5;
-
-/// Maximum depth of a leaf.
-pub(super) const MOST_DEPTH: u32 = 40;
+pub(super) const MOST_RATE: f64 = 0.5;
 
 /// An item's hash: 128 bits, from the lowest.
 pub(super) type Hash = u128;
@@ -63,9 +60,9 @@ pub(super) struct Address {
 
 /// What a table has from the beginning for the number of items that was announced.
 #[derive(Clone, Copy)]
-struct Plan {
-    leaves: u64,
-    log2_quotients: u32,
+pub(super) struct Plan {
+    pub(super) leaves: u64,
+    pub(super) log2_quotients: u32,
     /// Number of bits of each remainder until the announced items have come. Only with several leaves: a table with one
     /// is too small to gain by it.
     remainder: u32,
@@ -100,15 +97,15 @@ pub(crate) struct Quotient {
     first: Leaf,
     /// The other leaves: `more[k]` has leaves 2^k to 2^(k+1) − 1, as far as they exist.
     more: Vec<Vec<Leaf>>,
-    leaves: u64,
+    pub(super) leaves: u64,
     pub(super) cells: u64,
     pub(super) items: u64,
     /// Number of items that were announced.
-    planned: u64,
-    plan: Plan,
+    pub(super) planned: u64,
+    pub(super) plan: Plan,
     /// Number of items at which adds are refused.
     pub(super) room: u64,
-    sum: u128,
+    pub(super) sum: u128,
     promise: u128,
     pub(in crate::filter::layout) saturated: u64,
     bytes: u64,
@@ -264,13 +261,13 @@ impl Quotient {
         self.most_cells(self.leaves)
     }
 
-    fn most_cells(&self, leaves: u64) -> u64 {
+    pub(super) fn most_cells(&self, leaves: u64) -> u64 {
         if leaves == 1 { most(self.form.log2_quotients) } else { leaves * LOAD }
     }
 
     /// Bits of the longest number that selects a leaf, minus one.
     #[inline(always)]
-    fn depth(&self) -> u32 {
+    pub(super) fn depth(&self) -> u32 {
         self.leaves.ilog2()
     }
 
@@ -307,7 +304,7 @@ impl Quotient {
     }
 
     /// Appends a leaf.
-    fn push(&mut self, leaf: Leaf) -> Result<(), Error> {
+    pub(super) fn push(&mut self, leaf: Leaf) -> Result<(), Error> {
         let list = self.depth() as usize;
         if list == self.more.len() {
             let bytes = size_of::<Leaf>() << list;
@@ -324,7 +321,7 @@ impl Quotient {
     }
 
     /// Removes the last leaf.
-    fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         let Some(list) = self.more.last_mut() else { return };
         let bytes = list.pop().map_or(0, |leaf| leaf.bytes());
         if list.is_empty() {
@@ -482,7 +479,7 @@ impl Quotient {
     }
 
     /// Notes that these cells have become `more`: a cell without a remainder belongs to both halves of a leaf.
-    fn duplicate(&mut self, cells: &[Cell], more: &[Cell]) {
+    pub(super) fn duplicate(&mut self, cells: &[Cell], more: &[Cell]) {
         self.cells = self.cells - cells.len() as u64 + more.len() as u64;
         self.saturated += self.form.saturated_in(more.iter().copied());
         self.saturated -= self.form.saturated_in(cells.iter().copied());
@@ -537,128 +534,10 @@ impl Quotient {
         let shift = if cells << shift > left { shift.saturating_sub(1) } else { shift };
         (RATE_BITS - shift).saturating_sub(address)
     }
-
-    // ---- growing and shrinking ------------------------------------------------------------------------------------
-
-    /// Splits a leaf if there are too many cells. Without memory, the table stays as it is, and the next add tries
-    /// again.
-    pub(super) fn grow(&mut self) {
-        // With a plan, leaves have more items before they are split.
-        let planned = self.planned.min(2 * LOAD * self.leaves);
-        // Merges can bring the rate above `MOST_RATE`.
-        if self.cells <= self.sized_for().max(planned) || self.rate() > MOST_RATE {
-            return;
-        }
-        if self.leaves == 1 && self.form.log2_quotients < LOG2_QUOTIENTS {
-            self.double_quotients();
-        } else if self.depth() < MOST_DEPTH {
-            self.split();
-        }
-    }
-
-    /// Joins two leaves if there are few cells.
-    pub(super) fn shrink(&mut self) {
-        let log2_quotients = self.form.log2_quotients;
-        let fewer = match self.leaves {
-            1 if log2_quotients <= self.plan.log2_quotients => return,
-            1 => most(log2_quotients - 1),
-            leaves if leaves <= self.plan.leaves => return,
-            leaves => self.most_cells(leaves - 1),
-        };
-        if self.cells * JOINED.1 >= fewer * JOINED.0 {
-            return;
-        }
-        if self.leaves == 1 { self.halve_quotients() } else { self.join() }
-    }
-
-    /// The cells of a leaf that haven't expired, and those that have.
-    pub(super) fn list(&self, index: u64) -> (Vec<Cell>, Vec<Cell>) {
-        let leaf = self.leaf(index);
-        leaf.list(self.form).partition(|cell| !self.is_dead(leaf, cell.payload))
-    }
-
-    /// Notes that these cells of a leaf are no longer in the table.
-    pub(super) fn uncount(&mut self, index: u64, cells: &[Cell]) {
-        for cell in cells {
-            self.cells -= 1;
-            self.sum -= unit(self.prefix_of(index, cell.remainder));
-        }
-    }
-
-    /// Frees the expired cells of a leaf, and then shrinks if there are few cells.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`]; then nothing has changed.
-    pub(super) fn clean(&mut self, index: u64) -> Result<(), Error> {
-        let (cells, expired) = self.list(index);
-        let leaf = Leaf::build(self.form, &cells, self.newest())?;
-        self.uncount(index, &expired);
-        self.replace(index, leaf);
-        (0..2).for_each(|_| self.shrink());
-        Ok(())
-    }
-
-    fn double_quotients(&mut self) {
-        let (cells, expired) = self.list(0);
-        let top = self.form.quotients() as u32;
-        let form = Form { log2_quotients: self.form.log2_quotients + 1, ..self.form };
-        let halves = [0, 1].map(|half| cells.iter().filter_map(move |cell| cell.shortened(half, top)));
-        let list: Vec<Cell> = halves.into_iter().flatten().collect();
-        if let Ok(leaf) = Leaf::build(form, &list, self.newest()) {
-            self.uncount(0, &expired);
-            self.duplicate(&cells, &list);
-            self.form = form;
-            self.replace(0, leaf);
-        }
-    }
-
-    fn halve_quotients(&mut self) {
-        let (cells, expired) = self.list(0);
-        let form = Form { log2_quotients: self.form.log2_quotients - 1, ..self.form };
-        let list = lengthened(form, &[&cells], form.quotients() as u32);
-        if let Some(Ok(leaf)) = list.map(|list| Leaf::build(form, &list, self.newest())) {
-            self.uncount(0, &expired);
-            self.form = form;
-            self.replace(0, leaf);
-        }
-    }
-
-    /// Splits the next leaf in turn.
-    fn split(&mut self) {
-        let form = self.form;
-        let index = self.leaves - (1 << self.depth());
-        let (cells, expired) = self.list(index);
-        let parts = [0, 1].map(|odd| half(form, &cells, odd));
-        let built = parts.each_ref().map(|cells| Leaf::build(form, cells, self.newest()));
-        if let [Ok(low), Ok(high)] = built
-            && self.push(high).is_ok()
-        {
-            // The depth of the leaf has changed with its number of cells.
-            self.leaves -= 1;
-            self.uncount(index, &expired);
-            self.leaves += 1;
-            self.duplicate(&cells, &parts.concat());
-            self.replace(index, low);
-        }
-    }
-
-    /// Joins the last leaf with the one from which it was split.
-    fn join(&mut self) {
-        let last = self.leaves - 1;
-        let index = last - (1 << last.ilog2());
-        let [low, high] = [index, last].map(|leaf| self.list(leaf));
-        let list = lengthened(self.form, &[&low.0, &high.0], self.form.quotients() as u32 / 2);
-        if let Some(Ok(leaf)) = list.map(|list| Leaf::build(self.form, &list, self.newest())) {
-            self.uncount(index, &low.1);
-            self.uncount(last, &high.1);
-            self.pop();
-            self.replace(index, leaf);
-        }
-    }
 }
 
 /// Maximum number of cells in a table with a single leaf that has 2^`log2_quotients` quotients.
-fn most(log2_quotients: u32) -> u64 {
+pub(super) fn most(log2_quotients: u32) -> u64 {
     if log2_quotients == LOG2_QUOTIENTS { LOAD } else { (4 << log2_quotients) / 5 }
 }
 
@@ -667,47 +546,4 @@ fn most(log2_quotients: u32) -> u64 {
 pub(super) fn depth_in(leaves: u64, leaf: u64) -> u32 {
     let depth = leaves.ilog2();
     depth + u32::from(leaf & ((1 << depth) - 1) < leaves - (1 << depth))
-}
-
-impl Cell {
-    /// The cell without the first bit of its remainder, if that bit is `half`. If the bit is 1, the quotient grows by
-    /// `top`. A cell without a remainder belongs to both halves.
-    pub(super) fn shortened(&self, half: u64, top: u32) -> Option<Cell> {
-        let remainder = match self.remainder {
-            1 => 1,
-            remainder if remainder & 1 == half => remainder >> 1,
-            _ => return None,
-        };
-        Some(Cell { quotient: self.quotient + half as u32 * top, remainder, ..*self })
-    }
-}
-
-/// The cells of these leaves as the cells of one leaf. A quotient's number is below 2 · `half`; its highest bit becomes
-/// the first bit of the remainder. `None` if a remainder would be too long.
-fn lengthened(form: Form, parts: &[&[Cell]], half: u32) -> Option<Vec<Cell>> {
-    let mut list = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-    let mut halves: smallvec::SmallVec<[_; 2]> = parts
-        .iter()
-        .map(|part| {
-            let (low, high) = part.split_at(part.partition_point(|cell| cell.quotient < half));
-            [low.iter().peekable(), high.iter().peekable()]
-        })
-        .collect();
-    for quotient in 0..half {
-        for (number, halves) in (0..).zip(&mut halves) {
-            for (bit, cells) in (0..).zip(halves) {
-                while let Some(cell) = cells.next_if(|cell| cell.quotient == quotient + bit * half) {
-                    if length(cell.remainder) >= form.most_remainder() {
-                        return None;
-                    }
-                    list.push(Cell {
-                        quotient: quotient * parts.len() as u32 + number,
-                        remainder: cell.remainder << 1 | u64::from(bit),
-                        payload: cell.payload,
-                    });
-                }
-            }
-        }
-    }
-    Some(list)
 }
