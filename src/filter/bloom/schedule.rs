@@ -88,6 +88,11 @@ impl Standing {
         Some(age.saturating_mul(every_ms).saturating_add(into))
     }
 
+    /// How many milliseconds before the beginning of the newest generation this time is.
+    pub(crate) fn is_behind_by(&self, now_ms: u64) -> u64 {
+        self.schedule.opens(self.newest).unwrap_or(0).saturating_sub(now_ms)
+    }
+
     /// What a write at `now_ms` must do first; `None` if nothing is due. Without a period, nothing is ever due.
     ///
     /// If the clock is behind by at most a period, the window waits for it: the newest generation lasts until the
