@@ -179,6 +179,17 @@ fn a_word_stands_for_few_leaves() {
     assert!(loading.read(&[10 << 40]).is_err());
 }
 
+/// Nor for many cells, which would be sorted for seconds: 4 KiB of them are copied to each of 32,768 leaves here.
+#[test]
+fn a_word_stands_for_few_cells() {
+    let shape = Shape { error_rate: 0.5, ..shape(1000, 0) };
+    let mut table = empty(&shape).unwrap();
+    (0..400).for_each(|item| _ = table.change(hash_of(item), |_, _| Some(0)));
+    let words = words(&table);
+    let load = |leaves| Loading::new(&shape, leaves, 10).read(&words);
+    assert_eq!((load(1), load(1 << 4), load(1 << 12)), (Ok(()), Ok(()), Err(Error::Foreign("cells"))));
+}
+
 #[test]
 fn expired_cells_stay_expired_when_loaded_into_fewer_leaves() {
     let shape = shape(100, 2);

@@ -20,7 +20,8 @@ use super::{cells, new_generations, payload};
 use crate::error::Error;
 use crate::filter::layout::shape::Shape;
 use crate::params::limits;
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
 
 /// The position after the last hash. A position is the first bits of a hash, the lowest bit first, as the highest bits
 /// of a number below this one. Positions in two tables are still integers that a double can hold, as in Lua scripts.
@@ -34,12 +35,37 @@ const UNUSED: u32 = 13;
 const MOST_TIMES: u64 = 32;
 const SPARE: u64 = 1 << 20;
 
+/// Loading makes at most this many copies of cells for each word that was read, plus [`SPARE_COPIES`]: a cell without a
+/// remainder belongs to both halves of a leaf. Making a copy takes 30 ns.
+const MOST_COPIES: u64 = 4;
+const SPARE_COPIES: u64 = 1 << 15;
+
 /// Maximum number of words from which a leaf is put together. They are saved in one chunk.
 const MOST_PENDING: usize = 2 * MOST_CELLS;
 
 /// The bits of the hashes at a position, the first one lowest.
 fn hashes_at(position: u64) -> u64 {
     (position << UNUSED).reverse_bits()
+}
+
+/// A cell of a leaf that has another place in the table that is being loaded.
+#[derive(Clone, Debug)]
+struct Moved {
+    /// The prefix for which the cell stands, and its number of bits.
+    bits: Hash,
+    length: u32,
+    payload: u64,
+    /// The generation at which its leaf was cleaned.
+    cleaned: u64,
+}
+
+impl Moved {
+    /// The positions of the hashes that begin with the prefix.
+    #[allow(clippy::cast_possible_truncation, reason = "positions are the first bits")]
+    fn positions(&self) -> Range<u64> {
+        let start = (self.bits as u64).reverse_bits() >> UNUSED;
+        start..start + END.checked_shr(self.length).unwrap_or(0).max(1)
+    }
 }
 
 /// Number of bits that select the leaf at a position, and the leaf's index.
@@ -125,8 +151,10 @@ pub(crate) struct Loading {
     bytes: u64,
     /// Number of words that have been read into leaves that weren't theirs.
     words: u64,
-    /// The cells of the leaf that begins before the position, as prefixes, and its generation.
-    begun: Vec<(Hash, u32, u64)>,
+    /// Number of cells that were copied because they belong to several places.
+    copies: u64,
+    /// The cells of the leaf that begins before the position, in the order of their positions, and its generation.
+    begun: Vec<Moved>,
     cleaned: u64,
     /// The words from which `begun` was read, and the position at which they begin.
     pending: Vec<u64>,
@@ -154,6 +182,7 @@ impl Loading {
             totals: Totals::default(),
             bytes: 0,
             words: 0,
+            copies: 0,
             begun: Vec::new(),
             cleaned: 0,
             pending: Vec::new(),
@@ -174,7 +203,8 @@ impl Loading {
 
     /// Approximate memory in use, in bytes.
     pub(crate) fn held(&self) -> u64 {
-        self.bytes + (self.done.capacity() * size_of::<Leaf>() + self.begun.capacity() * 48) as u64
+        self.bytes
+            + (self.done.capacity() * size_of::<Leaf>() + self.begun.capacity() * size_of::<Moved>()) as u64
     }
 
     /// Reads a piece: words, in which only whole leaves can be.
@@ -182,12 +212,14 @@ impl Loading {
     /// # Errors
     /// [`Error::Foreign`] if the piece isn't valid, [`Error::OutOfMemory`]. In both cases, nothing has changed.
     pub(crate) fn read(&mut self, words: &[u64]) -> Result<(), Error> {
-        let before = (self.position, self.next, self.done.len(), self.totals, self.bytes, self.words);
+        let before = (self.position, self.next, self.done.len(), self.totals, self.bytes);
+        let counts = (self.words, self.copies);
         let begun = (self.begun.clone(), self.cleaned, self.pending.clone(), self.pending_at);
         let read = self.read_leaves(words);
         if read.is_err() {
             self.done.truncate(before.2);
-            (self.position, self.next, _, self.totals, self.bytes, self.words) = before;
+            (self.position, self.next, _, self.totals, self.bytes) = before;
+            (self.words, self.copies) = counts;
             (self.begun, self.cleaned, self.pending, self.pending_at) = begun;
         }
         read
@@ -252,12 +284,6 @@ impl Loading {
         words: &[u64],
     ) -> Result<(), Error> {
         let end = self.position + (END >> depth);
-        // Cells that have expired by the time at which a neighbour was cleaned have no number in a common leaf.
-        let latest = self.cleaned.max(cleaned);
-        let (form_of_all, span, before) = (self.form, self.shape.generations, self.cleaned);
-        let is_kept =
-            |cleaned, payload| span == 0 || is_alive(form_of_all, span.into(), payload, cleaned, latest);
-        self.begun.retain(|(_, _, payload)| is_kept(before, *payload));
         if self.pending.is_empty() {
             self.pending_at = self.position;
         }
@@ -265,27 +291,38 @@ impl Loading {
         self.words += words.len() as u64;
         let hashes = Hash::from(hashes_at(self.position) & ((1 << depth) - 1));
         let address = depth + form.log2_quotients;
-        let kept = cells.iter().filter(|cell| is_kept(cleaned, cell.payload));
-        self.begun.extend(kept.map(|cell| {
+        let first = self.begun.len();
+        self.begun.extend(cells.iter().map(|cell| {
             let remainder = cell.remainder ^ 1 << length(cell.remainder);
-            let bits = Hash::from(cell.quotient) << depth | Hash::from(remainder) << address;
-            (hashes | bits, address + length(cell.remainder), cell.payload)
+            let bits = hashes | Hash::from(cell.quotient) << depth | Hash::from(remainder) << address;
+            Moved { bits, length: address + length(cell.remainder), payload: cell.payload, cleaned }
         }));
-        if self.begun.len() > MOST_CELLS || self.pending.len() > MOST_PENDING {
+        self.begun[first..].sort_unstable_by_key(|cell| cell.bits.reverse_bits());
+        self.cleaned = self.cleaned.max(cleaned);
+        self.position = end;
+        let is_whole = end >= self.next + (END >> leaf_at(self.leaves, self.next).0);
+        // Looking at all of them for each leaf could take seconds.
+        if is_whole || self.begun.len() > 2 * MOST_CELLS {
+            self.forget_expired();
+            if self.begun.len() > MOST_CELLS {
+                return Err(Error::Foreign("cells"));
+            }
+        }
+        if self.pending.len() > MOST_PENDING {
             return Err(Error::Foreign("cells"));
         }
-        self.cleaned = latest;
-        self.position = end;
         while self.next < end {
             let (own, index) = leaf_at(self.leaves, self.next);
             let after = self.next + (END >> own);
             if after > end {
                 return Ok(());
             }
-            if self.held() > self.words * 8 * MOST_TIMES + SPARE {
+            if self.held() > self.words * 8 * MOST_TIMES + SPARE
+                || self.copies > self.words * MOST_COPIES + SPARE_COPIES
+            {
                 return Err(Error::Foreign("cells"));
             }
-            let (list, cleaned) = (self.divide(own, index)?, self.cleaned);
+            let (list, cleaned) = (self.divide(self.next..after, own, index)?, self.cleaned);
             if list.iter().any(|cell| length(cell.remainder) > self.form.most_remainder()) {
                 return Err(Error::Foreign("cells"));
             }
@@ -298,15 +335,26 @@ impl Loading {
         Ok(())
     }
 
-    /// The cells of this leaf among the prefixes.
-    fn divide(&self, depth: u32, index: u64) -> Result<Vec<Cell>, Error> {
+    /// Drops cells that have expired by the time at which a neighbour was cleaned: they have no number in a common
+    /// leaf.
+    fn forget_expired(&mut self) {
+        let (form, span, latest) = (self.form, self.shape.generations, self.cleaned);
+        self.begun.retain(|Moved { payload, cleaned, .. }| {
+            span == 0 || is_alive(form, span.into(), *payload, *cleaned, latest)
+        });
+    }
+
+    /// The cells of the leaf at these positions among those that have moved.
+    fn divide(&mut self, at: Range<u64>, depth: u32, index: u64) -> Result<Vec<Cell>, Error> {
         let address = depth + self.form.log2_quotients;
-        let mut list = Vec::new();
-        for (bits, length, payload) in &self.begun {
+        let (mut list, mut found) = (Vec::new(), 0);
+        let first = self.begun.partition_point(|cell| cell.positions().end <= at.start);
+        for Moved { bits, length, payload, .. } in &self.begun[first..] {
             let common = (*length).min(depth);
             if (*bits as u64 ^ index) & ((1 << common) - 1) != 0 {
-                continue;
+                break;
             }
+            found += 1;
             // A prefix that is shorter than the address belongs to several quotients.
             let missing = address.saturating_sub((*length).max(depth));
             let known = (*bits as u64 >> depth) as u32 & (self.form.quotients() as u32 - 1);
@@ -320,8 +368,8 @@ impl Loading {
                 return Err(Error::Foreign("cells"));
             }
         }
-        list.sort_by_key(|cell| (cell.quotient, order(cell.remainder)));
-        Ok(list)
+        self.copies += list.len() as u64 - found;
+        Ok(if list.len() > 1 { self.form.by_quotient(&list) } else { list })
     }
 
     fn finish_leaf(&mut self, leaf: Leaf, depth: u32, cells: &[Cell]) -> Result<(), Error> {
@@ -379,6 +427,26 @@ impl Loading {
             return Err(Error::Foreign("generations"));
         }
         Ok(table)
+    }
+}
+
+impl Form {
+    /// The cells in the order of their quotients. Cells of the same quotient stay in their order.
+    fn by_quotient(self, cells: &[Cell]) -> Vec<Cell> {
+        let mut ends = vec![0; self.quotients()];
+        cells.iter().for_each(|cell| ends[cell.quotient as usize] += 1);
+        let mut sum = 0;
+        ends.iter_mut().for_each(|end| {
+            sum += *end;
+            *end = sum;
+        });
+        let mut sorted = cells.to_vec();
+        for cell in cells.iter().rev() {
+            let place = &mut ends[cell.quotient as usize];
+            *place -= 1;
+            sorted[*place] = *cell;
+        }
+        sorted
     }
 }
 
