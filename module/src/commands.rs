@@ -12,7 +12,7 @@ use bloomery::options::{OptionRow, Value};
 use bloomery::spelling::integer;
 use bloomery_commands::table::{Argument, ArgumentKind, KeyUse, MoreKeys, has_blobs};
 use bloomery_commands::{
-    Command, CommandError, DataType, Entry, Family, ForEach, Reply, Stored, Timing, for_each,
+    Call, Command, CommandError, DataType, Entry, Family, ForEach, Reply, Stored, Timing, for_each,
 };
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
@@ -43,6 +43,9 @@ fn finish(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
         (Some(rest), Ok(first)) if !first.ends_early() => {
             waiting::begin_pieces(ctx, call.command, call.arguments, rest, first);
         }
+        // Nobody reads it. CMS.INCRBY's replies may contain errors though nothing failed, and a server with
+        // `propagation-error-behavior panic` would stop.
+        (_, Ok(_)) if call.command.writes() && call.is_from_primary() => reply::send(ctx, Ok(Reply::Ok)),
         (_, outcome) => reply::send(ctx, outcome),
     }
 }
