@@ -12,6 +12,7 @@ use crate::error::CommandError;
 use crate::metrics::Counter;
 use bloomery::metrics::Sum;
 use std::ffi::CStr;
+use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of prefixes. Each creation of a filter compares its key with all of them.
@@ -62,7 +63,7 @@ pub struct Quota {
 impl PartialEq for Quota {
     fn eq(&self, other: &Quota) -> bool {
         let limits = |quota: &Quota| (quota.max_bytes, quota.max_filters);
-        std::ptr::eq(self.tenant, other.tenant) && limits(self) == limits(other)
+        ptr::eq(self.tenant, other.tenant) && limits(self) == limits(other)
     }
 }
 
@@ -139,8 +140,7 @@ impl Tenants {
 
     /// Whether the prefixes of both are the same. If they are, no value changes its tenant.
     pub fn has_prefixes_of(self, other: Tenants) -> bool {
-        let is_in =
-            |all: Tenants, one: &Quota| all.0.iter().any(|quota| std::ptr::eq(quota.tenant, one.tenant));
+        let is_in = |all: Tenants, one: &Quota| all.0.iter().any(|quota| ptr::eq(quota.tenant, one.tenant));
         self.0.len() == other.0.len() && self.0.iter().all(|quota| is_in(other, quota))
     }
 
@@ -201,6 +201,12 @@ impl Share {
             tenant.bytes.add(bytes);
             Box::new(Counted { tenant, bytes })
         }))
+    }
+
+    /// Whether the value belongs to this tenant.
+    pub fn is_of(&self, quota: Option<&Quota>) -> bool {
+        let tenant = self.0.as_ref().map(|counted| ptr::from_ref(counted.tenant));
+        tenant == quota.map(|quota| ptr::from_ref(quota.tenant))
     }
 
     /// The number of bytes, as last counted.

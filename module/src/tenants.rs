@@ -49,6 +49,8 @@ pub(super) fn tick(ctx: Context<'_>) {
 /// How far the keys have been counted.
 struct Count {
     database: i32,
+    /// Whether a value has got another tenant since the count has begun with the first key.
+    has_changed: bool,
     cursor: *mut raw::RedisModuleScanCursor,
 }
 
@@ -58,25 +60,34 @@ unsafe impl Send for Count {}
 impl Count {
     fn new() -> Count {
         // SAFETY: a plain call. The cursor is destroyed once, by Drop.
-        Count { database: 0, cursor: unsafe { server!(RedisModule_ScanCursorCreate()) } }
+        Count { database: 0, has_changed: false, cursor: unsafe { server!(RedisModule_ScanCursorCreate()) } }
     }
 
     /// Counts keys until the turn is over. Returns whether others remain.
+    ///
+    /// SWAPDB, MOVE and RENAME can take a key to where the count has already been, so it begins again until it finds
+    /// nothing to change.
     fn go_on(&mut self, ctx: Context<'_>) -> bool {
         let begun = Instant::now();
-        while let Some(in_database) = Detached::new(ctx, self.database) {
-            let raw = in_database.context().as_ptr();
-            // SAFETY: context and cursor are ours, and the callback changes no keys.
-            while unsafe { server!(RedisModule_Scan(raw, self.cursor, Some(found), ptr::null_mut())) } != 0 {
-                if begun.elapsed() >= TURN {
-                    return true;
+        loop {
+            while let Some(in_database) = Detached::new(ctx, self.database) {
+                let (raw, changed) =
+                    (in_database.context().as_ptr(), ptr::from_mut(&mut self.has_changed).cast());
+                // SAFETY: context and cursor are ours, and the callback changes no keys.
+                while unsafe { server!(RedisModule_Scan(raw, self.cursor, Some(found), changed)) } != 0 {
+                    if begun.elapsed() >= TURN {
+                        return true;
+                    }
                 }
+                self.database = self.database.saturating_add(1);
+                // SAFETY: the cursor is ours.
+                unsafe { server!(RedisModule_ScanCursorRestart(self.cursor)) };
             }
-            self.database = self.database.saturating_add(1);
-            // SAFETY: the cursor is ours.
-            unsafe { server!(RedisModule_ScanCursorRestart(self.cursor)) };
+            if !std::mem::take(&mut self.has_changed) {
+                return false;
+            }
+            self.database = 0;
         }
-        false
     }
 }
 
@@ -91,15 +102,19 @@ unsafe extern "C" fn found(
     _ctx: *mut raw::RedisModuleCtx,
     name: *mut raw::RedisModuleString,
     key: *mut raw::RedisModuleKey,
-    _data: *mut c_void,
+    has_changed: *mut c_void,
 ) {
     let count = || {
         if let Some(name) = NonNull::new(name) {
             // SAFETY: the server passes an open key and its name, valid during the call. No command is running.
+            // `go_on` passes its flag.
             unsafe {
                 with_share(key, |share, bytes| {
-                    *share = Share::default();
-                    *share = Share::new(tenants().of(Text::new(name).bytes()), bytes);
+                    let tenant = tenants().of(Text::new(name).bytes());
+                    if !share.is_of(tenant) {
+                        *share = Share::new(tenant, bytes);
+                        *has_changed.cast() = true;
+                    }
                 })
             };
         }

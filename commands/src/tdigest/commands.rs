@@ -134,6 +134,9 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open::<TDigest>(1, Access::Write);
     let value = key.value_mut()?.ok_or(MISSING)?;
     let observations = observations(call)?;
+    if !call.is_from_primary() {
+        call.admit_tenant(value.seen().bytes_with(observations.len()))?;
+    }
     let digest = value.write(call)?;
     for (done, observation) in observations.iter().enumerate() {
         if let Err(why) = digest.add(*observation, 1) {

@@ -233,6 +233,14 @@ impl Digest {
         Digest::bytes_of(self.nodes.capacity())
     }
 
+    /// Bytes of memory after adding this many observations, at most.
+    pub(super) fn bytes_with(&self, observations: usize) -> u64 {
+        let nodes = self.nodes.len().saturating_add(observations);
+        let doubled = self.nodes.len().saturating_mul(2);
+        let grown = if nodes > self.nodes.capacity() { nodes.max(doubled).min(self.most_nodes()) } else { 0 };
+        self.bytes().max(Digest::bytes_of(grown))
+    }
+
     /// Bytes of memory for this many nodes.
     pub(super) fn bytes_of(nodes: usize) -> u64 {
         (nodes as u64).saturating_mul(size_of::<Node>() as u64)

@@ -55,6 +55,23 @@ def test_no_filter_makes_a_tenant_exceed_its_bytes(limited):
             assert client.execute_command("BF.ADD", "small:1", "one more") == 1
 
 
+def test_no_sketch_makes_a_tenant_exceed_its_bytes(limited):
+    """A t-digest grows with its observations, and the list of a Top-K sketch with the length of its items."""
+    with limited.client() as client:
+        for key in ("small:1", "small:2"):
+            client.execute_command("TDIGEST.CREATE", key)
+        client.execute_command("TDIGEST.ADD", "small:1", *range(300))
+        before = client.dump("small:2")
+        assert "Its limit in the option tenants is" in refusal(client, "TDIGEST.ADD", "small:2", *range(600))
+        assert client.dump("small:2") == before
+        client.delete("small:1", "small:2")
+        client.execute_command("TOPK.RESERVE", "small:3", 10)
+        for number in range(7):
+            client.execute_command("TOPK.ADD", "small:3", f"{number:01000}")
+        assert "Its limit in the option tenants is" in refusal(client, "TOPK.ADD", "small:3", f"{7:01000}")
+        assert 5000 < tenants(client)["small:"]["bytes"] <= 10_000
+
+
 @EVERY_SERVER
 def test_limits_bind_neither_replicas_nor_files_nor_copies(limited):
     """What they bring counts, and is the same everywhere."""
@@ -95,6 +112,22 @@ def test_filters_are_counted_again_when_prefixes_change(new_server, spec):
         wait_for(lambda: not any(tenants(client)["renamed"].values()), "all sums to be 0")
         client.config_set(option(spec, "tenants"), "none")
         assert not client.info("bf_tenants")
+
+
+def test_keys_that_move_while_they_are_counted_are_counted(new_server, spec):
+    filters = 3000
+    server = new_server()
+    with server.client() as client:
+        for database in (0, 1):
+            client.select(database)
+            pipe = client.pipeline(transaction=False)
+            for number in range(filters):
+                pipe.execute_command("BF.ADD", f"a:{number}", "item")
+            pipe.execute()
+        client.config_set(option(spec, "tenants"), "a: 0 0")
+        while client.info("bf_tenants")["bf_tenants_being_counted"]:
+            client.swapdb(0, 1)
+        assert tenants(client)["a:"]["filters"] == 2 * filters
 
 
 def test_the_exporter_has_the_numbers_of_tenants(limited):
