@@ -180,17 +180,17 @@ fn sizes_are_limited() {
     assert_eq!(server.text("TOPK.RESERVE b 10"), "Ok");
 }
 
-/// A sketch in which an item has more cells than are found at once.
+/// A sketch with the most rows, in which an item has as many cells as are found at once.
 #[test]
 fn a_deep_sketch_counts() {
     let server = FakeServer::default();
-    server.line("CMS.INITBYDIM c 2 1000").unwrap();
+    server.line("CMS.INITBYDIM c 2 256").unwrap();
     assert_eq!(
         server.line("CMS.INCRBY c a 3 b 4"),
         Ok(Reply::Counts(vec![3, 4], Some("CMS: INCRBY overflow")))
     );
     assert_eq!(server.line("CMS.QUERY c a b"), Ok(Reply::Counts(vec![3, 4], None)));
-    server.line("TOPK.RESERVE t 2 2 1000 1").unwrap();
+    server.line("TOPK.RESERVE t 2 2 256 1").unwrap();
     server.line("TOPK.INCRBY t a 3 b 7").unwrap();
     assert_eq!(server.line("TOPK.COUNT t a b"), Ok(Reply::Counts(vec![3, 7], None)));
 }

@@ -14,6 +14,7 @@ use crate::table::{Argument, Entry, ITEMS, KeyUse, Timing, command, required};
 pub(super) const MISSING: CommandError = CommandError::RedisBloom("CMS: key does not exist");
 const EXISTS: CommandError = CommandError::RedisBloom("CMS: key already exists");
 const NO_MEMORY: CommandError = CommandError::RedisBloom("CMS: Insufficient memory to create the key");
+const BAD_DEPTH: CommandError = CommandError::RedisBloom("CMS: invalid depth");
 const BAD_SHAPE: CommandError = CommandError::RedisBloom("CMS: invalid init arguments");
 
 /// What an element of CMS.INCRBY's reply is if its estimate can't rise any more.
@@ -29,7 +30,7 @@ command!(
     Initbydim,
     |call| init(call, |call| Ok((
         positive(call.arg(2)).ok_or(CommandError::RedisBloom("CMS: invalid width"))?,
-        positive(call.arg(3)).ok_or(CommandError::RedisBloom("CMS: invalid depth"))?,
+        positive(call.arg(3)).ok_or(BAD_DEPTH)?,
     ))),
     Entry {
         name: "cms.initbydim",
@@ -92,7 +93,7 @@ fn init<'a, C: Call<'a>>(
     }
     let (width, depth) = size(call)?;
     let cells = width.checked_mul(depth).ok_or(BAD_SHAPE)?;
-    let rows = Rows::new(width.unsigned_abs(), depth.unsigned_abs()).ok_or(BAD_SHAPE)?;
+    let rows = Rows::new(width.unsigned_abs(), depth.unsigned_abs()).ok_or(BAD_DEPTH)?;
     let bytes = u64::try_from(cells).ok().and(Sketch::bytes_of(rows)).ok_or(NO_MEMORY)?;
     admit_new(call, bytes, bytes).map_err(|why| why.or_redisblooms(NO_MEMORY))?;
     key.create(Sketch::new(rows).map_err(|_| NO_MEMORY)?);
@@ -142,6 +143,10 @@ fn increase<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         u64::try_from(increment).map_err(|_| CommandError::RedisBloom("CMS: Number cannot be negative"))
     });
     let increments = increments.collect::<Result<Vec<u64>, _>>()?;
+    // Copying 400 MB would take 0.8 s.
+    if sketch.is_shared() && call.goes_to_background(sketch.bytes()) {
+        return Err(CommandError::Locked);
+    }
     sketch.own(&|tasks, task| call.parallel(tasks, task))?;
     let (mut estimates, mut next) = (Vec::with_capacity(pairs), ITEM);
     while next < call.argc() && !pauses(call, ITEM, next.saturating_sub(ITEM), PAIR) {

@@ -79,10 +79,14 @@ impl Sketch {
         Arc::ptr_eq(&self.counters, &other.counters)
     }
 
-    /// Prepares the counters for a change. A merge may still read them: the server has renamed the key, or the merge's
-    /// client has left. If so, the change is made to a copy.
+    /// Whether a merge may still read the counters: the server has renamed the key, or the merge's client has left.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.counters) > 1
+    }
+
+    /// Prepares the counters for a change. If they are shared, the change is made to a copy.
     pub(super) fn own(&mut self, parallel: &ParallelFor<'_>) -> Result<(), Error> {
-        if Arc::strong_count(&self.counters) > 1 {
+        if self.is_shared() {
             *self = self.copy(parallel)?;
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::items::{limit_items, pauses};
 use crate::options::{integer, number};
 use crate::reply::{Answer, Answers, Reply};
 use crate::rows::Rows;
+use crate::stored::Stored;
 use crate::table::ArgumentKind::{Block, Double, Integer};
 use crate::table::{Argument, Entry, ITEMS, KeyUse, Timing, command, optional, required, word};
 
@@ -17,6 +18,7 @@ const MISSING: CommandError = CommandError::RedisBloom("TopK: key does not exist
 const EXISTS: CommandError = CommandError::RedisBloom("TopK: key already exists");
 const NO_MEMORY: CommandError =
     CommandError::RedisBloom("ERR Insufficient memory to create topk data structure");
+const BAD_DEPTH: &str = "TopK: invalid depth";
 const BAD_INCREMENT: CommandError = CommandError::RedisBloom(
     "TopK: increment must be an integer greater or equal to 0                            and smaller or equal to \
      100,000",
@@ -30,6 +32,12 @@ const PAIR: usize = 2;
 
 /// The largest increment.
 const MOST: u32 = 100_000;
+
+/// Number of times that a group of items may throw dice, which takes 2 ms. A group has an item more than that.
+const MOST_DRAWS: u64 = 1 << 16;
+
+/// The longest list that a client may ask for. Each add looks for its item in the whole list, which takes 0.7 ms then.
+const MOST_LISTED: u32 = 1_000_000;
 
 command!(
     Reserve,
@@ -71,16 +79,20 @@ fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Some(size) if size > 0 => Ok(size),
         _ => Err(CommandError::RedisBloom(refusal)),
     };
-    let k = size(2, "TopK: invalid k")?;
+    const BAD_K: &str = "TopK: invalid k";
+    let k = size(2, BAD_K)?;
+    if k > MOST_LISTED && !call.is_from_primary() {
+        return Err(CommandError::RedisBloom(BAD_K));
+    }
     let (width, depth, decay) = if has_shape {
-        let (width, depth) = (size(3, "TopK: invalid width")?, size(4, "TopK: invalid depth")?);
+        let (width, depth) = (size(3, "TopK: invalid width")?, size(4, BAD_DEPTH)?);
         let decay = number(call.arg(5)).filter(|decay| *decay > 0.0 && *decay <= 1.0);
         let bad = CommandError::RedisBloom("TopK: invalid decay value. must be '<= 1' & '> 0'");
         (width, depth, decay.ok_or(bad)?)
     } else {
         (8, 7, 0.9)
     };
-    let rows = Rows::new(width.into(), depth.into()).ok_or(NO_MEMORY)?;
+    let rows = Rows::new(width.into(), depth.into()).ok_or(CommandError::RedisBloom(BAD_DEPTH))?;
     let bytes = bytes_of(k.into(), rows).ok_or(NO_MEMORY)?;
     admit_new(call, bytes, bytes).map_err(|why| why.or_redisblooms(NO_MEMORY))?;
     key.create(Sketch::new(k, rows, decay).map_err(|_| NO_MEMORY)?);
@@ -149,12 +161,24 @@ fn add<'a, C: Call<'a>>(
         return Ok(Reply::Answers(Answers { answers, error: Some(BAD_INCREMENT) }));
     }
     let end = ITEM.saturating_add(stride.saturating_mul(times.len()));
+    if !call.is_from_primary() {
+        let bytes = (ITEM..end).step_by(stride).map(|item| call.arg(item).len() as u64).sum();
+        call.admit_tenant(sketch.bytes().saturating_add(bytes))?;
+    }
     let (mut expelled, mut next) = (Vec::with_capacity(times.len()), ITEM);
     while next < end && !pauses(call, ITEM, next.saturating_sub(ITEM), stride) {
-        let mut group = sketch.rows().group(call, next, stride);
+        let mut group = sketch.group(call, next, stride);
         let done = expelled.len();
         group.truncate(times.len().saturating_sub(done));
         let times = |index: usize| times.get(done.saturating_add(index)).copied().unwrap_or(0);
+        let depth = sketch.rows().depth.get();
+        let mut draws = 0;
+        let fits = (0..group.len()).take_while(|index| {
+            let fits = draws < MOST_DRAWS;
+            draws = depth.saturating_mul(times(*index).into()).saturating_add(draws);
+            fits
+        });
+        group.truncate(fits.count());
         sketch.add(&group, times, &mut expelled);
         next = next.saturating_add(stride.saturating_mul(group.len()));
     }
@@ -208,7 +232,7 @@ fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let sketch = key.value()?.ok_or(MISSING)?;
     let mut counts = Vec::with_capacity(items);
     while counts.len() < items && !pauses(call, ITEM, counts.len(), 1) {
-        let group = sketch.rows().group(call, ITEM.saturating_add(counts.len()), 1);
+        let group = sketch.group(call, ITEM.saturating_add(counts.len()), 1);
         sketch.counts(&group, &mut counts);
     }
     Ok(Reply::Counts(counts, None))

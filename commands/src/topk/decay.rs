@@ -49,8 +49,15 @@ impl Decay {
     /// Lets another item meet a count `times` times. Returns the count that remains or, if it has reached 0, the number
     /// of meetings from that one on, as `Err`.
     pub(super) fn meet(&self, dice: &mut Dice, mut count: u32, mut times: u32) -> Result<u32, u32> {
+        if times == 1 && count as usize >= LEN {
+            // The chance is rarely needed, because it is less than the last one in the table.
+            let (draw, [.., last]) = (dice.draw(), self.table);
+            let falls = draw < last && draw < self.chance(count);
+            return Ok(count.saturating_sub(falls.into()));
+        }
+        let mut chance = self.chance(count);
         while times > 0 {
-            times = times.saturating_sub(self.misses(dice, count, times));
+            times = times.saturating_sub(misses(dice, chance, times));
             if times == 0 {
                 break;
             }
@@ -59,32 +66,28 @@ impl Decay {
                 return Err(times);
             }
             times = times.saturating_sub(1);
+            // A power would take ten times as long as drawing.
+            chance = self.table.get(count as usize).copied().unwrap_or(chance / self.decay);
         }
         Ok(count)
     }
+}
 
-    /// Number of meetings before the first that lowers the count, or `most > 0` if that is less. If the first is near,
-    /// draws one by one. Otherwise jumps there with one draw, because the number has a geometric distribution.
-    fn misses(&self, dice: &mut Dice, count: u32, most: u32) -> u32 {
-        /// From this chance on, the draws cost less than a logarithm.
-        const NEAR: f64 = 0.125;
-        if most == 1 && count as usize >= LEN {
-            // The chance is rarely needed, because it is less than the last one in the table.
-            let (draw, [.., last]) = (dice.draw(), self.table);
-            return u32::from(draw >= last || draw >= self.chance(count));
-        }
-        let chance = self.chance(count);
-        if chance >= 1.0 {
-            return 0;
-        }
-        if chance >= NEAR || most == 1 {
-            return (0..most).find(|_| dice.draw() < chance).unwrap_or(most);
-        }
-        let misses = libm::log1p(-dice.draw()) / libm::log1p(-chance);
-        // The divisor is 0 if there is no chance, and `misses` might be NaN.
-        #[allow(clippy::cast_possible_truncation, reason = "it is less than `most`")]
-        if misses < f64::from(most) { misses as u32 } else { most }
+/// Number of meetings before the first that lowers a count, or `most > 0` if that is less. If the first is near, draws
+/// one by one. Otherwise jumps there with one draw, because the number has a geometric distribution.
+fn misses(dice: &mut Dice, chance: f64, most: u32) -> u32 {
+    /// From this chance on, the draws cost less than a logarithm.
+    const NEAR: f64 = 0.125;
+    if chance >= 1.0 {
+        return 0;
     }
+    if chance >= NEAR || most == 1 {
+        return (0..most).find(|_| dice.draw() < chance).unwrap_or(most);
+    }
+    let misses = libm::log1p(-dice.draw()) / libm::log1p(-chance);
+    // The divisor is 0 if there is no chance, and `misses` might be NaN.
+    #[allow(clippy::cast_possible_truncation, reason = "it is less than `most`")]
+    if misses < f64::from(most) { misses as u32 } else { most }
 }
 
 #[cfg(test)]
@@ -119,8 +122,8 @@ mod tests {
     fn a_jump_has_the_distribution_of_draws() {
         let (decay, mut dice, rounds) = (Decay::new(0.9), Dice(1), 100_000);
         let chance = decay.chance(25);
-        let jumps = |dice: &mut Dice| decay.misses(dice, 25, u32::MAX) + 1;
-        let draws = |dice: &mut Dice| (1..).find(|_| decay.misses(dice, 25, 1) == 0).unwrap_or(0);
+        let jumps = |dice: &mut Dice| misses(dice, chance, u32::MAX) + 1;
+        let draws = |dice: &mut Dice| (1..).find(|_| misses(dice, chance, 1) == 0).unwrap_or(0);
         let methods: [&dyn Fn(&mut Dice) -> u32; 2] = [&jumps, &draws];
         for method in methods {
             let found: Vec<f64> = (0..rounds).map(|_| method(&mut dice).into()).collect();

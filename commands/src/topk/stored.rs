@@ -44,11 +44,12 @@ impl Stored for Sketch {
     }
 
     fn bytes(&self) -> u64 {
-        bytes_of(self.heap().len() as u64, self.rows()).unwrap_or(u64::MAX)
+        let bytes = bytes_of(self.heap().len() as u64, self.rows()).unwrap_or(u64::MAX);
+        bytes.saturating_add(self.heap().bytes() as u64)
     }
 
     fn allocated(&self) -> usize {
-        usize::try_from(self.bytes()).unwrap_or(usize::MAX).saturating_add(self.heap().bytes())
+        usize::try_from(self.bytes()).unwrap_or(usize::MAX)
     }
 
     fn gauge(&self) -> Option<&'static Sum> {

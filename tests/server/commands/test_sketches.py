@@ -18,6 +18,9 @@ SAVED = pytest.mark.every_server("the server saves and loads values, and replica
 # RedisBloom doesn't count the items of a Top-K sketch.
 HAS_ITEMS = ["n", "topk:k1", "topk:default", "topk:wide", "topk:one", "topk:deep", "topk:odd"]
 
+# Here, these have too many rows first of all.
+DEEP = {"CMS.INITBYDIM": b"-CMS: invalid depth\r\n", "TOPK.RESERVE": b"-TopK: invalid depth\r\n"}
+
 # A module that has only a name and a data type.
 OTHER = """
 void nothing(void) {}
@@ -53,6 +56,8 @@ def compare(server, protocol: int, exchanges, memory: bool) -> int:
                 reply = reply.replace(b",0.90000000000000002\r\n", b",0.9\r\n")
             if words[:2] == ["TOPK.LIST", "topk:odd"]:  # RedisBloom makes null of a loaded empty item
                 recorded = recorded.replace(b"$-1\r\n", b"$0\r\n\r\n").replace(b"_\r\n", b"$0\r\n\r\n")
+            if b"Insufficient memory" in recorded:
+                recorded = DEEP[words[0]]
             assert reply == recorded, words
             compared += 1
     finally:
@@ -91,7 +96,7 @@ def fill(client, seed: int) -> None:
     choose = random.Random(seed)
     client.execute_command("CMS.INITBYDIM", "cms", 200, 5)
     client.execute_command("TOPK.RESERVE", "topk", 10, 20, 5, 0.9)
-    client.execute_command("TOPK.RESERVE", "deep", 3, 2, 300, 0.999)
+    client.execute_command("TOPK.RESERVE", "deep", 3, 2, 256, 0.999)
     client.execute_command("CMS.INITBYDIM", "sum", 200, 5)
     for _ in range(200):
         items = [f"item:{int(choose.paretovariate(0.7))}" for _ in range(50)]
@@ -129,6 +134,8 @@ def test_replicas_and_files_have_the_same_values(new_server, preamble):
         rewrite(primary, client)
         client.pexpire("cms", 10**9)
         client.execute_command("TOPK.ADD", "topk", *map(str, range(100)))
+        overflow = client.execute_command("CMS.INCRBY", "cms", "most", 2**32 - 1, "a", 1)
+        assert str(overflow[0]) == "CMS: INCRBY overflow"
         primary.wait_until_online(replica)
         primary.wait_for_replicas()
         before = state(primary)
