@@ -10,6 +10,7 @@ pub(crate) mod prefix;
 pub(crate) mod reply;
 mod resp;
 pub(crate) mod scan;
+mod slots;
 pub(crate) mod spread;
 mod stream;
 mod tls;

@@ -9,10 +9,11 @@ from redis.cluster import RedisCluster
 from redis.crc import key_slot
 
 from kit.certificates import certificates, tls
-from kit.clusters import Cluster
+from kit.clusters import Cluster, own_slots, peers, set_slot, tag_in
 from kit.monitoring import Exporter
 from kit.program import DONE, MISSING, PROGRAM, SERVER, USAGE, as_json, run
-from kit.servers import ROOT, free_port
+from kit.proxy import Proxy
+from kit.servers import ROOT, free_port, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server describes the cluster")
 
@@ -63,6 +64,42 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
         primary.command("FLUSHALL", "SYNC")
     assert as_json("restore", tmp_path / "backup", *of_cluster)["keys"] == 2 * len(NAMES)
     assert all(as_json("test", name, "--from", lines, "--count", *of_cluster)["no"] == 0 for name in NAMES)
+
+
+@EVERY_SERVER
+def test_a_backup_while_slots_move(cluster, of_cluster, tmp_path):
+    """A filter moves from the node that is searched last to the one that was searched first. While a slot is between
+    two nodes, there is no backup."""
+    slot = 16_383
+    first, last = cluster.owner(0), cluster.owner(slot)
+    keys = {tag_in(own_slots(first)), tag_in({slot})}
+    with Proxy(first.port) as proxy, cluster.client() as client:
+        for key in keys:
+            client.execute_command("BF.ADD", key, "ada")
+
+        def move(words):
+            if words[:2] == [b"MEMORY", b"USAGE"] and cluster.owner(slot) is last:
+                cluster.move_slot(slot, first)
+            return False
+
+        proxy.after = move
+        first.command("CONFIG", "SET", "cluster-announce-port", proxy.port)
+        try:
+            by_proxy = ["--cluster", "--url", f"redis://127.0.0.1:{proxy.port}"]
+            saved = as_json("backup", tmp_path / "backup", *by_proxy)
+        finally:
+            first.command("CONFIG", "SET", "cluster-announce-port", 0)
+        assert cluster.owner(slot) is first
+        assert {entry["key"] for entry in as_json("inspect", tmp_path / "backup")["filters"]} == keys
+        assert (saved["keys"], saved["failed"]) == (2, [])
+    address = f"127.0.0.1:{first.port}@"
+    wait_for(lambda: peers(last)[cluster.id(first)].address.startswith(address), "the true port", 60)
+    cluster.begin_move(slot, first, last)
+    _, errors = run("backup", tmp_path / "none", *of_cluster, "--timeout", "1", status=SERVER)
+    assert "slots of the cluster are moving" in errors and not (tmp_path / "none").exists()
+    for node in (first, last):
+        set_slot(node, slot, "STABLE")
+    assert as_json("backup", tmp_path / "none", *of_cluster)["keys"] == 2
 
 
 @EVERY_SERVER

@@ -10,11 +10,11 @@ use super::migrate::failed::Failed;
 use super::migrate::side::{Held, Key, Side};
 use super::migrate::{Skipped, plural, said, skipped};
 use super::pull::{Download, Pulled, PulledFormat};
-use crate::error::{self, Aftermath, Outcome};
+use crate::error::{self, Aftermath, Outcome, fail};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, escaped};
-use crate::server::connection::Server;
+use crate::server::connection::{Node, Server};
 use crate::server::family::Family;
 use anyhow::Context;
 use folder::Incomplete;
@@ -69,7 +69,7 @@ struct Report<'r> {
     seconds: f64,
 }
 
-/// Maximum number of attempts to download a filter that keeps changing its shape.
+/// Number of attempts to search while slots move, and to download a filter that keeps changing its shape.
 const TRIES: u32 = 5;
 
 /// Maximum number of characters of a key's name in the name of its file.
@@ -78,33 +78,27 @@ const READABLE: usize = 40;
 /// Saves all keys.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let nodes = options.server.clone().for_filters().nodes()?;
+    let server = options.server.clone().for_filters();
+    // A server that can't be reached is reported before a folder is made.
+    server.nodes()?;
     let folder = Incomplete::create(&options.folder)?;
-    let mut sides = Vec::new();
-    for node in nodes {
-        let mut side = Side::new("server", node.address, node.connection);
-        let keys = side.keys(&options.r#match, None).with_context(|| side.to_string())?;
-        sides.push((side, keys));
-    }
-    let mut manifest = Manifest {
+    let mut searched = search(&server, &options.r#match)?;
+    let manifest = Manifest {
         format: FORMAT,
         program: env!("CARGO_PKG_VERSION").into(),
         began_ms: now(),
         ended_ms: 0,
         r#match: options.r#match.clone(),
-        servers: sides.iter_mut().map(|(side, _)| Origin::of(side, options.server.module())).collect(),
+        servers: searched.iter_mut().map(|found| Origin::of(&mut found.side, server.module())).collect(),
         keys: Vec::new(),
         failed: Vec::new(),
-        skipped: Vec::new(),
+        skipped: searched.iter_mut().flat_map(|found| std::mem::take(&mut found.skipped)).collect(),
     };
-    for (side, _) in &mut sides {
-        manifest.skipped.extend(skipped(side, &options.r#match)?);
-    }
-    let length = sides.iter().flat_map(|(_, keys)| keys).map(|key| key.bytes).sum();
+    let length = searched.iter().flat_map(|found| &found.keys).map(|key| key.bytes).sum();
     let progress = Progress::new(&options.pace, Some(length), 0);
     let interrupted = interrupt::listen()?;
     let mut run = Run { folder, manifest, progress, done: 0, interrupted };
-    let ended = sides.iter_mut().try_for_each(|(side, keys)| run.save_all(side, keys));
+    let ended = searched.iter_mut().try_for_each(|found| run.save_all(&mut found.side, &found.keys));
     run.progress.finish();
     let left =
         format!("{} has a part of the backup: run this again, or delete it", run.folder.path.display());
@@ -128,6 +122,37 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(if failed.is_empty() { Outcome::Done } else { Outcome::No })
 }
 
+/// A server, and what was found there.
+struct Searched {
+    side: Side,
+    keys: Vec<Key>,
+    skipped: Vec<Skipped>,
+}
+
+/// Searches every server. A key that moves from a server that is still to be searched to one that has been isn't found,
+/// so if slots of a cluster move during a search, it is repeated, a few times and for as long as a reply may take.
+fn search(server: &Server, pattern: &str) -> anyhow::Result<Vec<Searched>> {
+    let started = Instant::now();
+    for tries in 1.. {
+        let before = server.slots_at_rest()?;
+        let search = |Node { address, connection }| {
+            let mut side = Side::new("server", address, connection);
+            let skipped = skipped(&mut side, pattern)?;
+            let keys = side.keys(pattern, None).with_context(|| side.to_string())?;
+            Ok(Searched { side, keys, skipped })
+        };
+        let searched: anyhow::Result<Vec<_>> = server.nodes()?.into_iter().map(search).collect();
+        // An error doesn't count if slots have moved: a node refuses commands for keys that it no longer has.
+        if server.slots()? == Some(before) {
+            return searched;
+        }
+        if tries >= TRIES && started.elapsed() >= server.reply_timeout() {
+            break;
+        }
+    }
+    fail!(Server, "slots of the cluster moved during every search, so keys could be missed; try again later")
+}
+
 /// A backup in progress.
 struct Run {
     folder: Incomplete,
@@ -141,7 +166,7 @@ struct Run {
 impl Run {
     /// Saves all keys of a server, unless the user interrupts.
     fn save_all(&mut self, side: &mut Side, keys: &[Key]) -> anyhow::Result<()> {
-        // A slot that moves during the run may be found on two nodes.
+        // A slot that has moved may have left keys at its old node.
         let known: HashSet<String> = self.manifest.keys.iter().map(|saved| saved.key.clone()).collect();
         for key in keys.iter().filter(|key| !known.contains(&escaped(&key.name))) {
             let saved = self.save(side, key);
