@@ -3,7 +3,7 @@
 use crate::output::shorten;
 use crate::printable::printable;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// How a subcommand ended if it didn't fail.
@@ -133,7 +133,7 @@ pub(crate) fn server_text(error: &redis::RedisError) -> String {
 const LONGEST: usize = 10_000;
 
 /// Prints a message to stderr. Control characters are escaped, because the message might quote a server, a key or a
-/// file.
+/// file. A stderr that can't be written, such as a log on a full disk, doesn't end a task.
 pub(crate) fn note(text: &str) {
-    eprintln!("bloomery: {}", shorten(&printable(text), LONGEST));
+    let _ = writeln!(io::stderr(), "bloomery: {}", shorten(&printable(text), LONGEST));
 }

@@ -2,6 +2,9 @@
 //!
 //! cli/README.md describes how the sources are organised.
 
+// The macros panic if the text can't be written: see `error::note`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod arguments;
 mod command;
 mod error;

@@ -1,6 +1,7 @@
 //! Progress of a long task, on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
 use crate::arguments::parse_seconds;
+use crate::error::note;
 use bloomery_plan::{bytes, count};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -23,7 +24,7 @@ impl Pace {
     /// Prints a message to stderr, unless `--quiet` was given.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            crate::error::note(text);
+            note(text);
         }
     }
 }
@@ -77,7 +78,7 @@ impl Progress {
             How::Lines { every, next } => {
                 if now >= *next {
                     *next = now + *every;
-                    eprintln!("bloomery: {}", self.line());
+                    note(&self.line());
                 }
             }
         }

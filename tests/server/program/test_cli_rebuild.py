@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -49,14 +50,14 @@ def is_running(server, key="k") -> bool:
 
 
 @contextlib.contextmanager
-def begun(server, *words):
+def begun(server, *words, stderr=subprocess.PIPE):
     """A context manager that runs `bloomery rebuild`. On entry, the program has sent several commands with items and is
     waiting for more input."""
     process = subprocess.Popen(
         command("rebuild", "k", "-", *words, port=server.port),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:
@@ -151,6 +152,17 @@ def test_what_cannot_begin_is_refused(server, key, path):
     server.command("BF.REBUILD", key, "BEGIN")
     _, errors = run("rebuild", key, path, port=server.port, status=USAGE)
     assert "k is being rebuilt; BF.REBUILD k ABORT ends that" in errors and is_running(server)
+
+
+def test_a_stderr_that_cannot_be_written(server, key):
+    """Neither progress nor an error that can't be printed ends the program early."""
+    with open("/dev/full", "w") as full:
+        with begun(server, "--interval", "0.1", stderr=full) as process:
+            time.sleep(0.1)  # so that the last items are reported
+            process.communicate(text(NEW))
+            assert process.returncode == DONE
+        assert found(server, NEW) == 5000 and not is_running(server)
+        assert subprocess.run(command("stats", "nothing", port=server.port), stderr=full).returncode == USAGE
 
 
 @EVERY_SERVER

@@ -3,7 +3,7 @@
 //!
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
 
-use crate::error::Failure;
+use crate::error::{Failure, note};
 use crate::output::{count, key};
 use crate::server::family::{SKETCHES, key_types};
 use bloomery::Filter;
@@ -220,9 +220,9 @@ impl<R: Read> RdbReader<R> {
         let version = version.ok_or_else(|| wrong(0, "not an RDB file: it has no version"))?;
         let newest = if is_valkey { NEWEST_VALKEY } else { NEWEST_REDIS };
         if version > newest {
-            eprintln!(
-                "bloomery: RDB version {version} is newer than {newest}; reading ends at the first unknown type"
-            );
+            note(&format!(
+                "RDB version {version} is newer than {newest}; reading ends at the first unknown type"
+            ));
         }
         Ok((is_valkey, version))
     }
