@@ -34,6 +34,9 @@ SKETCHES = ROOT / "tests" / "fixtures" / "sketches" / "dump.rdb"
 FOOTER = 10
 HOUR = 3_600_000
 
+# Why a filter whose key is a string at the target isn't copied.
+STRING = "holds a string at the target, not a filter; delete it first"
+
 # An empty filter, as valkey-bloom's append-only file contains it: version, expansion, error rate, tightening, whether
 # the seed is random, and the number of layers. For the only layer: its blob's length, its blob (version, bytes, probes,
 # seed, bits), its items and its capacity.
@@ -348,18 +351,24 @@ def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
     assert value(target, "bf:large") == value(source, "bf:large")
 
 
-def test_a_key_that_comes_in_between_stays(source, target):
+@pytest.mark.parametrize(
+    "options, why",
+    [([], "appeared at the target during the run.*BUSYKEY"), (["--replace"], f"could not be copied: {STRING}")],
+)
+def test_a_key_that_comes_in_between_stays(source, target, options, why):
     """A key appears at the target while the filter for it is being loaded. The program doesn't overwrite the key, and
     deletes the filter."""
     source.command("BF.RESERVE", "late", "0.01", "100000000", "NONSCALING")
+    if options:
+        target.command("BF.ADD", "late", "ada")
     target.command("CONFIG", "RESETSTAT")
-    line = command(source, target, "--match", "late", "--pieces-from", "0", "--rounds", "1")
+    line = command(source, target, "--match", "late", "--pieces-from", "0", "--rounds", "1", *options)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: "cmdstat_bf.loadchunk" in target.info("commandstats"), "the first piece")
     target.command("SET", "late", "mine")
     said, _ = process.communicate(timeout=program.HANG_SECONDS)
     assert process.returncode == 1
-    assert re.search("appeared at the target during the run.*BUSYKEY", said), said
+    assert re.search(why, said), said
     assert keys(target) == {b"late"} and target.command("GET", "late") == b"mine"
 
 
@@ -373,15 +382,18 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
     target.command("BF.RESERVE", "cf:default", "0.01", "100")
     target.command("BF.ADD", "bf:empty", "ada")
     done = run(source, target, *way, status=1)
-    assert "bf:default: is at the target already, and differs: it is a string there" in done.stdout
+    assert f"bf:default: {STRING}" in done.stdout
     assert "bf:reserved: is at the target already, and differs: it is a bloomeryC there" in done.stdout
     assert "cf:default: is at the target already, and differs: it is a bloomery1 there" in done.stdout
     assert "bf:empty: is at the target already, and differs: Number of items inserted is 0 at the source" in done.stdout
     assert f"{len(RECORDED) - 4} keys copied" in done.stdout and "4 not at the target" in done.stdout
+    assert STRING in run(source, target, *way, "--replace", "--dry-run").stdout
+    done = run(source, target, *way, "--replace", status=1)
+    assert f"bf:default: {STRING}" in done.stdout and "3 keys copied (" in done.stdout
+    assert f"{len(RECORDED) - 4} equal before, 1 not at the target" in done.stdout
     assert target.command("GET", "bf:default") == b"mine"
-    done = run(source, target, *way, "--replace")
-    assert "4 keys copied (" in done.stdout
-    assert f"{len(RECORDED) - 4} equal before, 0 not at the target" in done.stdout
+    target.command("DEL", "bf:default")
+    assert "1 key copied (" in run(source, target, *way).stdout
     for entry in RECORDED:
         assert_answers_as_recorded(target, entry)
         assert value(target, entry["key"]) == value(source, entry["key"])
@@ -605,7 +617,7 @@ def test_the_report_can_be_read_by_programs(source, target):
     target.command("SET", "bf:default", "mine")
     report = json.loads(run(source, target, "--match", "bf:*", "--sample", "10", "--json", "-q", status=1).stdout)
     (failed,) = report["failed"]
-    assert failed["key"] == "bf:default" and "it is a string there" in failed["why"]
+    assert (failed["key"], failed["why"]) == ("bf:default", STRING)
     assert report["copied"] == len(keys(target)) - 1
     answers = [min(10, items_of(source, name)) for name in keys(target) - {b"bf:default"}]
     assert report["answers"] == sum(answers) and min(answers) == 0, "one filter is empty"

@@ -165,7 +165,7 @@ impl Migration {
 
     /// What differs between the two sides; `None` if the filter is equal on both.
     pub(super) fn difference(&mut self, key: &Key) -> Result<Option<String>, Failed> {
-        let held: String = self.target.of_key("TYPE", &key.name)?;
+        let held = self.replaceable(&key.name)?;
         if Held::of_type(&held) != Some(key.held) {
             return Ok(Some(format!("it is a {held} there")));
         }
@@ -185,6 +185,18 @@ impl Migration {
             false
         };
         Ok(differs.then(|| "its bits".into()))
+    }
+
+    /// The type of the target's key. Fails if the key holds neither a filter nor a sketch, because such a key is never
+    /// overwritten.
+    fn replaceable(&mut self, name: &[u8]) -> Result<String, Failed> {
+        let held: String = self.target.of_key("TYPE", name)?;
+        if Held::of_type(&held).is_none() && held != "none" {
+            return Err(Failed::Filter(format!(
+                "holds a {held} at the target, not a filter; delete it first"
+            )));
+        }
+        Ok(held)
     }
 
     /// The filter's family, if the source can dump it in pieces, so that the bits of a filter of any size can be
@@ -247,6 +259,7 @@ impl Migration {
         let mut command = redis::cmd("RESTORE");
         command.arg(&key.name).arg(expiry).arg(payload).arg("ABSTTL");
         if replace {
+            self.replaceable(&key.name)?;
             command.arg("REPLACE");
         }
         self.target.ask::<()>(&command)?;
@@ -292,6 +305,7 @@ impl Migration {
             self.target.ask::<()>(redis::cmd("PEXPIREAT").arg(loading).arg(expiry))?;
         }
         if replace {
+            self.replaceable(&key.name)?;
             self.target.ask::<()>(redis::cmd("RENAME").arg(loading).arg(&key.name))?;
         } else if !self.target.ask::<bool>(redis::cmd("RENAMENX").arg(loading).arg(&key.name))? {
             let why = "appeared at the target during the run. --replace overwrites it";

@@ -60,7 +60,7 @@ pub(crate) struct Options {
     #[arg(long = "type", value_name = "TYPE", value_parser = Family::parser())]
     family: Option<&'static Family>,
 
-    /// Overwrite filters at the target that differ; without this option they stay, and count as failures
+    /// Overwrite filters and sketches at the target that differ; without this option they stay, and count as failures
     #[arg(long)]
     replace: bool,
 
