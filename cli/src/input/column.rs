@@ -4,6 +4,7 @@ use super::batch::Item;
 use super::source::{BUFFER, HashedInput, name};
 use super::text::Form;
 use crate::error::{Failure, fail};
+use std::io::Read;
 use std::path::Path;
 
 /// The form of a CSV file, and the column to read.
@@ -16,20 +17,19 @@ pub(super) struct Csv<'o> {
     pub(super) header: bool,
 }
 
-impl Csv<'_> {
-    fn reader(self, source: HashedInput) -> csv::Reader<HashedInput> {
-        csv::ReaderBuilder::new()
-            .delimiter(self.delimiter)
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(BUFFER)
-            .from_reader(source)
-    }
+fn reader<R: Read>(delimiter: u8, source: R) -> csv::Reader<R> {
+    csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .has_headers(false)
+        .flexible(true)
+        .buffer_capacity(BUFFER)
+        .from_reader(source)
 }
 
 /// Reads the fields of one column.
 pub(super) struct Column {
     csv: csv::Reader<HashedInput>,
+    delimiter: u8,
     record: csv::ByteRecord,
     index: usize,
 }
@@ -42,18 +42,21 @@ impl Column {
         if number == Some(0) {
             fail!(Usage, "--column: columns are numbered from 1");
         }
-        let mut csv = form.reader(HashedInput::open(path, of_text)?);
-        let mut record = csv::ByteRecord::new();
-        let mut index = number.map(|number| number - 1);
+        let csv = reader(form.delimiter, HashedInput::open(path, of_text)?);
+        let record = csv::ByteRecord::new();
+        let mut column = Column { csv, delimiter: form.delimiter, record, index: number.unwrap_or(1) - 1 };
         if form.header || number.is_none() {
-            csv.read_byte_record(&mut record).map_err(|error| bad_csv(&name, &error))?;
-            index = index.or_else(|| record.iter().position(|name| name == form.column.as_bytes()));
+            column.read(&name)?;
         }
-        let Some(index) = index else {
-            let names: Vec<_> = record.iter().map(String::from_utf8_lossy).collect();
-            fail!(Usage, "{name} has no column {:?}; it has: {}", form.column, names.join(", "));
-        };
-        Ok(Column { csv, record, index })
+        if number.is_none() {
+            let names = &column.record;
+            let Some(index) = names.iter().position(|name| name == form.column.as_bytes()) else {
+                let names: Vec<_> = names.iter().map(String::from_utf8_lossy).collect();
+                fail!(Usage, "{name} has no column {:?}; it has: {}", form.column, names.join(", "));
+            };
+            column.index = index;
+        }
+        Ok(column)
     }
 
     pub(super) fn source(&mut self) -> &mut HashedInput {
@@ -62,13 +65,11 @@ impl Column {
 
     /// Returns the column's field in the next record. The item ends where the record ends.
     pub(super) fn next(&mut self, name: &str) -> anyhow::Result<Option<Item<'_>>> {
-        if !self.csv.read_byte_record(&mut self.record).map_err(|error| bad_csv(name, &error))? {
+        if !self.read(name)? {
             return Ok(None);
         }
         let end = self.csv.position().byte();
-        // The reader returns a record as soon as it has read the record's line end. So if the source has ended, this
-        // record has no line end.
-        let is_open = self.csv.get_ref().ended();
+        let is_open = self.is_open();
         match self.record.get(self.index) {
             Some(bytes) => Ok(Some(Item { bytes, end, is_open })),
             None => {
@@ -80,6 +81,34 @@ impl Column {
                 )
             }
         }
+    }
+
+    /// Reads the next record. Returns false at the end. Refuses a quoted field that the end of the input ends: the
+    /// reader would return all lines since the quote as this field.
+    fn read(&mut self, name: &str) -> anyhow::Result<bool> {
+        let start = self.csv.position().byte();
+        if !self.csv.read_byte_record(&mut self.record).map_err(|error| bad_csv(name, &error))? {
+            return Ok(false);
+        }
+        if self.is_open() {
+            // Another line is another record, unless it is within quotes.
+            let longer = self.csv.get_ref().read_since(start).chain(&b"\nx"[..]);
+            if reader(self.delimiter, longer).byte_records().count() == 1 {
+                let field = self.record.iter().next_back().unwrap_or_default();
+                let line = self.csv.position().line() - memchr::memchr_iter(b'\n', field).count() as u64;
+                fail!(
+                    Data,
+                    "{name}: the quoted field that begins in line {line} never ends; close its quote"
+                );
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the record has no line end: the reader returns a record as soon as it has read the line end, so the
+    /// source has only ended if there is none.
+    fn is_open(&self) -> bool {
+        self.csv.get_ref().ended()
     }
 }
 

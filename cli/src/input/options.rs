@@ -177,6 +177,29 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_quote_that_is_never_closed_is_refused() {
+        for (csv, line) in [
+            (&b"id,name\n1,ada\n2,\"grace\n3,edsger\n4,barbara\n"[..], 3),
+            (b"id,name\n\"1\n\",\"ada\"\n2,\"grace \"\"\n3\"\"", 4),
+            (b"id,name\n\"2\n\",\"grace", 3),
+            (b"id,\"name\n1,ada\n", 1),
+        ] {
+            let (_file, unclosed) = input(csv, &["--column", "2", "--header"]);
+            let read = unclosed.open().and_then(|mut items| {
+                while items.next_batch(SMALL)?.is_some() {}
+                Ok(())
+            });
+            let error = read.unwrap_err();
+            assert_eq!(crate::error::code(&error), 2);
+            let text = format!(": the quoted field that begins in line {line} never ends; close its quote");
+            assert!(error.to_string().ends_with(&text), "{error}");
+        }
+        let quotes = b"id,name\n1,5\" pipe\n2,\"\"\"ada\"\"\"\n3,\"\"\n4,\"grace\"\r";
+        assert_eq!(all(quotes, &["--column", "name"]), ["5\" pipe", "\"ada\"", "grace"]);
+        assert_eq!(all(&quotes[..quotes.len() - 1], &["--column", "name"]), ["5\" pipe", "\"ada\"", "grace"]);
+    }
+
     /// Wherever compressed data ends too early, reading fails.
     #[test]
     fn compressed_data_that_ends_early_is_damaged() {

@@ -113,6 +113,12 @@ impl HashedInput {
         self.hash.digest()
     }
 
+    /// The bytes that have been read from this offset on, which must not be smaller than the one that was used last.
+    pub(super) fn read_since(&self, offset: u64) -> &[u8] {
+        let start = usize::try_from(offset.saturating_sub(self.hashed)).unwrap_or(usize::MAX);
+        self.held.get(start..).unwrap_or_default()
+    }
+
     fn hash_until(&mut self, offset: u64) {
         let wanted = usize::try_from(offset.saturating_sub(self.hashed)).unwrap_or(usize::MAX);
         let count = wanted.min(self.held.len());
