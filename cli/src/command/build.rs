@@ -5,7 +5,7 @@ use crate::filter::file;
 use crate::filter::parts::{part_file, part_of, part_wanted};
 use crate::input::{BatchLimits, Input, items_of};
 use crate::interrupt;
-use crate::output::file::{keep, temporary};
+use crate::output::file::NewFile;
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count};
 use anyhow::Context;
@@ -135,7 +135,7 @@ impl Part {
         };
         // A path that can't be written is refused now rather than after hours. The file isn't kept open: 1024 files
         // would be more than a process may have open.
-        drop(temporary(&path, options.replace)?);
+        drop(NewFile::create(&path, options.replace)?);
         Ok(Part { builder: Builder::new(&wanted).map_err(refused)?, path })
     }
 }
@@ -208,9 +208,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 
 /// Writes the filter to a temporary file, and renames that to `path`. Returns the number of bytes written.
 fn write(path: &Path, replace: bool, filter: &Filter) -> anyhow::Result<u64> {
-    let file = temporary(path, replace)?;
+    let file = NewFile::create(path, replace)?;
     let written = file::write(filter, BufWriter::with_capacity(1 << 16, file.as_file()))
         .with_context(|| format!("cannot write {}", path.display()))?;
-    keep(file, path, replace)?;
+    file.keep()?;
     Ok(written)
 }

@@ -456,6 +456,30 @@ def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):
             assert pushes < 30, f"{asked} tests in {pushes} pushes"
 
 
+@pytest.mark.parametrize("pull", [True, False], ids=["pull", "build"])
+def test_only_regular_files_are_replaced(server, port, tmp_path, pull):
+    """A link stays, and the file that it names is replaced."""
+    server.command("BF.ADD", "users", "ada")
+    write = lambda path, **how: (  # noqa: E731
+        run("pull", "users", path, "--replace", port=port, **how)
+        if pull
+        else run("build", path, "-n", "10", "-e", "1%", "--replace", input="ada\n", **how)
+    )
+    fifo, dangling, link, file = (tmp_path / name for name in ("fifo", "dangling", "link", "file"))
+    os.mkfifo(fifo)
+    dangling.symlink_to("nothing")
+    link.symlink_to("file")
+    file.write_text("old")
+    for path, why in ((fifo, "is not a regular file"), (tmp_path, "is not a regular file"), (dangling, "is a link to a file")):
+        _, errors = write(path, status=USAGE)
+        assert f"{path} {why}" in errors
+    assert fifo.is_fifo() and dangling.is_symlink()
+    write(link)
+    assert link.readlink().name == "file" and run("test", "--filter", file, "ada")[0] == "yes ada\n"
+    _, errors = run("pull", "users", "/dev/stdout", port=port, status=USAGE)
+    assert "/dev/stdout is not a regular file" in errors
+
+
 def test_damaged_files_are_refused(server, port, tmp_path):
     path = tmp_path / "f.bloom"
     run("build", path, "-n", "1000", "-e", "0.01", input="ada\n")

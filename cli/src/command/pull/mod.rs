@@ -6,7 +6,7 @@ pub(super) use download::{Download, Pulled};
 
 use crate::error::{self, Outcome, fail};
 use crate::interrupt;
-use crate::output::file::{keep, temporary};
+use crate::output::file::NewFile;
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, Name, bytes, key};
 use crate::server::connection::Server;
@@ -88,7 +88,7 @@ struct Report {
 /// Downloads the filter, or a copy of it, into a file.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let file = temporary(&options.file, options.replace)?;
+    let file = NewFile::create(&options.file, options.replace)?;
     let mut connection = options.server.connect()?;
     let name = options.key.as_bytes();
     let filter = info::existing(&mut connection, name)?;
@@ -130,7 +130,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             return Ok(Outcome::Interrupted);
         }
     };
-    keep(file, &options.file, options.replace)?;
+    file.keep()?;
     let report = Report {
         key: Name::new(name),
         file: options.file.clone(),
