@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let old = info::describe(&mut server.connect()?, name)?;
     check(options, old.as_ref())?;
     let rebuild = Rebuild::begin(&server, name, &words)?;
-    let filled = fill(options, items, &interrupted).and_then(|filled| {
+    let filled = fill(options, &rebuild, items, &interrupted).and_then(|filled| {
         if options.at_least.is_none() && filled.is_some() {
             rebuild.check_size(old.map_or(0, |old| old.items))?;
         }
@@ -157,13 +157,14 @@ fn check(options: &Options, filter: Option<&Summary>) -> anyhow::Result<()> {
 /// after an interruption. Fails if there are fewer items than `--at-least`.
 fn fill(
     options: &Options,
+    rebuild: &Rebuild,
     inputs: Vec<Items>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<Option<(u64, u64)>> {
     let (mut read, mut blank) = (0, 0);
     for input in inputs {
-        let key = options.key.as_bytes();
-        let (items, lines) = backfill(&options.server, key, input, &options.pace, interrupted)?;
+        let (key, identity) = (options.key.as_bytes(), rebuild.identity.as_deref().unwrap_or_default());
+        let (items, lines) = backfill(&options.server, key, identity, input, &options.pace, interrupted)?;
         if interrupted.is_set() {
             return Ok(None);
         }
@@ -242,10 +243,8 @@ impl<'a> Rebuild<'a> {
     /// Sends COMMIT or ABORT, unless another rebuild of the key is running. If none is running, the server's error says
     /// so.
     fn end(&self, word: &str) -> anyhow::Result<()> {
-        let running = self.running()?;
-        if running.is_some() && running != self.identity {
-            fail!(Lost, "another rebuild has begun");
-        }
+        let identity = self.identity.as_deref().unwrap_or_default();
+        info::check_rebuild(&mut self.server.connect()?, self.key, identity)?;
         redis::cmd("BF.REBUILD").arg(self.key).arg(word).query::<()>(&mut self.server.connect()?)?;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::family::{FAMILIES, Family, Sketch};
 use super::key::FilterKey;
 use super::reply::summary;
-use crate::error::Failure;
+use crate::error::{Failure, fail};
 use crate::output;
 use bloomery::Summary;
 use redis::{ConnectionLike, Pipeline, RedisResult, Value};
@@ -59,6 +59,20 @@ pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisRes
 pub(crate) fn existing(server: &mut impl ConnectionLike, key: &[u8]) -> anyhow::Result<Summary> {
     let missing = || Failure::Data(format!("there is no filter {}", output::key(key)));
     Ok(describe(server, key)?.ok_or_else(missing)?)
+}
+
+/// Fails if another rebuild of the key is running than the one with this identity. If none is running, the next command
+/// is refused.
+pub(crate) fn check_rebuild(
+    server: &mut impl ConnectionLike,
+    key: &[u8],
+    identity: &str,
+) -> anyhow::Result<()> {
+    let running = describe(server, key)?.and_then(|filter| filter.rebuild);
+    if running.is_some_and(|running| running.identity != identity) {
+        fail!(Lost, "another rebuild has begun");
+    }
+    Ok(())
 }
 
 fn read(family: &Family, reply: &Value) -> RedisResult<Summary> {

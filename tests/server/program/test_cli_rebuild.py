@@ -49,12 +49,16 @@ def is_running(server, key="k") -> bool:
     return pairs(server.command("BF.REBUILD", key, "STATUS"))[b"Status"] == b"running"
 
 
+def backfilled(server) -> int:
+    return pairs(server.command("BF.REBUILD", "k", "STATUS")).get(b"Number of items inserted", 0)
+
+
 @contextlib.contextmanager
-def begun(server, *words, stderr=subprocess.PIPE):
+def begun(server, *words, subcommand="rebuild", stderr=subprocess.PIPE):
     """A context manager that runs `bloomery rebuild`. On entry, the program has sent several commands with items and is
     waiting for more input."""
     process = subprocess.Popen(
-        command("rebuild", "k", "-", *words, port=server.port),
+        command(subcommand, "k", "-", *words, port=server.port),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -63,11 +67,7 @@ def begun(server, *words, stderr=subprocess.PIPE):
     try:
         process.stdin.write(text(range(100_000)))
         process.stdin.flush()
-
-        def filled() -> int:
-            return pairs(server.command("BF.REBUILD", "k", "STATUS")).get(b"Number of items inserted", 0)
-
-        wait_for(lambda: filled() >= 65_536, "the first items")
+        wait_for(lambda: backfilled(server) >= 98_304, "the first items")
         yield process
     finally:
         process.kill()
@@ -204,17 +204,27 @@ def test_every_reply_may_be_lost(server, path, words):
 
 
 def test_another_rebuild_is_left_alone(server, key):
-    """If another rebuild has replaced the program's own, it lacks some of the program's items, so the program must
-    neither commit nor abort it."""
+    """If another rebuild has replaced the program's own, the program must add nothing to it, and neither commit nor abort
+    it."""
     with begun(server) as process, server.client() as client:
         # In one transaction, so that the program never sees the key without a rebuild.
         both = client.pipeline(transaction=True)
         both.execute_command("BF.REBUILD", key, "ABORT")
         both.execute_command("BF.REBUILD", key, "BEGIN", "CAPACITY", 1_000_000)
         both.execute()
-        _, errors = process.communicate()
+        _, errors = process.communicate(text(NEW))
         assert process.returncode == SERVER and "another rebuild has begun" in errors
-    assert is_running(server) and found(server, OLD) == 1000
+    assert backfilled(server) == 0 and is_running(server) and found(server, OLD) == 1000
+
+
+def test_a_load_into_a_rebuild_leaves_another_alone(server, key):
+    server.command("BF.REBUILD", key, "BEGIN")
+    with begun(server, "--rebuild", subcommand="load") as process:
+        server.command("BF.REBUILD", key, "ABORT")
+        server.command("BF.REBUILD", key, "BEGIN")
+        _, errors = process.communicate(text(NEW))
+        assert process.returncode == SERVER and "another rebuild has begun" in errors
+    assert backfilled(server) == 0
 
 
 def test_a_rebuild_that_ends_by_itself(server, key):

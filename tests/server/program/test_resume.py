@@ -6,6 +6,7 @@ If its exit code is 0, no item may be missing. It must not fail unless something
 """
 
 import random
+import re
 import signal
 import subprocess
 
@@ -408,8 +409,8 @@ def test_a_file_that_grows_at_any_byte(new_server, tmp_path, form):
                 setattr(proxy, rng.choice(["before", "after"]), cut)
                 batch = rng.choice([1, 3, 7, 100])
                 done = subprocess.run(command(*words, "--batch", batch, port=proxy.port), capture_output=True)
-                # A record that ends before the column can't be loaded yet.
-                is_short = end < len(content) and b"so there is no column" in done.stderr
+                # A record that ends before the column, or within quotes, can't be loaded yet.
+                is_short = end < len(content) and re.search(b"so there is no column|never ends; close its quote", done.stderr)
                 assert done.returncode == DONE or is_short or calls >= at, done.stderr
         assert missing(server, items) == []
 

@@ -52,7 +52,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     // Skipping may take so long that the server closes the connection, so it isn't used any more.
     drop(connection);
     let connect = || options.server.connect();
-    let senders = senders(&options.server, options.key.as_bytes(), target.adding, options.connections)?;
+    let rebuild = options.rebuild.then_some(&*target.identity);
+    let senders =
+        senders(&options.server, options.key.as_bytes(), target.adding, rebuild, options.connections)?;
     let bookmark = match bookmark {
         Some(bookmark) => Some((bookmark, target.identity.clone(), connect()?)),
         None => None,
@@ -231,16 +233,17 @@ fn create(
     redis::cmd(&words[0]).arg(&words[1..]).query(connection)
 }
 
-/// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns the number of items, and
-/// the number of empty lines.
+/// Adds the items of an input to the new filter of the rebuild with this identity, until an interruption. Returns the
+/// number of items, and the number of empty lines.
 pub(super) fn backfill(
     server: &Server,
     key: &[u8],
+    identity: &str,
     mut items: Items,
     pace: &Pace,
     interrupted: &Interrupted,
 ) -> anyhow::Result<(u64, u64)> {
-    let senders = senders(server, key, &REBUILD, 1)?;
+    let senders = senders(server, key, &REBUILD, Some(identity), 1)?;
     let mut load = Pipeline::new(pace, &mut items, Position::default(), None);
     load.run(senders, BATCH, items, interrupted)?;
     let Position { items, blank, .. } = *load.acks.position();
