@@ -3,7 +3,7 @@
 import { between, checked, ratio } from "./checks.js";
 import { Filter } from "./filter.js";
 import { encode, pieces, prefixed } from "./items.js";
-import { answers, bits } from "./replies.js";
+import { answers, bits, table } from "./replies.js";
 import { BLOOM } from "./table.js";
 
 const capacityFrom = (least) => between(least, 2 ** 48);
@@ -79,11 +79,19 @@ export class Bloom extends Filter {
         const words = this._words(options);
         const all = pieces(items);
         await this._ask("REBUILD", "BEGIN", ...size, ...words); // before the first item is read, so that no add is lost
+        const running = async () => table(await this._ask("REBUILD", "STATUS")).identity;
+        const own = await running();
+        const send = async (...command) => {
+            const now = await running();
+            // Another client may have ended this rebuild, and begun its own.
+            if (now !== undefined && now !== own) throw new Error("another rebuild of the filter has begun");
+            await this._ask("REBUILD", ...command);
+        };
         try {
-            for await (const piece of all) await this._ask("REBUILD", "ADD", ...piece);
-            await this._ask("REBUILD", "COMMIT");
+            for await (const piece of all) await send("ADD", ...piece);
+            await send("COMMIT");
         } catch (error) {
-            await this._ask("REBUILD", "ABORT").catch(() => {}); // it may have ended already; `error` says why
+            await send("ABORT").catch(() => {}); // it may have ended already; `error` says why
             throw error;
         }
     }

@@ -192,6 +192,10 @@ class BloomSteps(FilterSteps, Generic[R]):
         return self._rebuild(self.client, self.key, named + words(options))
 
 
+class Overtaken(RuntimeError):
+    """Another client has ended a rebuild, and begun its own."""
+
+
 class RebuildSteps(Caller):
     """The filter that is being built. The Bloom object that created this object is the live filter."""
 
@@ -199,29 +203,46 @@ class RebuildSteps(Caller):
         super().__init__(client)
         self.key = key
         self._options = options
+        self._identity: str | None = None
 
     @operation
     def add_many(self, items: Items) -> Steps[None]:
         """Adds any number of items, only to the new filter, in pieces of 64 KiB.
 
         Raises the server's error if the new filter is full, or if the rebuild has ended by itself because an add to
-        both filters found no room in the new one.
+        both filters found no room in the new one. Raises RuntimeError if another client has ended the rebuild and begun
+        its own.
         """
         for piece in pieces(items):
-            yield from ask("BF.REBUILD", self.key, "ADD", *piece)
+            yield from self._own("ADD", *piece)
 
     @operation
     def _begin(self) -> Steps[None]:
         yield from ask("BF.REBUILD", self.key, "BEGIN", *self._options)
+        self._identity = yield from self._running()
 
     @operation
     def _commit(self) -> Steps[None]:
-        yield from ask("BF.REBUILD", self.key, "COMMIT")
+        yield from self._own("COMMIT")
 
     @operation
     def _abort(self) -> Steps[None]:
         try:
-            yield from ask("BF.REBUILD", self.key, "ABORT")
+            yield from self._own("ABORT")
+        except Overtaken:
+            pass
         except Exception as error:
             if "no rebuild is running" not in str(error):  # otherwise, it has already ended
                 raise
+
+    def _own(self, *words: Word) -> Steps[None]:
+        """Sends a command to this rebuild, and not to another one that has begun since."""
+        running = yield from self._running()
+        if running not in (None, self._identity):
+            raise Overtaken("another rebuild of the filter has begun")
+        yield from ask("BF.REBUILD", self.key, *words)
+
+    def _running(self) -> Steps[str | None]:
+        """The identity of the rebuild that is running."""
+        status = yield from _stats.ask_stats("BF.REBUILD", self.key, "STATUS")
+        return cast("str | None", status.get("identity"))

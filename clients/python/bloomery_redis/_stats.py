@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from ._steps import Key, Steps, ask
+from ._steps import Key, Steps, Word, ask
 
 # tests/library/statistics.rs compares the fields of these classes with the server's table.
 
@@ -147,8 +147,8 @@ FRACTIONS = {
 }
 
 
-def ask_stats(command: str, key: Key) -> Steps[Any]:
-    return table((yield from ask(command, key)))
+def ask_stats(command: str, key: Key, *words: Word) -> Steps[Any]:
+    return table((yield from ask(command, key, *words)))
 
 
 def table(reply: Any) -> dict[str, Any]:

@@ -515,6 +515,31 @@ def test_a_rebuild_that_cannot_begin_ends_no_other(api):
     assert bloom.contains("ada")
 
 
+def test_another_rebuild_is_left_alone(api, server):
+    """If another client has ended the rebuild and begun its own, that one gets no items, and isn't ended."""
+    bloom = api.Bloom("seen").reserve(0.01, 100)
+
+    def overtake():
+        server.command("BF.REBUILD", "seen", "ABORT")
+        server.command("BF.REBUILD", "seen", "BEGIN")
+
+    with pytest.raises(RuntimeError, match="another rebuild of the filter has begun"):
+        with bloom.rebuild() as new:
+            overtake()
+            new.add_many(["ada"])
+    assert bloom.stats()["rebuild"]["number_of_items_inserted"] == 0
+    server.command("BF.REBUILD", "seen", "ABORT")
+    with pytest.raises(OSError):
+        with bloom.rebuild():
+            overtake()
+            raise OSError
+    server.command("BF.REBUILD", "seen", "ABORT")
+    with pytest.raises(RuntimeError, match="another rebuild of the filter has begun"):
+        with bloom.rebuild():
+            overtake()
+    assert bloom.stats()["rebuild"]["status"] == "running"
+
+
 def test_a_rebuild_that_ended_by_itself(api):
     """The exception says why the rebuild ended, and doesn't hide an exception of the program."""
     bloom = api.Bloom("seen").reserve(0.01, 100)

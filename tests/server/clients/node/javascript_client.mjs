@@ -317,6 +317,14 @@ if (cluster) {
         assert.deepEqual([capacity, errorRate, kind], [20_000, 0.001, "fixed"]);
         await assert.rejects(filter.rebuild(numbered(60_000), { capacity: 100 }), { message: /full|no rebuild/ });
         assert.deepEqual([await filter.has("item:1"), await rebuilding()], [true, null]);
+        // Another client ends the rebuild, and begins its own.
+        const overtaken = async function* () {
+            yield "ada";
+            await filter._ask("REBUILD", "ABORT");
+            await filter._ask("REBUILD", "BEGIN");
+        };
+        await assert.rejects(filter.rebuild(overtaken()), { message: "another rebuild of the filter has begun" });
+        assert.equal((await rebuilding()).numberOfItemsInserted, 0);
     });
 
     test("cuckoo filters", async () => {
