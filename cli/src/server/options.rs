@@ -60,7 +60,7 @@ pub(crate) struct Server {
 
     /// Treat the server as a node of a cluster, and use all nodes of that cluster
     #[arg(long)]
-    pub(super) cluster: bool,
+    pub(crate) cluster: bool,
 
     /// Prefix of the module's commands, if the server loads the module with PREFIX
     #[arg(long, env = "BLOOMERY_PREFIX", value_name = "NAME")]

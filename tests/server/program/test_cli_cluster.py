@@ -63,6 +63,8 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
     for primary in cluster.primaries():
         primary.command("FLUSHALL", "SYNC")
     assert as_json("restore", tmp_path / "backup", *of_cluster)["keys"] == 2 * len(NAMES)
+    _, said = run("backup", tmp_path / "node", *of_cluster[1:])
+    assert "--cluster saves the other nodes' as well" in said
     assert all(as_json("test", name, "--from", lines, "--count", *of_cluster)["no"] == 0 for name in NAMES)
 
 

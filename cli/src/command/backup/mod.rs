@@ -83,6 +83,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     server.nodes()?;
     let folder = Incomplete::create(&options.folder)?;
     let mut searched = search(&server, &options.r#match)?;
+    if !server.cluster && searched.iter_mut().any(|found| is_node(&mut found.side)) {
+        error::note(
+            "this backup has the keys of one node of a cluster; --cluster saves the other nodes' as well",
+        );
+    }
     let manifest = Manifest {
         format: FORMAT,
         program: env!("CARGO_PKG_VERSION").into(),
@@ -120,6 +125,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     };
     print(&report, options.json)?;
     Ok(if failed.is_empty() { Outcome::Done } else { Outcome::No })
+}
+
+/// Whether the server belongs to a cluster.
+fn is_node(side: &mut Side) -> bool {
+    let info = side.ask::<String>(redis::cmd("INFO").arg("server"));
+    info.is_ok_and(|info| info.lines().any(|line| line == "redis_mode:cluster"))
 }
 
 /// A server, and what was found there.
