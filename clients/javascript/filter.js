@@ -10,14 +10,15 @@ const UNDECODED = { returnBuffers: true, typeMapping: { 36: Buffer, 37: Array } 
 
 /** A function that sends a command with a client. The command's second word is its key. */
 function sender(client) {
-    const isIoredis = typeof client?.callBuffer === "function";
+    const isIoredis = typeof client?.createBuiltinCommand === "function";
     const answersLater = isIoredis ? client.isPipeline : client?.exec;
     if (typeof client?.sendCommand !== "function" || answersLater || client.getSentinelNode) {
         throw new TypeError(
             "client is a client of node-redis or ioredis, not a pipeline or transaction, and not node-redis's sentinel",
         );
     }
-    if (isIoredis) return ([name, ...words]) => client.callBuffer(name, words);
+    // Not callBuffer: ioredis loses its command's name when it pipelines it automatically, and the process ends.
+    if (isIoredis) return ([name, ...words]) => client.createBuiltinCommand(name).buffer.call(client, words);
     const route = ([, key]) => (client.slots ? [key, undefined] : []); // a cluster of node-redis asks for it
     return (words) => client.sendCommand(...route(words), words, UNDECODED);
 }

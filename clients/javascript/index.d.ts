@@ -6,7 +6,7 @@ export type { BloomStats, CuckooStats };
 /** A client, pool or cluster of node-redis (4 or later), or a client or cluster of ioredis (5 or later). */
 export type Client =
     | { sendCommand(...words: any[]): Promise<any> }
-    | { callBuffer(command: string, ...words: any[]): Promise<any> };
+    | { createBuiltinCommand(name: string): { buffer: any } };
 
 export type Key = string | Uint8Array;
 

@@ -66,7 +66,7 @@ def passes(app, *arguments, tests: int) -> None:
 
 def test_in_a_cluster(spec, app):
     with Cluster(spec) as cluster:
-        for client in ("node-redis 4", "node-redis 5, RESP3", "ioredis 5", "ioredis 6, RESP3"):
+        for client in ("node-redis 4", "node-redis 5, RESP3", "ioredis 5, automatic pipelines", "ioredis 6, RESP3"):
             passes(app, client, cluster.primaries()[0].port, "cluster", tests=1)
             for primary in cluster.primaries():
                 assert primary.command("DBSIZE") > 0

@@ -18,7 +18,7 @@ async function nodeRedis(library, RESP, create = "createClient") {
 
 async function ioredis(library, options) {
     const { Redis, Cluster } = await import(library);
-    const client = cluster ? new Cluster([Number(port)]) : new Redis({ port: Number(port), ...options });
+    const client = cluster ? new Cluster([Number(port)], options) : new Redis({ port: Number(port), ...options });
     return [client, (...words) => client.call(...words), () => client.disconnect()];
 }
 
@@ -29,6 +29,7 @@ const CLIENTS = {
     "node-redis 5, pool with RESP3": () => nodeRedis("@redis/client", 3, "createClientPool"),
     "ioredis 5": () => ioredis("ioredis"),
     "ioredis 5, stringNumbers": () => ioredis("ioredis", { stringNumbers: true }),
+    "ioredis 5, automatic pipelines": () => ioredis("ioredis", { enableAutoPipelining: true }),
     "ioredis 6, RESP3": () => ioredis("ioredis-6", { protocol: 3 }),
     "ioredis 6, maps of RESP3": () => ioredis("ioredis-6", { protocol: 3, replyMapping: "resp3" }),
 };
@@ -274,7 +275,10 @@ if (cluster) {
         await bloom("full", 0.01, 10, { nonscaling: true });
         const words = ["BF.INSERT", "full", "ITEMS", ...numbered(20)]; // answers in the same way
         const ending = { sendCommand: (_, options) => client.sendCommand(words, options) };
-        if (client.callBuffer) ending.callBuffer = () => client.callBuffer(...words);
+        if (client.createBuiltinCommand) {
+            const { buffer } = client.createBuiltinCommand(words.shift());
+            ending.createBuiltinCommand = () => ({ buffer: () => buffer.call(client, words) });
+        }
         const [some, other] = [new Bloom(ending, "b"), new Cuckoo(ending, "c")];
         await assert.rejects(some.deleteMany(["a"]), { message: "ERR non scaling filter is full" });
         await assert.rejects(other.hasMany(["a"]), { message: "ERR non scaling filter is full" });
