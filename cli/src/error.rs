@@ -25,6 +25,14 @@ impl Outcome {
             Outcome::Interrupted => 130,
         }
     }
+
+    /// This outcome, after it was printed. It is the same if nobody has read it: `bloomery inspect … | true`.
+    pub(crate) fn printed(self, printed: anyhow::Result<()>) -> anyhow::Result<Outcome> {
+        match printed {
+            Err(error) if !is_unread(&error) => Err(error),
+            _ => Ok(self),
+        }
+    }
 }
 
 impl From<Outcome> for ExitCode {
@@ -81,14 +89,19 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 /// Prints the error and its causes to stderr. A pipe closed by its reader isn't an error: `bloomery … | head` ends
 /// silently.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    let closed = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    };
-    if error.chain().any(closed) && !error.chain().any(|cause| cause.is::<redis::RedisError>()) {
+    if is_unread(error) {
         return ExitCode::SUCCESS;
     }
     note(&text(error));
     ExitCode::from(code(error))
+}
+
+/// Whether the reader of a pipe has closed it.
+fn is_unread(error: &anyhow::Error) -> bool {
+    let closed = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(closed) && !error.chain().any(|cause| cause.is::<redis::RedisError>())
 }
 
 /// What an error leaves behind, and what to do about it. It is the outermost context but is printed after the causes.

@@ -167,7 +167,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             if options.json {
                 out.write_all(if answers_so_far { b",\n  " } else { b"\n  " })?;
                 answers_so_far = true;
-                serde_json::to_writer(&mut out, &ItemAnswer::new(item, yes))?;
+                serde_json::to_writer(&mut out, &ItemAnswer::new(item, yes)).map_err(io::Error::from)?;
                 continue;
             }
             match options.only {
@@ -181,7 +181,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     }
     match (options.json, options.count) {
         (true, true) => {
-            serde_json::to_writer(&mut out, &counts)?;
+            serde_json::to_writer(&mut out, &counts).map_err(io::Error::from)?;
             writeln!(out)?;
         }
         (true, false) => writeln!(out, "\n]")?,
@@ -190,10 +190,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
         (false, false) => {}
     }
-    out.flush()?;
     // The answers decide the exit code with --quiet, or if there is one item and neither --only nor --count.
     let asked = options.quiet || counts.items == 1 && options.only.is_none() && !options.count;
-    Ok(if asked && counts.no > 0 { Outcome::No } else { Outcome::Done })
+    let outcome = if asked && counts.no > 0 { Outcome::No } else { Outcome::Done };
+    outcome.printed(out.flush().map_err(Into::into))
 }
 
 /// Opens the filter. Returns it, and those of the arguments that are items.

@@ -15,7 +15,7 @@ pub(crate) fn report(report: &impl Serialize, as_json: bool, text: String) -> an
 /// Prints one JSON document and a newline.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
+    serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
 }

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from kit.metrics import figures
-from kit.program import DONE, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
+from kit.program import DONE, HANG_SECONDS, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
 from kit.servers import ROOT, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server writes the files and payloads that the program reads")
@@ -494,6 +494,30 @@ def test_damaged_files_are_refused(server, port, tmp_path):
         assert server.command("EXISTS", "users") == 0
     path.write_bytes(whole[:-1])
     run("inspect", path, status=NO)
+
+
+def test_an_answer_that_nobody_reads_is_in_the_status(server, port, tmp_path):
+    path = tmp_path / "f.bloom"
+    run("build", path, "-n", "1000", "-e", "0.01", input="ada\n")
+    path.write_bytes(path.read_bytes()[:-1])
+    server.command("BF.ADD", "users", "ada")
+    target, source = (f"redis://127.0.0.1:{port}/{database}" for database in (0, 1))
+    with server.client(db=1) as one:
+        one.execute_command("BF.ADD", "users", "grace")  # differs from the filter at the target
+    reader, writer = os.pipe()
+    os.close(reader)
+    for words, status in [
+        (["inspect", path], NO),
+        (["inspect", path, "--json"], NO),
+        (["test", "users", "eve", "--url", target], NO),
+        (["test", "users", "eve", "--url", target, "--json"], NO),
+        (["test", "users", "ada", "--url", target], DONE),
+        (["migrate", source, "--url", target, "-q"], NO),
+        (["migrate", source, "--url", target, "-q", "--json"], NO),
+    ]:
+        done = subprocess.run(command(*words), stdout=writer, stderr=subprocess.PIPE, timeout=HANG_SECONDS)
+        assert (done.returncode, done.stderr) == (status, b""), words
+    os.close(writer)
 
 
 def test_pull_in_the_format_of_the_original(server, port, tmp_path):

@@ -123,8 +123,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         skipped,
         seconds: started.elapsed().as_secs_f64(),
     };
-    print(&report, options.json)?;
-    Ok(if failed.is_empty() { Outcome::Done } else { Outcome::No })
+    let outcome = if failed.is_empty() { Outcome::Done } else { Outcome::No };
+    outcome.printed(print(&report, options.json))
 }
 
 /// Whether the server belongs to a cluster.

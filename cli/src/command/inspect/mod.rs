@@ -44,12 +44,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let damaged = report.error.is_some()
         || !report.problems.is_empty()
         || report.filters.iter().any(|entry| entry.error.is_some());
-    if options.json {
-        output::json(&report)?;
-    } else {
-        print(&report)?;
-    }
-    Ok(if damaged { Outcome::No } else { Outcome::Done })
+    let outcome = if damaged { Outcome::No } else { Outcome::Done };
+    outcome.printed(if options.json { output::json(&report) } else { print(&report) })
 }
 
 fn inspect(path: &Path) -> anyhow::Result<Report> {

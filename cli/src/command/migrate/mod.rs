@@ -199,8 +199,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     }
     report.skipped = skipped;
     report.seconds = started.elapsed().as_secs_f64();
-    print(&report, options.json)?;
-    Ok(if report.failed.is_empty() { Outcome::Done } else { Outcome::No })
+    let outcome = if report.failed.is_empty() { Outcome::Done } else { Outcome::No };
+    outcome.printed(print(&report, options.json))
 }
 
 /// The keys at the source that are neither filters nor sketches.
