@@ -11,6 +11,9 @@ use xxhash_rust::xxh3::Xxh3;
 /// Size of a read buffer, in bytes.
 pub(super) const BUFFER: usize = 1 << 18;
 
+/// Size at which an item with its line end, or a CSV record, is refused, in bytes. Up to three copies are in memory.
+const LONGEST: usize = 16 << 20;
+
 /// Whether the path stands for stdin.
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
@@ -132,6 +135,13 @@ impl Read for HashedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.begin()?;
         self.hash_until(self.used);
+        if self.held.len() >= LONGEST {
+            let text = "an item has 16 MiB or more. End each item with a newline, or use --null or --column. It begins";
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{text} at byte {}", self.hashed),
+            ));
+        }
         // A terminal can deliver more data after an end of file.
         if self.ended {
             return Ok(0);

@@ -156,21 +156,30 @@ def test_binary_reads_the_bytes_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("pack", ["gzip", "zstd"])
-def test_a_bomb_needs_little_memory(pack, tmp_path):
-    """288 MiB of empty lines, in 290 KB and 9 KB."""
+@pytest.mark.parametrize(
+    "byte, options, status, said",
+    [
+        (b"\n", [], DONE, f'"blank_lines": {288 << 20}'),
+        (b"x", [], USAGE, "an item has 16 MiB or more"),
+        (b'"', ["--column", "1"], USAGE, "an item has 16 MiB or more"),
+    ],
+    ids=["lines", "one line", "one quoted field"],
+)
+def test_a_bomb_needs_little_memory(pack, byte, options, status, said, tmp_path):
+    """288 MiB of empty lines, or of one item, in 290 KB and 9 KB."""
     length = 288 << 20
     if pack == "gzip":
         packer = zlib.compressobj(9, wbits=31)
-        block = b"\n" * (16 << 20)
+        block = byte * (16 << 20)
         content = b"".join(packer.compress(block) for _ in range(length // len(block))) + packer.flush()
     else:
-        content = zstd(*[(1, b"\n", 128 << 10)] * (length >> 17))
+        content = zstd(*[(1, byte, 128 << 10)] * (length >> 17))
     file = tmp_path / "bomb"
     file.write_bytes(content)
-    words = command("build", tmp_path / "x.bloom", file, "-n", "1k", "-e", "1%", "--json")
+    words = command("build", tmp_path / "x.bloom", file, "-n", "1k", "-e", "1%", "--json", *options)
 
     def limited():
         resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
 
     done = subprocess.run(words, capture_output=True, text=True, preexec_fn=limited)
-    assert done.returncode == DONE and f'"blank_lines": {length}' in done.stdout, done
+    assert done.returncode == status and said in done.stdout + done.stderr, done
