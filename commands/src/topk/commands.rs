@@ -33,7 +33,7 @@ const PAIR: usize = 2;
 /// The largest increment.
 const MOST: u32 = 100_000;
 
-/// Number of times that a group of items may throw dice, which takes 2 ms. A group has an item more than that.
+/// Number of draws, which take 2 ms, after which a group of items ends. Its last item may need more.
 const MOST_DRAWS: u64 = 1 << 16;
 
 /// The longest list that a client may ask for. Each add looks for its item in the whole list, which takes 0.7 ms then.
