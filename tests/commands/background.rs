@@ -92,6 +92,8 @@ fn sketches_that_are_another_are_not_merged() {
             server.keys.borrow_mut().insert(to.to_vec(), content);
         };
         rename(b"b", b"elsewhere");
+        // If the writing command could wait, it would be refused.
+        server.goes_to_background.set(false);
         server
             .line(if is_cms(server, "elsewhere") {
                 "CMS.INCRBY elsewhere x 1"

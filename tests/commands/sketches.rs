@@ -180,19 +180,45 @@ fn sizes_are_limited() {
     assert_eq!(server.text("TOPK.RESERVE b 10"), "Ok");
 }
 
-/// A sketch with the most rows, in which an item has as many cells as are found at once.
+/// A sketch in which an item has more cells than are found at once.
 #[test]
 fn a_deep_sketch_counts() {
     let server = FakeServer::default();
-    server.line("CMS.INITBYDIM c 2 256").unwrap();
+    server.line("CMS.INITBYDIM c 2 1000").unwrap();
     assert_eq!(
         server.line("CMS.INCRBY c a 3 b 4"),
         Ok(Reply::Counts(vec![3, 4], Some("CMS: INCRBY overflow")))
     );
     assert_eq!(server.line("CMS.QUERY c a b"), Ok(Reply::Counts(vec![3, 4], None)));
-    server.line("TOPK.RESERVE t 2 2 256 1").unwrap();
+    server.line("TOPK.RESERVE t 2 2 1000 1").unwrap();
     server.line("TOPK.INCRBY t a 3 b 7").unwrap();
     assert_eq!(server.line("TOPK.COUNT t a b"), Ok(Reply::Counts(vec![3, 7], None)));
+}
+
+/// Hashing a long item for each of many rows, or drawing as often, would block the server.
+#[test]
+fn an_item_that_takes_too_long_is_refused() {
+    let server = FakeServer::default();
+    server.line("CMS.INITBYDIM c 1 20000").unwrap();
+    server.line("TOPK.RESERVE t 2 1 20000 0.99999").unwrap();
+    let (item, most) = ("x".repeat(14_000), (1u64 << 28) / 20_000 - 16);
+    let refused = format!(
+        "ERR an item takes too long in a sketch with 20000 rows. Its bytes, and with TOPK.INCRBY 5 times its increment, may \
+         be {most} together"
+    );
+    for line in [
+        "CMS.INCRBY c a 1 {} 1",
+        "CMS.QUERY c a {}",
+        "TOPK.ADD t a {}",
+        "TOPK.COUNT t {}",
+        "TOPK.INCRBY t a 100000",
+    ] {
+        assert_eq!(server.text(&line.replace("{}", &item)), refused);
+        server.text(&line.replace("{}", &item[..most as usize - 5]).replace("100000", "2000"));
+    }
+    assert_eq!(server.line("CMS.QUERY c a"), Ok(Reply::Counts(vec![2], None)), "only what wasn't refused");
+    server.obeys.set(true);
+    assert_ne!(server.text(&format!("CMS.INCRBY c {item} 1")), refused);
 }
 
 #[test]

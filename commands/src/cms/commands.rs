@@ -14,7 +14,6 @@ use crate::table::{Argument, Entry, ITEMS, KeyUse, Timing, command, required};
 pub(super) const MISSING: CommandError = CommandError::RedisBloom("CMS: key does not exist");
 const EXISTS: CommandError = CommandError::RedisBloom("CMS: key already exists");
 const NO_MEMORY: CommandError = CommandError::RedisBloom("CMS: Insufficient memory to create the key");
-const BAD_DEPTH: CommandError = CommandError::RedisBloom("CMS: invalid depth");
 const BAD_SHAPE: CommandError = CommandError::RedisBloom("CMS: invalid init arguments");
 
 /// What an element of CMS.INCRBY's reply is if its estimate can't rise any more.
@@ -30,7 +29,7 @@ command!(
     Initbydim,
     |call| init(call, |call| Ok((
         positive(call.arg(2)).ok_or(CommandError::RedisBloom("CMS: invalid width"))?,
-        positive(call.arg(3)).ok_or(BAD_DEPTH)?,
+        positive(call.arg(3)).ok_or(CommandError::RedisBloom("CMS: invalid depth"))?,
     ))),
     Entry {
         name: "cms.initbydim",
@@ -93,7 +92,7 @@ fn init<'a, C: Call<'a>>(
     }
     let (width, depth) = size(call)?;
     let cells = width.checked_mul(depth).ok_or(BAD_SHAPE)?;
-    let rows = Rows::new(width.unsigned_abs(), depth.unsigned_abs()).ok_or(BAD_DEPTH)?;
+    let rows = Rows::new(width.unsigned_abs(), depth.unsigned_abs()).ok_or(BAD_SHAPE)?;
     let bytes = u64::try_from(cells).ok().and(Sketch::bytes_of(rows)).ok_or(NO_MEMORY)?;
     admit_new(call, bytes, bytes).map_err(|why| why.or_redisblooms(NO_MEMORY))?;
     key.create(Sketch::new(rows).map_err(|_| NO_MEMORY)?);
@@ -137,6 +136,7 @@ fn increase<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, pairs)?;
     let mut key = call.open::<Sketch>(1, Access::Write);
     let sketch = key.value_mut()?.ok_or(MISSING)?;
+    sketch.rows().limit_items(call, (ITEM, PAIR), 0)?;
     let increments = (ITEM..call.argc()).skip(1).step_by(PAIR).map(|index| {
         let increment =
             integer(call.arg(index)).ok_or(CommandError::RedisBloom("CMS: Cannot parse number"))?;
@@ -192,6 +192,7 @@ fn query<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, items)?;
     let key = call.open::<Sketch>(1, Access::Read);
     let sketch = key.value()?.ok_or(MISSING)?;
+    sketch.rows().limit_items(call, (ITEM, 1), 0)?;
     let mut estimates = Vec::with_capacity(items);
     while estimates.len() < items && !pauses(call, ITEM, estimates.len(), 1) {
         let group = sketch.rows().group(call, ITEM.saturating_add(estimates.len()), 1);

@@ -18,7 +18,6 @@ const MISSING: CommandError = CommandError::RedisBloom("TopK: key does not exist
 const EXISTS: CommandError = CommandError::RedisBloom("TopK: key already exists");
 const NO_MEMORY: CommandError =
     CommandError::RedisBloom("ERR Insufficient memory to create topk data structure");
-const BAD_DEPTH: &str = "TopK: invalid depth";
 const BAD_INCREMENT: CommandError = CommandError::RedisBloom(
     "TopK: increment must be an integer greater or equal to 0                            and smaller or equal to \
      100,000",
@@ -85,14 +84,14 @@ fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(CommandError::RedisBloom(BAD_K));
     }
     let (width, depth, decay) = if has_shape {
-        let (width, depth) = (size(3, "TopK: invalid width")?, size(4, BAD_DEPTH)?);
+        let (width, depth) = (size(3, "TopK: invalid width")?, size(4, "TopK: invalid depth")?);
         let decay = number(call.arg(5)).filter(|decay| *decay > 0.0 && *decay <= 1.0);
         let bad = CommandError::RedisBloom("TopK: invalid decay value. must be '<= 1' & '> 0'");
         (width, depth, decay.ok_or(bad)?)
     } else {
         (8, 7, 0.9)
     };
-    let rows = Rows::new(width.into(), depth.into()).ok_or(CommandError::RedisBloom(BAD_DEPTH))?;
+    let rows = Rows::new(width.into(), depth.into()).ok_or(NO_MEMORY)?;
     let bytes = bytes_of(k.into(), rows).ok_or(NO_MEMORY)?;
     admit_new(call, bytes, bytes).map_err(|why| why.or_redisblooms(NO_MEMORY))?;
     key.create(Sketch::new(k, rows, decay).map_err(|_| NO_MEMORY)?);
@@ -160,10 +159,12 @@ fn add<'a, C: Call<'a>>(
         let answers = std::iter::repeat_n(Answer::Refused, items).collect();
         return Ok(Reply::Answers(Answers { answers, error: Some(BAD_INCREMENT) }));
     }
+    sketch.rows().limit_items(call, (ITEM, stride), times.iter().max().copied().unwrap_or(0))?;
     let end = ITEM.saturating_add(stride.saturating_mul(times.len()));
     if !call.is_from_primary() {
-        let bytes = (ITEM..end).step_by(stride).map(|item| call.arg(item).len() as u64).sum();
-        call.admit_tenant(sketch.bytes().saturating_add(bytes))?;
+        let longest = (ITEM..end).step_by(stride).map(|item| call.arg(item).len()).max().unwrap_or(0);
+        let bytes = longest.saturating_mul(times.len().min(sketch.heap().len()));
+        call.admit_tenant(sketch.bytes().saturating_add(bytes as u64))?;
     }
     let (mut expelled, mut next) = (Vec::with_capacity(times.len()), ITEM);
     while next < end && !pauses(call, ITEM, next.saturating_sub(ITEM), stride) {
@@ -230,6 +231,7 @@ fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, items)?;
     let key = call.open::<Sketch>(1, Access::Read);
     let sketch = key.value()?.ok_or(MISSING)?;
+    sketch.rows().limit_items(call, (ITEM, 1), 0)?;
     let mut counts = Vec::with_capacity(items);
     while counts.len() < items && !pauses(call, ITEM, counts.len(), 1) {
         let group = sketch.group(call, ITEM.saturating_add(counts.len()), 1);
