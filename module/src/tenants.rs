@@ -37,6 +37,11 @@ pub(super) fn are_being_counted() -> bool {
     with(|count| count.is_some())
 }
 
+/// Makes a count in progress begin again: the keys of a database may now be in one that has been counted.
+pub(super) fn databases_swapped() {
+    with(|count| count.iter_mut().for_each(|count| count.has_changed = true));
+}
+
 /// Counts some keys. Called several times a second.
 pub(super) fn tick(ctx: Context<'_>) {
     if let Some(mut count) = with(Option::take)
@@ -49,7 +54,7 @@ pub(super) fn tick(ctx: Context<'_>) {
 /// How far the keys have been counted.
 struct Count {
     database: i32,
-    /// Whether a value has got another tenant since the count has begun with the first key.
+    /// Whether a value has got another tenant, or databases were swapped, since the count has begun with the first key.
     has_changed: bool,
     cursor: *mut raw::RedisModuleScanCursor,
 }
@@ -65,7 +70,7 @@ impl Count {
 
     /// Counts keys until the turn is over. Returns whether others remain.
     ///
-    /// SWAPDB, MOVE and RENAME can take a key to where the count has already been, so it begins again until it finds
+    /// SWAPDB, MOVE and RENAME can take a key to where the count has already been, so it begins again until there is
     /// nothing to change.
     fn go_on(&mut self, ctx: Context<'_>) -> bool {
         let begun = Instant::now();
