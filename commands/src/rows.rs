@@ -23,8 +23,10 @@ const LANES: usize = 8;
 /// sketch with 20,000 rows needs 80 kB, and hashing a megabyte for each of them would take 8 s.
 const MOST_HASHED: u64 = 1 << 28;
 
-/// Number of bytes whose hashing takes as long as beginning a hash, and as long as a draw.
+/// Beginning a hash takes about as long as hashing this many bytes.
 const BEGIN: u64 = 16;
+
+/// A draw takes about as long as hashing this many bytes.
 const DRAW: u64 = 5;
 
 /// The shape of a sketch.
@@ -48,7 +50,7 @@ impl Rows {
 
     /// Refuses a client's command with an item that would take too long. The items are the arguments from index `first`
     /// on, every `stride`th. Each row makes up to `draws` draws.
-    pub(super) fn limit_items<'a, C: Call<'a>>(
+    pub(super) fn limit_work<'a, C: Call<'a>>(
         self,
         call: &C,
         (first, stride): (usize, usize),

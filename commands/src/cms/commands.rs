@@ -136,7 +136,7 @@ fn increase<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, pairs)?;
     let mut key = call.open::<Sketch>(1, Access::Write);
     let sketch = key.value_mut()?.ok_or(MISSING)?;
-    sketch.rows().limit_items(call, (ITEM, PAIR), 0)?;
+    sketch.rows().limit_work(call, (ITEM, PAIR), 0)?;
     let increments = (ITEM..call.argc()).skip(1).step_by(PAIR).map(|index| {
         let increment =
             integer(call.arg(index)).ok_or(CommandError::RedisBloom("CMS: Cannot parse number"))?;
@@ -192,7 +192,7 @@ fn query<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, items)?;
     let key = call.open::<Sketch>(1, Access::Read);
     let sketch = key.value()?.ok_or(MISSING)?;
-    sketch.rows().limit_items(call, (ITEM, 1), 0)?;
+    sketch.rows().limit_work(call, (ITEM, 1), 0)?;
     let mut estimates = Vec::with_capacity(items);
     while estimates.len() < items && !pauses(call, ITEM, estimates.len(), 1) {
         let group = sketch.rows().group(call, ITEM.saturating_add(estimates.len()), 1);

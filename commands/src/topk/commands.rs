@@ -159,7 +159,7 @@ fn add<'a, C: Call<'a>>(
         let answers = std::iter::repeat_n(Answer::Refused, items).collect();
         return Ok(Reply::Answers(Answers { answers, error: Some(BAD_INCREMENT) }));
     }
-    sketch.rows().limit_items(call, (ITEM, stride), times.iter().max().copied().unwrap_or(0))?;
+    sketch.rows().limit_work(call, (ITEM, stride), times.iter().max().copied().unwrap_or(0))?;
     let end = ITEM.saturating_add(stride.saturating_mul(times.len()));
     if !call.is_from_primary() {
         let longest = (ITEM..end).step_by(stride).map(|item| call.arg(item).len()).max().unwrap_or(0);
@@ -231,7 +231,7 @@ fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, items)?;
     let key = call.open::<Sketch>(1, Access::Read);
     let sketch = key.value()?.ok_or(MISSING)?;
-    sketch.rows().limit_items(call, (ITEM, 1), 0)?;
+    sketch.rows().limit_work(call, (ITEM, 1), 0)?;
     let mut counts = Vec::with_capacity(items);
     while counts.len() < items && !pauses(call, ITEM, counts.len(), 1) {
         let group = sketch.group(call, ITEM.saturating_add(counts.len()), 1);

@@ -179,7 +179,7 @@ fn a_word_stands_for_few_leaves() {
     assert!(loading.read(&[10 << 40]).is_err());
 }
 
-/// Nor for many cells, which would be sorted for seconds: 4 KiB of them are copied to each of 32,768 leaves here.
+/// Nor for many cells: here, each of 4096 leaves would get copies of 400, which takes long.
 #[test]
 fn a_word_stands_for_few_cells() {
     let shape = Shape { error_rate: 0.5, ..shape(1000, 0) };
