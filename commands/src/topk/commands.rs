@@ -78,10 +78,9 @@ fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Some(size) if size > 0 => Ok(size),
         _ => Err(CommandError::RedisBloom(refusal)),
     };
-    const BAD_K: &str = "TopK: invalid k";
-    let k = size(2, BAD_K)?;
+    let k = size(2, "TopK: invalid k")?;
     if k > MOST_LISTED && !call.is_from_primary() {
-        return Err(CommandError::RedisBloom(BAD_K));
+        return Err(CommandError::RedisBloom("TopK: invalid k: the maximum is 1000000"));
     }
     let (width, depth, decay) = if has_shape {
         let (width, depth) = (size(3, "TopK: invalid width")?, size(4, "TopK: invalid depth")?);
