@@ -4,7 +4,6 @@ use super::batch::Item;
 use super::source::{BUFFER, HashedInput, name};
 use super::text::Form;
 use crate::error::{Failure, fail};
-use std::io::Read;
 use std::path::Path;
 
 /// The form of a CSV file, and the column to read.
@@ -15,15 +14,6 @@ pub(super) struct Csv<'o> {
     pub(super) delimiter: u8,
     /// Whether the first line is a header. A name in `column` implies it.
     pub(super) header: bool,
-}
-
-fn reader<R: Read>(delimiter: u8, source: R) -> csv::Reader<R> {
-    csv::ReaderBuilder::new()
-        .delimiter(delimiter)
-        .has_headers(false)
-        .flexible(true)
-        .buffer_capacity(BUFFER)
-        .from_reader(source)
 }
 
 /// Reads the fields of one column.
@@ -42,7 +32,12 @@ impl Column {
         if number == Some(0) {
             fail!(Usage, "--column: columns are numbered from 1");
         }
-        let csv = reader(form.delimiter, HashedInput::open(path, of_text)?);
+        let csv = csv::ReaderBuilder::new()
+            .delimiter(form.delimiter)
+            .has_headers(false)
+            .flexible(true)
+            .buffer_capacity(BUFFER)
+            .from_reader(HashedInput::open(path, of_text)?);
         let record = csv::ByteRecord::new();
         let mut column = Column { csv, delimiter: form.delimiter, record, index: number.unwrap_or(1) - 1 };
         if form.header || number.is_none() {
@@ -83,24 +78,19 @@ impl Column {
         }
     }
 
-    /// Reads the next record. Returns false at the end. Refuses a quoted field that the end of the input ends: the
-    /// reader would return all lines since the quote as this field.
+    /// Reads the next record. Returns false at the end. Refuses a quoted field that never ends, or after which there is
+    /// more text: the reader would return it with all lines between two stray quotes as one field.
     fn read(&mut self, name: &str) -> anyhow::Result<bool> {
         let start = self.csv.position().byte();
         if !self.csv.read_byte_record(&mut self.record).map_err(|error| bad_csv(name, &error))? {
             return Ok(false);
         }
-        if self.is_open() {
-            // Another line is another record, unless it is within quotes.
-            let longer = self.csv.get_ref().read_since(start).chain(&b"\nx"[..]);
-            if reader(self.delimiter, longer).byte_records().count() == 1 {
-                let field = self.record.iter().next_back().unwrap_or_default();
-                let line = self.csv.position().line() - memchr::memchr_iter(b'\n', field).count() as u64;
-                fail!(
-                    Data,
-                    "{name}: the quoted field that begins in line {line} never ends; close its quote"
-                );
-            }
+        let end = self.csv.position();
+        let text = self.csv.get_ref().read_since(start);
+        let text = &text[..text.len().min((end.byte() - start) as usize)];
+        if let Some((field, why)) = badly_quoted(text, self.delimiter) {
+            let line = end.line() - memchr::memchr_iter(b'\n', &text[field..]).count() as u64;
+            fail!(Data, "{name}: the quoted field that begins in line {line} {why}");
         }
         Ok(true)
     }
@@ -109,6 +99,29 @@ impl Column {
     /// source has only ended if there is none.
     fn is_open(&self) -> bool {
         self.csv.get_ref().ended()
+    }
+}
+
+/// Where the first quoted field of a record begins that doesn't end with its closing quote, and what is wrong with it.
+fn badly_quoted(record: &[u8], delimiter: u8) -> Option<(usize, &'static str)> {
+    memchr::memchr(b'"', record)?;
+    // The end of the previous line, and empty lines.
+    let mut at = record.iter().position(|byte| !b"\r\n".contains(byte))?;
+    loop {
+        if record.get(at) == Some(&b'"') {
+            let field = at;
+            // A quote within a field is written twice.
+            while record.get(at) == Some(&b'"') {
+                let Some(length) = memchr::memchr(b'"', &record[at + 1..]) else {
+                    return Some((field, "never ends; close its quote"));
+                };
+                at += length + 2;
+            }
+            if record.get(at).is_some_and(|byte| *byte != delimiter && !b"\r\n".contains(byte)) {
+                return Some((field, "has text after its closing quote; write a quote within a field twice"));
+            }
+        }
+        at += memchr::memchr(delimiter, record.get(at..)?)? + 1;
     }
 }
 

@@ -266,6 +266,21 @@ def test_an_expiry_is_a_point_in_time(source, target):
         assert there.pttl("bf:default") == -1
 
 
+@pytest.mark.parametrize("pieces_from", ["0", "1000000"])
+def test_a_filter_that_goes_while_it_is_copied_is_left_out(source, target, pieces_from):
+    """If it has expired, its copy would stay forever."""
+    with source.client() as client, Proxy(source.port) as proxy:
+
+        def expire(words):
+            if words[0] == b"PTTL":
+                client.delete(words[1])
+            return False
+
+        proxy.before = expire
+        run(f"redis://127.0.0.1:{proxy.port}", target, "--match", "bf:default", "--pieces-from", pieces_from, "--sample", "0")
+        assert not client.exists("bf:default") and keys(target) == set()
+
+
 def test_match_and_type_choose(source, target):
     other_filters(source)
     run(source, target, "--match", "*:default", "--sample", "0")

@@ -169,8 +169,10 @@ impl Migration {
         if Held::of_type(&held) != Some(key.held) {
             return Ok(Some(format!("it is a {held} there")));
         }
-        let (here, there) = (self.source.expiry(&key.name)?, self.target.expiry(&key.name)?);
-        if (here == 0) != (there == 0) || here.abs_diff(there) > CLOCK_MS {
+        let expiries = self.source.expiry(&key.name)?.zip(self.target.expiry(&key.name)?);
+        let equal =
+            |(here, there): (u64, u64)| (here == 0) == (there == 0) && here.abs_diff(there) <= CLOCK_MS;
+        if !expiries.is_some_and(equal) {
             return Ok(Some("its time to live".into()));
         }
         if let Some(field) = self.different_field(key)? {
@@ -251,7 +253,7 @@ impl Migration {
             )));
         }
         // The expiry is sent as a point in time, which doesn't depend on how long the copy takes.
-        let expiry = self.source.expiry(&key.name)?;
+        let Some(expiry) = self.source.expiry(&key.name)? else { return Ok(false) };
         let Some(mut payload): Option<Vec<u8>> = self.source.of_key("DUMP", &key.name)? else {
             return Ok(false);
         };
@@ -267,7 +269,7 @@ impl Migration {
     }
 
     /// Copies with SCANDUMP and LOADCHUNK to a key with another name, which is renamed when the copy is complete.
-    /// Returns false after an interruption.
+    /// Returns false if the key is gone, or after an interruption.
     fn copy_in_pieces(
         &mut self,
         key: &Key,
@@ -298,9 +300,10 @@ impl Migration {
         named
     }
 
-    /// Sets the expiry of the loaded filter, and renames its key to the final name.
+    /// Sets the expiry of the loaded filter, and renames its key to the final name. Returns false if the filter is gone
+    /// at the source.
     fn name(&mut self, key: &Key, loading: &[u8], replace: bool) -> Result<bool, Failed> {
-        let expiry = self.source.expiry(&key.name)?;
+        let Some(expiry) = self.source.expiry(&key.name)? else { return Ok(false) };
         if expiry > 0 {
             self.target.ask::<()>(redis::cmd("PEXPIREAT").arg(loading).arg(expiry))?;
         }

@@ -185,11 +185,14 @@ impl Side {
         Ok(items.and_then(|(_, items)| text(items).parse().ok()))
     }
 
-    /// The Unix time in milliseconds at which a key expires, by the server's own clock; 0 for never.
-    pub(in crate::command) fn expiry(&mut self, name: &[u8]) -> RedisResult<u64> {
-        let left: i64 = self.of_key("PTTL", name)?;
-        let Ok(left) = u64::try_from(left) else { return Ok(0) };
-        Ok(self.now()?.saturating_add(left))
+    /// The Unix time in milliseconds at which a key expires, by the server's own clock; 0 for never. `None` if the key
+    /// is gone.
+    pub(in crate::command) fn expiry(&mut self, name: &[u8]) -> RedisResult<Option<u64>> {
+        match self.of_key::<i64>("PTTL", name)? {
+            -2 => Ok(None),
+            -1 => Ok(Some(0)),
+            left => Ok(Some(self.now()?.saturating_add_signed(left))),
+        }
     }
 
     /// The Unix time in milliseconds, by the server's own clock.
