@@ -182,7 +182,7 @@ impl Admitted {
         bytes: u64,
     ) -> Result<Self, CommandError> {
         Self::asked(call, bytes, || {
-            call.admit_tenant(total)?;
+            call.admit_tenant(|| total)?;
             call.admit_outside_keys(total, bytes)
         })
     }
@@ -304,12 +304,12 @@ pub trait Call<'a> {
     /// [`CommandError::Memory`].
     fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError>;
 
-    /// Checks whether the tenant of the key at argument 1 may have a filter of `total` bytes there. So does
-    /// [`admit`](Call::admit).
+    /// Checks whether the tenant of the key at argument 1, if there is one, may have a filter of `total()` bytes there.
+    /// So does [`admit`](Call::admit).
     ///
     /// # Errors
     /// [`CommandError::TenantBytes`] or [`CommandError::TenantFilters`].
-    fn admit_tenant(&self, _total: u64) -> Result<(), CommandError> {
+    fn admit_tenant(&self, _total: impl FnOnce() -> u64) -> Result<(), CommandError> {
         Ok(())
     }
 

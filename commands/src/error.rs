@@ -120,9 +120,10 @@ refusals! {
         /// How to combine the others.
         how: &'static str,
     } => "ERR the command has {sources} sources, and the maximum is {most}. {how}";
-    SketchTooDeep { rows: u64, most: u64 } =>
-        "ERR an item takes too long in a sketch with {rows} rows. Its bytes, and with TOPK.INCRBY 5 times its increment, \
-        may be {most} together";
+    SketchTooDeep { rows: u64 } => "ERR any item takes too long in a sketch with {rows} rows";
+    SketchItemTooLong { rows: u64, most: u64 } =>
+        "ERR an item takes too long in a sketch with {rows} rows. Its bytes, and with TOPK.INCRBY 12 times its \
+        increment, may be {most} together";
     ManyWaiting { most: u64 } =>
         "ERR {most} commands are waiting for worker threads, which is the maximum. Send the command again when \
         some of them have been answered";

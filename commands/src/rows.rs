@@ -23,11 +23,15 @@ const LANES: usize = 8;
 /// sketch with 20,000 rows needs 80 kB, and hashing a megabyte for each of them would take 8 s.
 const MOST_HASHED: u64 = 1 << 28;
 
-/// Beginning a hash takes about as long as hashing this many bytes.
-const BEGIN: u64 = 16;
+/// Finding a cell and fetching it takes about as long as hashing this many bytes.
+const CELL: u64 = 64;
+
+/// Maximum number of bytes that the server zeroes when a cell is used for the first time: a page. Zeroing one takes
+/// about as long as hashing as many bytes.
+const PAGE: u64 = 4096;
 
 /// A draw takes about as long as hashing this many bytes.
-const DRAW: u64 = 5;
+const DRAW: u64 = 12;
 
 /// The shape of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +60,16 @@ impl Rows {
         (first, stride): (usize, usize),
         draws: u32,
     ) -> Result<(), CommandError> {
-        let most = MOST_HASHED.checked_div(self.depth.get()).unwrap_or(0).saturating_sub(BEGIN);
+        if call.is_from_primary() {
+            return Ok(());
+        }
+        let (rows, zeroed) = (self.depth.get(), self.width.get().saturating_mul(8).min(PAGE));
+        let most =
+            MOST_HASHED.checked_div(rows).and_then(|most| most.checked_sub(CELL.saturating_add(zeroed)));
+        let most = most.ok_or(CommandError::SketchTooDeep { rows })?;
         let items = (first..call.argc()).step_by(stride).map(|index| call.arg(index).len() as u64);
         let longest = items.max().unwrap_or(0).saturating_add(DRAW.saturating_mul(draws.into()));
-        if longest > most && !call.is_from_primary() {
-            return Err(CommandError::SketchTooDeep { rows: self.depth.get(), most });
-        }
-        Ok(())
+        if longest > most { Err(CommandError::SketchItemTooLong { rows, most }) } else { Ok(()) }
     }
 
     /// The items of the next group of a command: the arguments from index `first` on, of which every `stride`th is an

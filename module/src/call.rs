@@ -241,7 +241,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        self.admit_tenant(total)?;
+        self.admit_tenant(|| total)?;
         memory::admit(self.ctx, settings().max_filter_bytes, total, more, true)
     }
 
@@ -249,9 +249,9 @@ impl<'a> Call<'a> for ServerCall<'a> {
         memory::admit(self.ctx, settings().max_filter_bytes, total, more, false)
     }
 
-    fn admit_tenant(&self, total: u64) -> Result<(), CommandError> {
+    fn admit_tenant(&self, total: impl FnOnce() -> u64) -> Result<(), CommandError> {
         let Some(quota) = tenants().of(self.arg(1)) else { return Ok(()) };
-        quota.admit(self.open::<Filter>(1, Access::Read).tenant_bytes(), total)
+        quota.admit(self.open::<Filter>(1, Access::Read).tenant_bytes(), total())
     }
 
     fn saves(&self) -> u64 {

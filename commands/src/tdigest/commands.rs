@@ -135,7 +135,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let value = key.value_mut()?.ok_or(MISSING)?;
     let observations = observations(call)?;
     if !call.is_from_primary() {
-        call.admit_tenant(value.seen().bytes_with(observations.len()))?;
+        call.admit_tenant(|| value.seen().bytes_with(observations.len()))?;
     }
     let digest = value.write(call)?;
     for (done, observation) in observations.iter().enumerate() {

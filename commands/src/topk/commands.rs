@@ -161,9 +161,8 @@ fn add<'a, C: Call<'a>>(
     sketch.rows().limit_work(call, (ITEM, stride), times.iter().max().copied().unwrap_or(0))?;
     let end = ITEM.saturating_add(stride.saturating_mul(times.len()));
     if !call.is_from_primary() {
-        let longest = (ITEM..end).step_by(stride).map(|item| call.arg(item).len()).max().unwrap_or(0);
-        let bytes = longest.saturating_mul(times.len().min(sketch.heap().len()));
-        call.admit_tenant(sketch.bytes().saturating_add(bytes as u64))?;
+        let items = (ITEM..end).step_by(stride).map(|item| call.arg(item));
+        call.admit_tenant(|| sketch.bytes().saturating_add(sketch.most_new(items) as u64))?;
     }
     let (mut expelled, mut next) = (Vec::with_capacity(times.len()), ITEM);
     while next < end && !pauses(call, ITEM, next.saturating_sub(ITEM), stride) {

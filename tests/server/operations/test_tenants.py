@@ -71,6 +71,8 @@ def test_no_sketch_makes_a_tenant_exceed_its_bytes(limited):
         for number in range(7):
             client.execute_command("TOPK.ADD", "small:3", f"{number:01000}")
         assert "Its limit in the option tenants is" in refusal(client, "TOPK.ADD", "small:3", f"{7:01000}")
+        known = [f"{number:01000}" for number in range(7)]
+        assert client.execute_command("TOPK.ADD", "small:3", *known) == [None] * 7  # they are in the list already
         assert 5000 < tenants(client)["small:"]["bytes"] <= 10_000
 
 
