@@ -9,7 +9,7 @@
 use super::server::{server, status};
 use redis_module::raw;
 use smallvec::SmallVec;
-use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
@@ -240,16 +240,26 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether a field exists in an INFO section and has this value.
-    pub(super) fn info_is(self, section: &CStr, field: &CStr, value: &str) -> bool {
-        // SAFETY: as above; the field's text belongs to the data, and is read before the data is freed.
+    /// Like [`info`](Context::info), but texts.
+    pub(super) fn info_texts<const N: usize>(
+        self,
+        section: &CStr,
+        fields: [&CStr; N],
+    ) -> [Option<CString>; N] {
+        // SAFETY: as above; a field's text belongs to the data, and is copied before the data is freed.
         unsafe {
             let data = server!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
-            let text = server!(RedisModule_ServerInfoGetFieldC(data, field.as_ptr()));
-            let equal = !text.is_null() && CStr::from_ptr(text).to_bytes() == value.as_bytes();
+            let texts = fields.map(|field| {
+                let text = server!(RedisModule_ServerInfoGetFieldC(data, field.as_ptr()));
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_owned())
+            });
             server!(RedisModule_FreeServerInfo(self.as_ptr(), data));
-            equal
+            texts
         }
+    }
+
+    pub(super) fn is_valkey(self) -> bool {
+        self.info_texts(c"server", [c"server_name"]) == [Some(c"valkey".to_owned())]
     }
 }
 

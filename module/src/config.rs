@@ -75,7 +75,7 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
 fn takes_own_names(ctx: Context<'_>) -> bool {
     // SAFETY: a plain call.
     let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
-    version >= 0x0008_0000 && !ctx.info_is(c"server", c"server_name", "valkey")
+    version >= 0x0008_0000 && !ctx.is_valkey()
 }
 
 /// An option's name on a server that puts nothing before it. This is RedisBloom's name for the option, unless the

@@ -204,25 +204,11 @@ unsafe extern "C" fn flushed(
     guard::call("flush", || uploads::flush(database), || ());
 }
 
-unsafe extern "C" fn swapped(
-    _ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
-) {
-    guard::call("swap", tenants::databases_swapped, || ());
-}
-
 /// Subscribes to the events that the module can do without.
 fn follow_events(context: Context<'_>) {
-    let events: [(_, EventCallback, _); 4] = [
+    let events: [(_, EventCallback, _); 3] = [
         (raw::REDISMODULE_EVENT_SHUTDOWN, shut_down, "it shuts down; worker threads will not be joined then"),
         (raw::REDISMODULE_EVENT_FLUSHDB, flushed, "keys are flushed; loads in chunks go on then"),
-        (
-            raw::REDISMODULE_EVENT_SWAPDB,
-            swapped,
-            "databases are swapped; tenants' filters may be missed then",
-        ),
         (raw::REDISMODULE_EVENT_CRON_LOOP, tick, "time passes; abandoned loads stay"),
     ];
     for (event, callback, without) in events {
@@ -288,7 +274,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
-    if context.info_is(c"server", c"server_name", "valkey") {
+    if context.is_valkey() {
         flags |= VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION;
     }
     // SAFETY: a plain call, and the context is the caller's.

@@ -10,7 +10,7 @@ use super::server::server;
 use super::settings::tenants;
 use bloomery_commands::tenants::{Share, Tenants};
 use redis_module::raw;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,11 +37,6 @@ pub(super) fn are_being_counted() -> bool {
     with(|count| count.is_some())
 }
 
-/// Makes a count in progress begin again: the keys of a database may now be in one that has been counted.
-pub(super) fn databases_swapped() {
-    with(|count| count.iter_mut().for_each(|count| count.has_changed = true));
-}
-
 /// Counts some keys. Called several times a second.
 pub(super) fn tick(ctx: Context<'_>) {
     if let Some(mut count) = with(Option::take)
@@ -51,11 +46,22 @@ pub(super) fn tick(ctx: Context<'_>) {
     }
 }
 
+type Moves = [Option<CString>; 4];
+
+/// The server's statistics of the commands that move keys. A callback for keyspace events would have to be called for
+/// every change of every key, and Valkey 8.1 doesn't delete a moved key then.
+fn moves(ctx: Context<'_>) -> Moves {
+    let names = [c"cmdstat_move", c"cmdstat_rename", c"cmdstat_renamenx", c"cmdstat_swapdb"];
+    ctx.info_texts(c"commandstats", names)
+}
+
 /// How far the keys have been counted.
 struct Count {
     database: i32,
-    /// Whether a value has got another tenant, or databases were swapped, since the count has begun with the first key.
+    /// Whether a value has got another tenant since the count has begun with the first key.
     has_changed: bool,
+    /// What [`moves`] returned at that time.
+    moves: Option<Moves>,
     cursor: *mut raw::RedisModuleScanCursor,
 }
 
@@ -65,15 +71,17 @@ unsafe impl Send for Count {}
 impl Count {
     fn new() -> Count {
         // SAFETY: a plain call. The cursor is destroyed once, by Drop.
-        Count { database: 0, has_changed: false, cursor: unsafe { server!(RedisModule_ScanCursorCreate()) } }
+        let cursor = unsafe { server!(RedisModule_ScanCursorCreate()) };
+        Count { database: 0, has_changed: false, moves: None, cursor }
     }
 
     /// Counts keys until the turn is over. Returns whether others remain.
     ///
-    /// SWAPDB, MOVE and RENAME can take a key to where the count has already been, so it begins again until there is
-    /// nothing to change.
+    /// A key can be moved to where the count has already been, so it begins again until it has found nothing to change
+    /// and nothing was moved.
     fn go_on(&mut self, ctx: Context<'_>) -> bool {
         let begun = Instant::now();
+        self.moves.get_or_insert_with(|| moves(ctx));
         loop {
             while let Some(in_database) = Detached::new(ctx, self.database) {
                 let (raw, changed) =
@@ -88,9 +96,11 @@ impl Count {
                 // SAFETY: the cursor is ours.
                 unsafe { server!(RedisModule_ScanCursorRestart(self.cursor)) };
             }
-            if !std::mem::take(&mut self.has_changed) {
+            let moves = Some(moves(ctx));
+            if !std::mem::take(&mut self.has_changed) && self.moves == moves {
                 return false;
             }
+            self.moves = moves;
             self.database = 0;
         }
     }

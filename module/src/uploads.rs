@@ -261,7 +261,7 @@ fn watch_keys(ctx: Context<'_>) {
         // SAFETY: the context is valid, and the callback lives as long as the module, which is never unloaded.
         unsafe { server!(RedisModule_SubscribeToKeyspaceEvents(ctx.as_ptr(), events, Some(key_changed))) }
     };
-    if !ctx.info_is(c"server", c"server_name", "valkey") && subscribe() != status::OK {
+    if !ctx.is_valkey() && subscribe() != status::OK {
         log::warning(
             "cannot subscribe to keyspace events; loads may occupy memory for longer than necessary",
         );

@@ -136,6 +136,30 @@ def test_keys_that_move_while_they_are_counted_are_counted(new_server, spec):
         assert tenants(client)["a:"]["filters"] == 2 * filters
 
 
+def test_a_key_that_moves_to_where_the_count_has_been_is_counted(new_server, spec):
+    """Though the count finds nothing to change."""
+    server = new_server()
+    with server.client() as client:
+
+        def configure(value, meanwhile) -> float:
+            """Seconds until all keys are counted."""
+            begun = time.monotonic()
+            client.config_set(option(spec, "tenants"), value)
+            meanwhile()
+            wait_for(lambda: not client.info("bf_tenants")["bf_tenants_being_counted"], "all keys to be counted")
+            return time.monotonic() - begun
+
+        for database in (1, 0):
+            client.select(database)
+            client.mset({f"string:{number}": 1 for number in range(5000)})
+        for part in (0.3, 0.4):  # of the count; half of it is for this database
+            took = configure("b: 0 0", lambda: (client.select(0), client.delete("a:1")))
+            client.select(1)
+            client.execute_command("BF.ADD", "a:1", "item")
+            configure("a: 0 0", lambda: (time.sleep(part * took), client.move("a:1", 0)))
+            assert tenants(client)["a:"]["filters"] == 1
+
+
 def test_the_exporter_has_the_numbers_of_tenants(limited):
     with Exporter("--port", limited.port) as exporter:
         found = exporter.samples()
