@@ -190,6 +190,22 @@ fn a_word_stands_for_few_cells() {
     assert_eq!((load(1), load(1 << 4), load(1 << 12)), (Ok(()), Ok(()), Err(Error::Foreign("cells"))));
 }
 
+/// A dump during which one leaf was split or joined: the others are as they were, and more than a mebibyte.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn a_large_table_that_has_grown_or_shrunk_a_little_loads() {
+    let shape = Shape { error_rate: 1e-9, ..shape(400_000, 0) };
+    let mut table = empty(&shape).unwrap();
+    (0..400_000).for_each(|item| _ = table.change(hash_of(item), |_, _| Some(0)).unwrap());
+    for leaves in [table.leaves() - 1, table.leaves() + 1] {
+        let mut loading = Loading::new(&shape, leaves, table.form.log2_quotients);
+        loading.read(&words(&table)).unwrap();
+        let loaded = loading.finish(table.items, (0, &[])).unwrap();
+        validate(&loaded);
+        assert!((0..400_000).all(|item| loaded.find(hash_of(item)).is_some()));
+    }
+}
+
 #[test]
 fn expired_cells_stay_expired_when_loaded_into_fewer_leaves() {
     let shape = shape(100, 2);

@@ -30,8 +30,8 @@ pub(crate) const END: u64 = 1 << 51;
 /// Number of bits by which a hash has more bits than a position.
 const UNUSED: u32 = 13;
 
-/// Loading needs at most this many times the memory of what was read, plus [`SPARE`]. A table that has shrunk since its
-/// head was written is read as one with the head's number of leaves, most of which are empty.
+/// Leaves made of others need at most this many times the memory of what was read into them, plus [`SPARE`]. A table
+/// that has shrunk since its head was written is read as one with the head's number of leaves, most of which are empty.
 const MOST_TIMES: u64 = 32;
 const SPARE: u64 = 1 << 20;
 
@@ -151,6 +151,8 @@ pub(crate) struct Loading {
     bytes: u64,
     /// Number of words that have been read into leaves that weren't theirs.
     words: u64,
+    /// Bytes of the leaves that were made of those words.
+    made: u64,
     /// Number of cells that were copied because they belong to several places.
     copies: u64,
     /// The cells of the leaf that begins before the position, in the order of their positions, and its generation.
@@ -182,6 +184,7 @@ impl Loading {
             totals: Totals::default(),
             bytes: 0,
             words: 0,
+            made: 0,
             copies: 0,
             begun: Vec::new(),
             cleaned: 0,
@@ -213,13 +216,13 @@ impl Loading {
     /// [`Error::Foreign`] if the piece isn't valid, [`Error::OutOfMemory`]. In both cases, nothing has changed.
     pub(crate) fn read(&mut self, words: &[u64]) -> Result<(), Error> {
         let before = (self.position, self.next, self.done.len(), self.totals, self.bytes);
-        let counts = (self.words, self.copies);
+        let counts = (self.words, self.made, self.copies);
         let begun = (self.begun.clone(), self.cleaned, self.pending.clone(), self.pending_at);
         let read = self.read_leaves(words);
         if read.is_err() {
             self.done.truncate(before.2);
             (self.position, self.next, _, self.totals, self.bytes) = before;
-            (self.words, self.copies) = counts;
+            (self.words, self.made, self.copies) = counts;
             (self.begun, self.cleaned, self.pending, self.pending_at) = begun;
         }
         read
@@ -317,7 +320,7 @@ impl Loading {
             if after > end {
                 return Ok(());
             }
-            if self.held() > self.words * 8 * MOST_TIMES + SPARE
+            if self.made > self.words * 8 * MOST_TIMES + SPARE
                 || self.copies > self.words * MOST_COPIES + SPARE_COPIES
             {
                 return Err(Error::Foreign("cells"));
@@ -326,7 +329,9 @@ impl Loading {
             if list.iter().any(|cell| length(cell.remainder) > self.form.most_remainder()) {
                 return Err(Error::Foreign("cells"));
             }
-            self.finish_leaf(Leaf::build(self.form, &list, cleaned)?, own, &list)?;
+            let leaf = Leaf::build(self.form, &list, cleaned)?;
+            self.made += leaf.bytes() + size_of::<Leaf>() as u64;
+            self.finish_leaf(leaf, own, &list)?;
             self.next = after;
         }
         self.begun.clear();
