@@ -190,6 +190,27 @@ fn a_word_stands_for_few_cells() {
     assert_eq!((load(1), load(1 << 4), load(1 << 12)), (Ok(()), Ok(()), Err(Error::Foreign("cells"))));
 }
 
+/// Whatever came before them: a server that has saved and loaded the upload in between doesn't know that.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn words_pay_only_for_what_is_made_of_them() {
+    let shape = Shape { error_rate: 1e-9, ..shape(200_000, 0) };
+    let mut table = empty(&shape).unwrap();
+    (0..200_000).for_each(|item| _ = table.change(hash_of(item), |_, _| Some(0)).unwrap());
+    let (mut dense, mut position) = (Vec::new(), 0);
+    while position < END / 2 {
+        position = table.write(position, dense.len() + 1, &mut dense).unwrap();
+    }
+    let mut few = empty(&Shape { error_rate: 0.5, ..self::shape(1000, 0) }).unwrap();
+    (0..400).for_each(|item| _ = few.change(hash_of(item), |_, _| Some(0)));
+    let mut greedy = Vec::new();
+    assert_eq!(few.write(END / 2, usize::MAX, &mut greedy), Some(END));
+    let mut loading = Loading::new(&shape, 1 << 11, 10);
+    loading.read(&dense).unwrap();
+    assert_eq!(loading.position(), END / 2);
+    assert!(loading.read(&greedy).is_err());
+}
+
 /// A dump during which one leaf was split or joined: the others are as they were, and more than a mebibyte.
 #[test]
 #[cfg_attr(miri, ignore = "too many items")]

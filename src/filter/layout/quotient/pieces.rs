@@ -35,7 +35,7 @@ const UNUSED: u32 = 13;
 const MOST_TIMES: u64 = 32;
 const SPARE: u64 = 1 << 20;
 
-/// Loading makes at most this many copies of cells for each word that was read, plus [`SPARE_COPIES`]: a cell without a
+/// Loading makes at most this many copies of cells for each of those words, plus [`SPARE_COPIES`]: a cell without a
 /// remainder belongs to both halves of a leaf. Making a copy takes 30 ns.
 const MOST_COPIES: u64 = 4;
 const SPARE_COPIES: u64 = 1 << 15;
@@ -149,18 +149,28 @@ pub(crate) struct Loading {
     done: Vec<Leaf>,
     totals: Totals,
     bytes: u64,
-    /// Number of words that have been read into leaves that weren't theirs.
-    words: u64,
-    /// Bytes of the leaves that were made of those words.
-    made: u64,
-    /// Number of cells that were copied because they belong to several places.
-    copies: u64,
+    excess: Excess,
     /// The cells of the leaf that begins before the position, in the order of their positions, and its generation.
     begun: Vec<Moved>,
     cleaned: u64,
     /// The words from which `begun` was read, and the position at which they begin.
     pending: Vec<u64>,
     pending_at: u64,
+}
+
+/// What leaves made of others have needed beyond what their words pay for. What words pay too much isn't kept, so a
+/// server that has loaded a partial upload accepts all that the one that saved it accepts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Excess {
+    bytes: u64,
+    copies: u64,
+}
+
+impl Excess {
+    fn pay(&mut self, words: u64) {
+        self.bytes = self.bytes.saturating_sub(words * 8 * MOST_TIMES);
+        self.copies = self.copies.saturating_sub(words * MOST_COPIES);
+    }
 }
 
 impl Loading {
@@ -183,9 +193,7 @@ impl Loading {
             done: Vec::new(),
             totals: Totals::default(),
             bytes: 0,
-            words: 0,
-            made: 0,
-            copies: 0,
+            excess: Excess::default(),
             begun: Vec::new(),
             cleaned: 0,
             pending: Vec::new(),
@@ -216,13 +224,13 @@ impl Loading {
     /// [`Error::Foreign`] if the piece isn't valid, [`Error::OutOfMemory`]. In both cases, nothing has changed.
     pub(crate) fn read(&mut self, words: &[u64]) -> Result<(), Error> {
         let before = (self.position, self.next, self.done.len(), self.totals, self.bytes);
-        let counts = (self.words, self.made, self.copies);
+        let excess = self.excess;
         let begun = (self.begun.clone(), self.cleaned, self.pending.clone(), self.pending_at);
         let read = self.read_leaves(words);
         if read.is_err() {
             self.done.truncate(before.2);
             (self.position, self.next, _, self.totals, self.bytes) = before;
-            (self.words, self.made, self.copies) = counts;
+            self.excess = excess;
             (self.begun, self.cleaned, self.pending, self.pending_at) = begun;
         }
         read
@@ -291,7 +299,7 @@ impl Loading {
             self.pending_at = self.position;
         }
         self.pending.extend_from_slice(words);
-        self.words += words.len() as u64;
+        self.excess.pay(words.len() as u64);
         let hashes = Hash::from(hashes_at(self.position) & ((1 << depth) - 1));
         let address = depth + form.log2_quotients;
         let first = self.begun.len();
@@ -320,17 +328,15 @@ impl Loading {
             if after > end {
                 return Ok(());
             }
-            if self.made > self.words * 8 * MOST_TIMES + SPARE
-                || self.copies > self.words * MOST_COPIES + SPARE_COPIES
-            {
-                return Err(Error::Foreign("cells"));
-            }
             let (list, cleaned) = (self.divide(self.next..after, own, index)?, self.cleaned);
             if list.iter().any(|cell| length(cell.remainder) > self.form.most_remainder()) {
                 return Err(Error::Foreign("cells"));
             }
             let leaf = Leaf::build(self.form, &list, cleaned)?;
-            self.made += leaf.bytes() + size_of::<Leaf>() as u64;
+            self.excess.bytes += leaf.bytes() + size_of::<Leaf>() as u64;
+            if self.excess.bytes > SPARE || self.excess.copies > SPARE_COPIES {
+                return Err(Error::Foreign("cells"));
+            }
             self.finish_leaf(leaf, own, &list)?;
             self.next = after;
         }
@@ -373,7 +379,7 @@ impl Loading {
                 return Err(Error::Foreign("cells"));
             }
         }
-        self.copies += list.len() as u64 - found;
+        self.excess.copies += list.len() as u64 - found;
         Ok(if list.len() > 1 { self.form.by_quotient(&list) } else { list })
     }
 
