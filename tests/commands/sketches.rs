@@ -201,7 +201,7 @@ fn an_item_that_takes_too_long_is_refused() {
     let server = FakeServer::default();
     server.line("CMS.INITBYDIM c 1 20000").unwrap();
     server.line("TOPK.RESERVE t 2 1 20000 0.99999").unwrap();
-    let (item, most) = ("x".repeat(14_000), (1u64 << 28) / 20_000 - 72);
+    let (item, most) = ("x".repeat(14_000), (1u64 << 27) / 20_000 - 72);
     let refused = format!(
         "ERR an item takes too long in a sketch with 20000 rows. Its bytes, and with TOPK.INCRBY 12 times its \
          increment, may be {most} together"
@@ -214,11 +214,11 @@ fn an_item_that_takes_too_long_is_refused() {
         "TOPK.INCRBY t a 100000",
     ] {
         assert_eq!(server.text(&line.replace("{}", &item)), refused);
-        server.text(&line.replace("{}", &item[..most as usize - 12]).replace("100000", "1000"));
+        server.text(&line.replace("{}", &item[..most as usize - 12]).replace("100000", "500"));
     }
     assert_eq!(server.line("CMS.QUERY c a"), Ok(Reply::Counts(vec![2], None)), "only what wasn't refused");
-    server.line("CMS.INITBYDIM deep 1 5000000").unwrap();
-    assert_eq!(server.text("CMS.QUERY deep "), "ERR any item takes too long in a sketch with 5000000 rows");
+    server.line("CMS.INITBYDIM deep 1 2000000").unwrap();
+    assert_eq!(server.text("CMS.QUERY deep "), "ERR any item takes too long in a sketch with 2000000 rows");
     server.obeys.set(true);
     assert_ne!(server.text(&format!("CMS.INCRBY c {item} 1")), refused);
 }
