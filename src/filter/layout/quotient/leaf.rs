@@ -112,7 +112,7 @@ pub(super) struct Place {
     /// The bit of the unary part at which the quotient's cells begin.
     start: usize,
     /// Number of cells before this one.
-    index: usize,
+    pub(super) index: usize,
     /// Number of cells of the quotient.
     run: usize,
 }
@@ -276,6 +276,29 @@ impl Leaf {
         let bits = width - form.payload;
         let low = cell & ((1 << bits) - 1);
         (if self.is_marked() { low } else { low | 1 << bits }, cell >> bits)
+    }
+
+    /// The payloads of all cells in order.
+    pub(super) fn payloads(&self, form: Form) -> impl Iterator<Item = u64> + '_ {
+        let (end, width, payload) = (self.0.len() * 64, self.width() as usize, form.payload);
+        (1..=self.cells()).map(move |cells| match payload {
+            0 => 0,
+            _ => get(&self.0, end - (cells - 1) * width - payload as usize, payload),
+        })
+    }
+
+    /// The place and the remainder of a cell.
+    pub(super) fn cell(&self, form: Form, index: usize) -> (Place, Marked) {
+        let (mut word, mut rank) = (form.unary() / 64, index as u32);
+        let skip = loop {
+            match select(self.0[word], rank) {
+                Some(skip) => break skip as usize,
+                None => rank -= self.0[word].count_ones(),
+            }
+            word += 1;
+        };
+        let quotient = word * 64 + skip - form.unary() - index;
+        (Place { index, ..self.run(form, quotient) }, self.get(form, index).0)
     }
 
     /// The cells of a run: the place, the remainder and the payload of each.
