@@ -249,11 +249,11 @@ impl Layer {
                             _ => continue,
                         },
                     };
-                    let has_item = match span {
+                    let has_item = |mine: &Quotient| match span {
                         0 => mine.find(prefix.bits).is_some(),
                         _ => mine.age(prefix.bits, mine.newest()).is_some(),
                     };
-                    if mine.items >= room && !has_item {
+                    if mine.items >= room && !has_item(&mine) {
                         return Err(Error::Full);
                     }
                     if mine.add(Prefix { value, ..prefix }, &together)? {

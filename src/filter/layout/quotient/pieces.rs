@@ -15,6 +15,7 @@
 use super::bits::get;
 use super::generations::is_alive;
 use super::leaf::{Cell, Form, Leaf, MOST_CELLS, length, order};
+use super::resize::halves;
 use super::table::{Hash, LOAD, LOG2_QUOTIENTS, MOST_DEPTH, Quotient, depth_in, unit};
 use super::{cells, new_generations, payload};
 use crate::error::Error;
@@ -95,7 +96,8 @@ impl Quotient {
                 if depth == MOST_DEPTH {
                     return None;
                 }
-                cells = half(self.form, &cells, (hashes >> depth & 1) as u32);
+                let [even, odd] = halves(self.form, &cells);
+                cells = if hashes >> depth & 1 == 0 { even } else { odd };
                 depth += 1;
             }
             let built = Leaf::build(self.form, &cells, leaf.cleaned()).ok()?;
@@ -104,23 +106,6 @@ impl Quotient {
         }
         Some(position)
     }
-}
-
-/// The cells of one of the two leaves into which a leaf is split: those of even or odd quotients.
-pub(super) fn half(form: Form, cells: &[Cell], odd: u32) -> Vec<Cell> {
-    if form.log2_quotients == 0 {
-        // Without quotients, the bit comes from the remainder.
-        return cells.iter().filter_map(|cell| cell.shortened(odd.into(), 0)).collect();
-    }
-    let (top, mut half, mut upper) =
-        (form.quotients() as u32 / 2, Vec::with_capacity(cells.len()), Vec::new());
-    for cell in cells.iter().filter(|cell| cell.quotient & 1 == odd) {
-        let cell = Cell { quotient: cell.quotient >> 1, ..*cell };
-        half.extend(cell.shortened(0, top));
-        upper.extend(cell.shortened(1, top));
-    }
-    half.append(&mut upper);
-    half
 }
 
 /// What is known about leaves once all their cells have been seen.

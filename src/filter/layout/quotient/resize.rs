@@ -1,7 +1,6 @@
 //! How a table grows and shrinks: leaf by leaf, or by the quotients of its only leaf.
 
 use super::leaf::{Cell, Form, Leaf, length};
-use super::pieces::half;
 use super::table::{LOAD, LOG2_QUOTIENTS, MOST_DEPTH, MOST_RATE, Quotient, most, unit};
 use crate::error::Error;
 use alloc::vec::Vec;
@@ -72,8 +71,7 @@ impl Quotient {
         let (cells, expired) = self.list(0);
         let top = self.form.quotients() as u32;
         let form = Form { log2_quotients: self.form.log2_quotients + 1, ..self.form };
-        let halves = [0, 1].map(|half| cells.iter().filter_map(move |cell| cell.shortened(half, top)));
-        let list: Vec<Cell> = halves.into_iter().flatten().collect();
+        let list = by_first_bit(&cells, top).concat();
         if let Ok(leaf) = Leaf::build(form, &list, self.newest()) {
             self.uncount(0, &expired);
             self.duplicate(&cells, &list);
@@ -98,7 +96,7 @@ impl Quotient {
         let form = self.form;
         let index = self.leaves - (1 << self.depth());
         let (cells, expired) = self.list(index);
-        let parts = [0, 1].map(|odd| half(form, &cells, odd));
+        let parts = halves(form, &cells);
         let built = parts.each_ref().map(|cells| Leaf::build(form, cells, self.newest()));
         if let [Ok(low), Ok(high)] = built
             && self.push(high).is_ok()
@@ -127,17 +125,36 @@ impl Quotient {
     }
 }
 
-impl Cell {
-    /// The cell without the first bit of its remainder, if that bit is `half`. If the bit is 1, the quotient grows by
-    /// `top`. A cell without a remainder belongs to both halves.
-    pub(super) fn shortened(&self, half: u64, top: u32) -> Option<Cell> {
-        let remainder = match self.remainder {
-            1 => 1,
-            remainder if remainder & 1 == half => remainder >> 1,
-            _ => return None,
-        };
-        Some(Cell { quotient: self.quotient + half as u32 * top, remainder, ..*self })
+/// The cells of the two leaves into which a leaf is split: those of even and of odd quotients.
+pub(super) fn halves(form: Form, cells: &[Cell]) -> [Vec<Cell>; 2] {
+    if form.log2_quotients == 0 {
+        // Without quotients, the bit comes from the remainder.
+        return by_first_bit(cells, 0);
     }
+    let mut halves = [const { Vec::new() }; 2];
+    for cell in cells {
+        halves[cell.quotient as usize & 1].push(Cell { quotient: cell.quotient >> 1, ..*cell });
+    }
+    halves.map(|cells| by_first_bit(&cells, form.quotients() as u32 / 2).concat())
+}
+
+/// The cells whose remainders begin with 0, and those whose remainders begin with 1, without that bit. A cell without a
+/// remainder belongs to both. The quotients of the second half grow by `top`.
+fn by_first_bit(cells: &[Cell], top: u32) -> [Vec<Cell>; 2] {
+    // The bit selects the list, because a branch would be mispredicted half of the time.
+    let mut halves = [0, 1].map(|_| Vec::with_capacity(cells.len()));
+    for cell in cells {
+        let (first, short) = (cell.remainder as usize & 1, cell.remainder >> 1);
+        let upper = cell.quotient + top;
+        if short == 0 {
+            halves[0].push(Cell { remainder: 1, ..*cell });
+            halves[1].push(Cell { remainder: 1, quotient: upper, ..*cell });
+        } else {
+            let quotient = if first == 0 { cell.quotient } else { upper };
+            halves[first].push(Cell { remainder: short, quotient, ..*cell });
+        }
+    }
+    halves
 }
 
 /// The cells of these leaves as the cells of one leaf. A quotient's number is below 2 · `half`; its highest bit becomes
