@@ -1,8 +1,8 @@
 //! Union, intersection and equality of tables of any sizes. The union of a prefix and a longer one that it begins is
 //! the shorter one, their intersection the longer one.
 
-use super::leaf::{Marked, Place, length};
-use super::table::{Address, Hash, Quotient};
+use super::leaf::{Cell, Form, Leaf, MOST_CELLS, Marked, Place, length, order};
+use super::table::{Address, Hash, Quotient, unit};
 use super::{read, write};
 use crate::error::Error;
 use crate::filter::layout::Layer;
@@ -191,6 +191,99 @@ impl Quotient {
     }
 }
 
+/// A leaf of another table.
+struct Theirs {
+    form: Form,
+    depth: u32,
+    cells: Vec<Cell>,
+}
+
+/// Whole leaves.
+impl Quotient {
+    /// A leaf; without cells if another thread has removed it in the meantime.
+    fn leaf_of(&self, index: u64) -> Theirs {
+        let cells =
+            if index < self.leaves() { self.leaf(index).list(self.form).collect() } else { Vec::new() };
+        Theirs { form: self.form, depth: self.depth_of(index), cells }
+    }
+
+    /// Adds the cells of another table's leaf with this index, several times as fast as one by one. The caller then
+    /// lets the table grow. Returns whether anything changed; `None` if the leaf isn't in the same place here.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; then nothing has changed.
+    fn unite_leaf(
+        &mut self,
+        index: u64,
+        theirs: &Theirs,
+        together: &impl Fn(u64, u64) -> u64,
+    ) -> Result<Option<bool>, Error> {
+        let form = self.form;
+        if index >= self.leaves()
+            || (form, self.depth_of(index)) != (theirs.form, theirs.depth)
+            || self.leaf(index).cells() + theirs.cells.len() > MOST_CELLS
+        {
+            return Ok(None);
+        }
+        let mine: Vec<Cell> = self.leaf(index).list(form).collect();
+        let (mut union, mut rest) = (Vec::with_capacity(mine.len() + theirs.cells.len()), &mine[..]);
+        let (mut changed, mut items) = (false, self.items);
+        for run in theirs.cells.chunk_by(|a, b| a.quotient == b.quotient) {
+            let quotient = run[0].quotient;
+            let before = rest.iter().take_while(|cell| cell.quotient < quotient).count();
+            union.extend_from_slice(&rest[..before]);
+            rest = &rest[before..];
+            let same = rest.iter().take_while(|cell| cell.quotient == quotient).count();
+            if same == 0 {
+                union.extend_from_slice(run);
+                items += run.len() as u64;
+                changed = true;
+                continue;
+            }
+            let begin = union.len();
+            union.extend_from_slice(&rest[..same]);
+            rest = &rest[same..];
+            for cell in run {
+                let (mut cell, own) = (*cell, length(cell.remainder));
+                let is_related = |other: &Cell| {
+                    let least = own.min(length(other.remainder));
+                    (other.remainder ^ cell.remainder).trailing_zeros() >= least
+                };
+                let shorter = |other: &&mut Cell| length(other.remainder) <= own && is_related(other);
+                if let Some(shorter) = union[begin..].iter_mut().find(shorter) {
+                    let sum = together(shorter.payload, cell.payload);
+                    changed |= sum != shorter.payload;
+                    shorter.payload = sum;
+                    continue;
+                }
+                items += 1;
+                let mut at = begin;
+                while at < union.len() {
+                    if is_related(&union[at]) {
+                        cell.payload = together(cell.payload, union.remove(at).payload);
+                        items = items.saturating_sub(1);
+                    } else {
+                        at += 1;
+                    }
+                }
+                union.push(cell);
+                changed = true;
+            }
+            union[begin..].sort_unstable_by_key(|cell| order(cell.remainder));
+        }
+        union.extend_from_slice(rest);
+        if changed {
+            let leaf = Leaf::build(form, &union, 0)?;
+            self.uncount(index, &mine);
+            self.cells += union.len() as u64;
+            self.sum += union.iter().map(|cell| unit(self.prefix_of(index, cell.remainder))).sum::<u128>();
+            self.items = items;
+            self.replace(index, leaf);
+        }
+        Ok(Some(changed))
+    }
+}
+
 impl Layer {
     /// Number of leaves of the table.
     fn leaves(&self) -> u64 {
@@ -234,11 +327,34 @@ impl Layer {
         let room = if grows { u64::MAX } else { read(self).room() };
         let span = u64::from(self.generations());
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
+        // The table grows only when whole leaves have been added, because that moves leaves.
+        let left = Mutex::new(Vec::new());
         in_turns(other.leaves(), parallel, |leaves| {
             for index in leaves {
+                let theirs = read(other).leaf_of(index);
+                let is_whole = span == 0 && grows;
+                let united =
+                    is_whole.then(|| write(self).unite_leaf(index, &theirs, &together)).transpose()?;
+                match united.flatten() {
+                    Some(has_changed) => {
+                        changed.store(changed.load(Relaxed) | u64::from(has_changed), Relaxed)
+                    }
+                    None => left.lock().unwrap_or_else(PoisonError::into_inner).push(index),
+                }
+            }
+            Ok(())
+        })?;
+        in_turns(self.leaves() + other.leaves(), parallel, |leaves| {
+            let mut mine = write(self);
+            leaves.for_each(|_| mine.grow());
+            Ok::<(), Error>(())
+        })?;
+        let left = left.into_inner().unwrap_or_else(PoisonError::into_inner);
+        in_turns(left.len() as u64, parallel, |leaves| {
+            for index in &left[leaves.start as usize..leaves.end as usize] {
                 let theirs = {
                     let table = read(other);
-                    table.prefixes(index, table.newest())
+                    table.prefixes(*index, table.newest())
                 };
                 let mut mine = write(self);
                 for prefix in theirs {

@@ -152,6 +152,41 @@ fn unions_and_intersections_are_those_of_sets() {
     }
 }
 
+/// Leaves that are united whole are as if their cells had been added one by one.
+#[test]
+fn whole_leaves_are_united_like_cells() {
+    let mut random = SmallRng::seed_from_u64(17);
+    for round in 0..if cfg!(miri) { 2 } else { 60 } {
+        let (cell, most) = [(Cell::Bit, 0), (Cell::Counter4, 15)][round % 2];
+        let rate = [0.9, 0.3, 0.01][round % 3];
+        let shape = spec(1, rate, cell, 0).next_shape(&[]).unwrap();
+        let most_items = 1 << random.random_range(1..14);
+        let size: u64 = random.random_range(1..most_items);
+        let make = |items: std::ops::Range<u64>| {
+            let mut table = empty(&shape).unwrap();
+            table.set_room(u64::MAX);
+            for item in items {
+                let more = |_: &_, count: Option<u64>| Some(most.min(count.unwrap_or(0) + 1 + item % 9));
+                table.change(hash_of(item), more).unwrap();
+            }
+            let layer = Layer::from_table(&shape, table, true).unwrap();
+            write(&layer).set_room(u64::MAX);
+            layer
+        };
+        let other = make(size / 2..size * 3 / 2);
+        let [(whole, has_changed), single] = [true, false].map(|grows| {
+            let layer = make(0..size);
+            let changed = layer.unite(&other, 0, grows, &alone).unwrap();
+            (layer, changed)
+        });
+        validate(&whole.reading().unwrap());
+        assert!(whole.has_same_items(&single.0, [0, 0], &alone), "{round}");
+        let numbers =
+            |layer: &Layer| (layer.items(), layer.reading().map(|table| (table.rate(), table.saturated)));
+        assert_eq!((numbers(&whole), has_changed), (numbers(&single.0), single.1), "{round}");
+    }
+}
+
 fn shape(capacity: u64, generations: u16) -> Shape {
     spec(capacity, 0.01, Cell::Bit, generations).next_shape(&[]).unwrap()
 }
