@@ -84,7 +84,9 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
         Ok(word == b"LIKE")
     })?;
     if let Some(index) = other {
-        return like(call, index, rate, size.items().ok_or(CommandError::CapacityRange)?);
+        // A table that was created with capacity 0 has capacity 1.
+        let capacity = if let Size::Any = size { Some(1) } else { size.items() };
+        return like(call, index, rate, capacity.ok_or(CommandError::CapacityRange)?);
     }
     refuse_static(options.layout.flatten())?;
     let Kind { family, layout, steps } = kind(&options, None, call.settings())?;
