@@ -20,8 +20,8 @@ const MOST_ITEMS: usize = if cfg!(small_steps) { 1 } else { 32 };
 const LANES: usize = 8;
 
 /// Maximum number of bytes that are hashed for one item of a client, which takes 0.1 s: the item once for each row. A
-/// sketch with 20,000 rows needs 80 kB, and hashing a megabyte for each of them would take 8 s. Two such items can block
-/// the server in a row: the second is the next piece of the command.
+/// sketch with 20,000 rows needs 80 kB, and hashing a megabyte for each of them would take 8 s. Two such items can
+/// block the server in a row: the second is the next piece of the command.
 const MOST_HASHED: u64 = 1 << 27;
 
 /// Finding a cell and fetching it takes about as long as hashing this many bytes.

@@ -23,7 +23,7 @@ use std::time::Instant;
 /// The filter may be in use. Items added during the download may or may not be in the file. If the filter grows,
 /// rotates or (a cuckoo filter) moves fingerprints, the download starts again. RedisBloom's cuckoo filters don't show
 /// whether fingerprints have moved, so they are read twice, and must be the same both times. With --snapshot, the
-/// server first copies the filter atomically. The file gets its name only when it is complete and its checksums are right.
+/// server first copies the filter atomically. The file gets its name only when it is complete and undamaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
