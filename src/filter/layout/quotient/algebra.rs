@@ -198,6 +198,40 @@ struct Theirs {
     cells: Vec<Cell>,
 }
 
+/// The cells of a leaf, to which those of another are added, and the table's number of items.
+struct Union<'t, F> {
+    cells: Vec<Cell>,
+    items: u64,
+    changed: bool,
+    together: &'t F,
+}
+
+impl<F: Fn(u64, u64) -> u64> Union<'_, F> {
+    /// Adds a cell. Those of its quotient begin at this index.
+    fn add(&mut self, first: usize, mut cell: Cell) {
+        let own = length(cell.remainder);
+        let is_related = |other: &Cell| {
+            let least = own.min(length(other.remainder));
+            (other.remainder ^ cell.remainder).trailing_zeros() >= least
+        };
+        let is_shorter = |other: &&mut Cell| length(other.remainder) <= own && is_related(other);
+        if let Some(shorter) = self.cells[first..].iter_mut().find(is_shorter) {
+            let sum = (self.together)(shorter.payload, cell.payload);
+            self.changed |= sum != shorter.payload;
+            shorter.payload = sum;
+            return;
+        }
+        let (mut longer, mut sum) = (0, cell.payload);
+        for other in self.cells.extract_if(first.., |other| is_related(other)) {
+            (longer, sum) = (longer + 1, (self.together)(sum, other.payload));
+        }
+        cell.payload = sum;
+        self.cells.push(cell);
+        self.items = (self.items + 1).saturating_sub(longer);
+        self.changed = true;
+    }
+}
+
 /// Whole leaves.
 impl Quotient {
     /// A leaf; without cells if another thread has removed it in the meantime.
@@ -207,8 +241,8 @@ impl Quotient {
         Theirs { form: self.form, depth: self.depth_of(index), cells }
     }
 
-    /// Adds the cells of another table's leaf with this index, several times as fast as one by one. The caller then
-    /// lets the table grow. Returns whether anything changed; `None` if the leaf isn't in the same place here.
+    /// Adds the cells of another table's leaf with this index, twice as fast as one by one. The caller then lets the
+    /// table grow. Returns whether anything changed; `None` if the leaf isn't in the same place here.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; then nothing has changed.
@@ -226,61 +260,31 @@ impl Quotient {
             return Ok(None);
         }
         let mine: Vec<Cell> = self.leaf(index).list(form).collect();
-        let (mut union, mut rest) = (Vec::with_capacity(mine.len() + theirs.cells.len()), &mine[..]);
-        let (mut changed, mut items) = (false, self.items);
+        let cells = Vec::with_capacity(mine.len() + theirs.cells.len());
+        let (mut union, mut rest) = (Union { cells, items: self.items, changed: false, together }, &mine[..]);
+        let mut take = |to: &mut Vec<Cell>, is_next: &dyn Fn(u32) -> bool| {
+            let count = rest.iter().take_while(|cell| is_next(cell.quotient)).count();
+            to.extend(rest.split_off(..count).into_iter().flatten());
+        };
         for run in theirs.cells.chunk_by(|a, b| a.quotient == b.quotient) {
             let quotient = run[0].quotient;
-            let before = rest.iter().take_while(|cell| cell.quotient < quotient).count();
-            union.extend_from_slice(&rest[..before]);
-            rest = &rest[before..];
-            let same = rest.iter().take_while(|cell| cell.quotient == quotient).count();
-            if same == 0 {
-                union.extend_from_slice(run);
-                items += run.len() as u64;
-                changed = true;
-                continue;
-            }
-            let begin = union.len();
-            union.extend_from_slice(&rest[..same]);
-            rest = &rest[same..];
-            for cell in run {
-                let (mut cell, own) = (*cell, length(cell.remainder));
-                let is_related = |other: &Cell| {
-                    let least = own.min(length(other.remainder));
-                    (other.remainder ^ cell.remainder).trailing_zeros() >= least
-                };
-                let shorter = |other: &&mut Cell| length(other.remainder) <= own && is_related(other);
-                if let Some(shorter) = union[begin..].iter_mut().find(shorter) {
-                    let sum = together(shorter.payload, cell.payload);
-                    changed |= sum != shorter.payload;
-                    shorter.payload = sum;
-                    continue;
-                }
-                items += 1;
-                let mut at = begin;
-                while at < union.len() {
-                    if is_related(&union[at]) {
-                        cell.payload = together(cell.payload, union.remove(at).payload);
-                        items = items.saturating_sub(1);
-                    } else {
-                        at += 1;
-                    }
-                }
-                union.push(cell);
-                changed = true;
-            }
-            union[begin..].sort_unstable_by_key(|cell| order(cell.remainder));
+            take(&mut union.cells, &|other| other < quotient);
+            let first = union.cells.len();
+            take(&mut union.cells, &|other| other == quotient);
+            run.iter().for_each(|cell| union.add(first, *cell));
+            union.cells[first..].sort_unstable_by_key(|cell| order(cell.remainder));
         }
-        union.extend_from_slice(rest);
-        if changed {
-            let leaf = Leaf::build(form, &union, 0)?;
+        take(&mut union.cells, &|_| true);
+        if union.changed {
+            let leaf = Leaf::build(form, &union.cells, 0)?;
             self.uncount(index, &mine);
-            self.cells += union.len() as u64;
-            self.sum += union.iter().map(|cell| unit(self.prefix_of(index, cell.remainder))).sum::<u128>();
-            self.items = items;
+            self.cells += union.cells.len() as u64;
+            let units = union.cells.iter().map(|cell| unit(self.prefix_of(index, cell.remainder)));
+            self.sum += units.sum::<u128>();
+            self.items = union.items;
             self.replace(index, leaf);
         }
-        Ok(Some(changed))
+        Ok(Some(union.changed))
     }
 }
 
@@ -310,6 +314,41 @@ impl Layer {
         })
     }
 
+    /// Adds the leaves of another layer's table that are in the same place in this one. Returns whether anything
+    /// changed, and which leaves are left.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn unite_whole(
+        &self,
+        other: &Layer,
+        together: &(impl Fn(u64, u64) -> u64 + Sync),
+        parallel: &ParallelFor<'_>,
+    ) -> Result<(bool, Vec<u64>), Error> {
+        let done = Mutex::new((false, Vec::new()));
+        in_turns(other.leaves(), parallel, |leaves| {
+            for index in leaves {
+                let theirs = read(other).leaf_of(index);
+                let united = write(self).unite_leaf(index, &theirs, together)?;
+                let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                match united {
+                    Some(has_changed) => done.0 |= has_changed,
+                    None => done.1.push(index),
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        let (changed, left) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // The table grows only now, because that moves leaves.
+        let most_splits = if changed { self.leaves() + other.leaves() } else { 0 };
+        in_turns(most_splits, parallel, |splits| {
+            let mut mine = write(self);
+            splits.for_each(|_| mine.grow());
+            Ok::<_, Error>(())
+        })?;
+        Ok((changed, left))
+    }
+
     /// Adds the items of another layer, whose ages become older by `ages_by`. A table that `grows` takes more items
     /// than it has room for now. Returns whether anything changed.
     ///
@@ -323,33 +362,15 @@ impl Layer {
         grows: bool,
         parallel: &ParallelFor<'_>,
     ) -> Result<bool, Error> {
-        let (changed, most) = (AtomicU64::new(0), (1u64 << self.cell().payload()) - 1);
+        let most = (1u64 << self.cell().payload()) - 1;
         let room = if grows { u64::MAX } else { read(self).room() };
         let span = u64::from(self.generations());
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
-        // The table grows only when whole leaves have been added, because that moves leaves.
-        let left = Mutex::new(Vec::new());
-        in_turns(other.leaves(), parallel, |leaves| {
-            for index in leaves {
-                let theirs = read(other).leaf_of(index);
-                let is_whole = span == 0 && grows;
-                let united =
-                    is_whole.then(|| write(self).unite_leaf(index, &theirs, &together)).transpose()?;
-                match united.flatten() {
-                    Some(has_changed) => {
-                        changed.store(changed.load(Relaxed) | u64::from(has_changed), Relaxed)
-                    }
-                    None => left.lock().unwrap_or_else(PoisonError::into_inner).push(index),
-                }
-            }
-            Ok(())
-        })?;
-        in_turns(self.leaves() + other.leaves(), parallel, |leaves| {
-            let mut mine = write(self);
-            leaves.for_each(|_| mine.grow());
-            Ok::<(), Error>(())
-        })?;
-        let left = left.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (has_changed, left) = match span {
+            0 if grows => self.unite_whole(other, &together, parallel)?,
+            _ => (false, (0..other.leaves()).collect()),
+        };
+        let changed = AtomicU64::new(has_changed.into());
         in_turns(left.len() as u64, parallel, |leaves| {
             for index in &left[leaves.start as usize..leaves.end as usize] {
                 let theirs = {
