@@ -62,6 +62,8 @@ struct Count {
     has_changed: bool,
     /// What [`moves`] returned at that time.
     moves: Option<Moves>,
+    /// How often in a row all keys were counted without a change.
+    unchanged: u32,
     cursor: *mut raw::RedisModuleScanCursor,
 }
 
@@ -72,13 +74,13 @@ impl Count {
     fn new() -> Count {
         // SAFETY: a plain call. The cursor is destroyed once, by Drop.
         let cursor = unsafe { server!(RedisModule_ScanCursorCreate()) };
-        Count { database: 0, has_changed: false, moves: None, cursor }
+        Count { database: 0, has_changed: false, moves: None, unchanged: 0, cursor }
     }
 
     /// Counts keys until the turn is over. Returns whether others remain.
     ///
     /// A key can be moved to where the count has already been, so it begins again until it has found nothing to change
-    /// and nothing was moved.
+    /// and nothing was moved. If keys are moved all the time, it ends when it has found nothing three times.
     fn go_on(&mut self, ctx: Context<'_>) -> bool {
         let begun = Instant::now();
         self.moves.get_or_insert_with(|| moves(ctx));
@@ -97,7 +99,10 @@ impl Count {
                 unsafe { server!(RedisModule_ScanCursorRestart(self.cursor)) };
             }
             let moves = Some(moves(ctx));
-            if !std::mem::take(&mut self.has_changed) && self.moves == moves {
+            let unchanged = self.unchanged.saturating_add(1);
+            self.unchanged = if std::mem::take(&mut self.has_changed) { 0 } else { unchanged };
+            let enough = if self.moves == moves { 1 } else { 3 };
+            if self.unchanged >= enough {
                 return false;
             }
             self.moves = moves;

@@ -36,6 +36,11 @@ class FilterSteps(Caller):
         yield from ask(f"{self._family}.LOADCHUNK", self.key, *piece)
 
     @operation
+    def _check_load(self) -> Steps[None]:
+        if not (yield from ask("EXISTS", self.key)):
+            raise ValueError("the pieces end early: there is no filter after the last one")
+
+    @operation
     def _end_load(self) -> Steps[None]:
         """Ends a load that has failed. If this fails, too, the server drops the load by itself after five minutes."""
         with contextlib.suppress(Exception):
@@ -57,11 +62,13 @@ class SyncFilter(FilterSteps, Sync):
         """Makes the filter from the pieces that `dump` returned, in their original order. The last one creates the key.
 
         Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
-        come from grew or rotated during the dump. In that case, nothing is left of the new filter.
+        come from grew or rotated during the dump, and ValueError if pieces are missing at the end. In that case, nothing
+        is left of the new filter.
         """
         try:
             for piece in pieces:
                 self._load(piece)
+            self._check_load()
         except BaseException:
             self._end_load()
             raise
@@ -82,11 +89,13 @@ class AsyncFilter(FilterSteps, Async):
         """Makes the filter from the pieces that `dump` returned, in their original order. The last one creates the key.
 
         Raises the server's error if there is a filter already, if the pieces are damaged, or if the filter that they
-        come from grew or rotated during the dump. In that case, nothing is left of the new filter.
+        come from grew or rotated during the dump, and ValueError if pieces are missing at the end. In that case, nothing
+        is left of the new filter.
         """
         try:
             async for piece in pieces:
                 await self._load(piece)
+            await self._check_load()
         except BaseException:
             await self._end_load()
             raise

@@ -160,6 +160,22 @@ def test_a_key_that_moves_to_where_the_count_has_been_is_counted(new_server, spe
             assert tenants(client)["a:"]["filters"] == 1
 
 
+def test_a_count_ends_although_keys_are_moved_all_the_time(new_server, spec):
+    server = new_server()
+    with server.client() as client:
+        client.mset({f"string:{number}": 1 for number in range(20_000)})
+        client.execute_command("BF.ADD", "a:1", "item")
+        client.config_set(option(spec, "tenants"), "a: 0 0")
+
+        def move_and_ask():
+            client.rename("string:0", "other")
+            client.rename("other", "string:0")
+            return not client.info("bf_tenants")["bf_tenants_being_counted"]
+
+        wait_for(move_and_ask, "all keys to be counted")
+        assert tenants(client)["a:"]["filters"] == 1
+
+
 def test_the_exporter_has_the_numbers_of_tenants(limited):
     with Exporter("--port", limited.port) as exporter:
         found = exporter.samples()

@@ -2,7 +2,7 @@
 //! the shorter one, their intersection the longer one.
 
 use super::leaf::{Cell, Form, Leaf, MOST_CELLS, Marked, Place, length, order};
-use super::table::{Address, Hash, Quotient, unit};
+use super::table::{Address, Hash, LOG2_QUOTIENTS, Quotient, unit};
 use super::{read, write};
 use crate::error::Error;
 use crate::filter::layout::Layer;
@@ -366,6 +366,14 @@ impl Layer {
         let room = if grows { u64::MAX } else { read(self).room() };
         let span = u64::from(self.generations());
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
+        if grows {
+            let size = read(other).size();
+            in_turns(size.0 + u64::from(LOG2_QUOTIENTS), parallel, |steps| {
+                let mut mine = write(self);
+                steps.for_each(|_| mine.grow_to(size));
+                Ok::<_, Error>(())
+            })?;
+        }
         let (has_changed, left) = match span {
             0 if grows => self.unite_whole(other, &together, parallel)?,
             _ => (false, (0..other.leaves()).collect()),
@@ -415,6 +423,9 @@ impl Layer {
     pub(crate) fn keep_common(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         let mut common = read(self).emptied()?;
         common.set_room(u64::MAX);
+        for size in [read(self).size(), read(other).size()] {
+            (0..size.0 + u64::from(LOG2_QUOTIENTS)).for_each(|_| common.grow_to(size));
+        }
         let common = Mutex::new(common);
         in_turns(self.leaves(), parallel, |leaves| {
             let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
@@ -434,6 +445,7 @@ impl Layer {
         let mut common = common.into_inner().unwrap_or_else(PoisonError::into_inner);
         common.set_room(read(self).room());
         common.count_saturated();
+        (0..common.leaves() + u64::from(LOG2_QUOTIENTS)).for_each(|_| common.shrink());
         // A prefix that was divided counts once.
         common.items = common.items.min(self.items()).min(other.items());
         *write(self) = common;

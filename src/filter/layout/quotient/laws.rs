@@ -152,6 +152,30 @@ fn unions_and_intersections_are_those_of_sets() {
     }
 }
 
+/// A filter that grows takes in prefixes that are too long for the remainders of a small one.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn an_empty_table_takes_in_the_longest_prefixes() {
+    for generations in [0, 1000] {
+        let spec = spec(1, 1e-12, if generations == 0 { Cell::Counter16 } else { Cell::Bit }, generations);
+        let filled = |items: std::ops::Range<u32>| {
+            let mut filter = Bloom::new(spec).unwrap();
+            items.for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+            filter
+        };
+        let many = filled(0..3000);
+        let mut union = filled(5000..5001);
+        assert!(union.take_in_cells(&many, &alone).unwrap());
+        check(&union);
+        assert!((0u32..3000).chain([5000]).all(|item| union.contains(item.to_le_bytes())));
+        if generations == 0 {
+            let common = filled(2000..2010).intersection(&[&many], &alone).unwrap();
+            check(&common);
+            assert_eq!((common.items(), common.contains(2009u32.to_le_bytes())), (10, true));
+        }
+    }
+}
+
 /// Leaves that are united whole are as if their cells had been added one by one.
 #[test]
 fn whole_leaves_are_united_like_cells() {

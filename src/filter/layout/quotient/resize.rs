@@ -25,6 +25,16 @@ impl Quotient {
         }
     }
 
+    /// Grows by a step, if another table has more leaves or quotients. With as many, remainders have room for the
+    /// prefixes of that table, and its leaves are in the same places.
+    pub(super) fn grow_to(&mut self, (leaves, log2_quotients): (u64, u32)) {
+        if self.leaves == 1 && self.form.log2_quotients < log2_quotients {
+            self.double_quotients();
+        } else if self.leaves < leaves {
+            self.split();
+        }
+    }
+
     /// Joins two leaves if there are few cells.
     pub(super) fn shrink(&mut self) {
         let log2_quotients = self.form.log2_quotients;
