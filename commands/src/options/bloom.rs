@@ -84,7 +84,7 @@ pub(crate) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
         Ok(word == b"LIKE")
     })?;
     if let Some(index) = other {
-        // A table that was created with capacity 0 has capacity 1.
+        // A table that was created with capacity 0 has capacity 1, and so may another filter.
         let capacity = if let Size::Any = size { Some(1) } else { size.items() };
         return like(call, index, rate, capacity.ok_or(CommandError::CapacityRange)?);
     }

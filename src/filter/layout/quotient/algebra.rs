@@ -2,7 +2,7 @@
 //! the shorter one, their intersection the longer one.
 
 use super::leaf::{Cell, Form, Leaf, MOST_CELLS, Marked, Place, length, order};
-use super::table::{Address, Hash, LOG2_QUOTIENTS, Quotient, unit};
+use super::table::{Address, Hash, LOAD, LOG2_QUOTIENTS, Quotient, unit};
 use super::{read, write};
 use crate::error::Error;
 use crate::filter::layout::Layer;
@@ -227,9 +227,14 @@ impl<F: Fn(u64, u64) -> u64> Union<'_, F> {
         }
         cell.payload = sum;
         self.cells.push(cell);
-        self.items = (self.items + 1).saturating_sub(longer);
+        self.items = self.items.saturating_sub(longer) + 1;
         self.changed = true;
     }
+}
+
+/// Maximum number of steps by which a table grows from a single quotient to a size for this many cells.
+fn steps_for(cells: u64) -> u64 {
+    cells / LOAD + u64::from(LOG2_QUOTIENTS) + 2
 }
 
 /// Whole leaves.
@@ -340,13 +345,20 @@ impl Layer {
         })?;
         let (changed, left) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
         // The table grows only now, because that moves leaves.
-        let most_splits = if changed { self.leaves() + other.leaves() } else { 0 };
-        in_turns(most_splits, parallel, |splits| {
-            let mut mine = write(self);
-            splits.for_each(|_| mine.grow());
-            Ok::<_, Error>(())
-        })?;
+        if changed {
+            let cells = read(self).cells;
+            self.grow_in_turns(cells, parallel)?;
+        }
         Ok((changed, left))
+    }
+
+    /// Lets the table grow to a size for this many cells.
+    fn grow_in_turns(&self, cells: u64, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+        in_turns(steps_for(cells).saturating_sub(self.leaves()), parallel, |steps| {
+            let mut table = write(self);
+            steps.for_each(|_| table.grow_for(cells));
+            Ok(())
+        })
     }
 
     /// Adds the items of another layer, whose ages become older by `ages_by`. A table that `grows` takes more items
@@ -367,12 +379,10 @@ impl Layer {
         let span = u64::from(self.generations());
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
         if grows {
-            let size = read(other).size();
-            in_turns(size.0 + u64::from(LOG2_QUOTIENTS), parallel, |steps| {
-                let mut mine = write(self);
-                steps.for_each(|_| mine.grow_to(size));
-                Ok::<_, Error>(())
-            })?;
+            // With as many leaves as the other table, which has as many cells, remainders have room for its prefixes,
+            // and its leaves are in the same places. A leaf that was only planned counts for nothing.
+            let cells = read(other).cells;
+            self.grow_in_turns(cells, parallel)?;
         }
         let (has_changed, left) = match span {
             0 if grows => self.unite_whole(other, &together, parallel)?,
@@ -423,9 +433,9 @@ impl Layer {
     pub(crate) fn keep_common(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         let mut common = read(self).emptied()?;
         common.set_room(u64::MAX);
-        for size in [read(self).size(), read(other).size()] {
-            (0..size.0 + u64::from(LOG2_QUOTIENTS)).for_each(|_| common.grow_to(size));
-        }
+        let cells = read(self).cells;
+        let cells = cells.min(read(other).cells);
+        (0..steps_for(cells)).for_each(|_| common.grow_for(cells));
         let common = Mutex::new(common);
         in_turns(self.leaves(), parallel, |leaves| {
             let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
@@ -445,7 +455,7 @@ impl Layer {
         let mut common = common.into_inner().unwrap_or_else(PoisonError::into_inner);
         common.set_room(read(self).room());
         common.count_saturated();
-        (0..common.leaves() + u64::from(LOG2_QUOTIENTS)).for_each(|_| common.shrink());
+        (0..steps_for(cells)).for_each(|_| common.shrink());
         // A prefix that was divided counts once.
         common.items = common.items.min(self.items()).min(other.items());
         *write(self) = common;

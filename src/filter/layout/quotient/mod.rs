@@ -208,7 +208,7 @@ impl Layer {
 
     /// For a table, the number of its leaves, and log2 of the number of quotients in each.
     pub(crate) fn leaves_and_quotients(&self) -> Option<(u64, u32)> {
-        self.reading().map(|table| table.size())
+        self.reading().map(|table| (table.leaves(), table.form.log2_quotients))
     }
 
     /// Number of items for which the table must have room before it can be asked again whether it may grow: an eighth

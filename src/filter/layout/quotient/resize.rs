@@ -12,25 +12,20 @@ impl Quotient {
     /// Splits a leaf if there are too many cells. Without memory, the table stays as it is, and the next add tries
     /// again.
     pub(super) fn grow(&mut self) {
+        self.grow_for(self.cells);
+    }
+
+    /// Splits a leaf if this many cells are too many.
+    pub(super) fn grow_for(&mut self, cells: u64) {
         // With a plan, leaves have more items before they are split.
         let planned = self.planned.min(2 * LOAD * self.leaves);
         // Merges can bring the rate above `MOST_RATE`.
-        if self.cells <= self.sized_for().max(planned) || self.rate() > MOST_RATE {
+        if cells <= self.sized_for().max(planned) || self.rate() > MOST_RATE {
             return;
         }
         if self.leaves == 1 && self.form.log2_quotients < LOG2_QUOTIENTS {
             self.double_quotients();
         } else if self.depth() < MOST_DEPTH {
-            self.split();
-        }
-    }
-
-    /// Grows by a step, if another table has more leaves or quotients. With as many, remainders have room for the
-    /// prefixes of that table, and its leaves are in the same places.
-    pub(super) fn grow_to(&mut self, (leaves, log2_quotients): (u64, u32)) {
-        if self.leaves == 1 && self.form.log2_quotients < log2_quotients {
-            self.double_quotients();
-        } else if self.leaves < leaves {
             self.split();
         }
     }

@@ -247,11 +247,6 @@ impl Quotient {
         self.leaves
     }
 
-    /// Number of leaves, and log2 of the number of quotients in each.
-    pub(super) fn size(&self) -> (u64, u32) {
-        (self.leaves, self.form.log2_quotients)
-    }
-
     /// Number of items that fit before the table must grow.
     pub(crate) fn room(&self) -> u64 {
         self.room
