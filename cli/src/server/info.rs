@@ -8,7 +8,7 @@ use crate::output;
 use bloomery::Summary;
 use redis::{ConnectionLike, Pipeline, RedisResult, Value};
 
-/// Number of keys per round trip. For windows with a thousand generations, this blocks the server for 4 ms.
+/// Number of keys per round trip. For 256 windows with up to a thousand generations, the server was blocked for 14 ms.
 const BATCH: usize = 64;
 
 /// Fetches information about the filter or sketch of each key, [`BATCH`] keys at a time. A key that is gone or not
