@@ -53,6 +53,11 @@ impl Rows {
         self.width.get().wrapping_mul(self.depth.get())
     }
 
+    /// Refuses a client's new sketch in which any item would take too long.
+    pub(super) fn limit<'a, C: Call<'a>>(self, call: &C) -> Result<(), CommandError> {
+        self.limit_work(call, (call.argc(), 1), 0)
+    }
+
     /// Refuses a client's command with an item that would take too long. The items are the arguments from index `first`
     /// on, every `stride`th. Each row makes up to `draws` draws.
     pub(super) fn limit_work<'a, C: Call<'a>>(

@@ -217,8 +217,13 @@ fn an_item_that_takes_too_long_is_refused() {
         server.text(&line.replace("{}", &item[..most as usize - 12]).replace("100000", "500"));
     }
     assert_eq!(server.line("CMS.QUERY c a"), Ok(Reply::Counts(vec![2], None)), "only what wasn't refused");
+    let too_deep = "ERR any item takes too long in a sketch with 2000000 rows";
+    assert_eq!(server.text("CMS.INITBYDIM deep 1 2000000"), too_deep);
+    assert_eq!(server.text("TOPK.RESERVE deep 2 1 2000000 0.9"), too_deep);
+    server.obeys.set(true);
     server.line("CMS.INITBYDIM deep 1 2000000").unwrap();
-    assert_eq!(server.text("CMS.QUERY deep "), "ERR any item takes too long in a sketch with 2000000 rows");
+    server.obeys.set(false);
+    assert_eq!(server.text("CMS.QUERY deep "), too_deep);
     server.obeys.set(true);
     assert_ne!(server.text(&format!("CMS.INCRBY c {item} 1")), refused);
 }

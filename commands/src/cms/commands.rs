@@ -95,7 +95,9 @@ fn init<'a, C: Call<'a>>(
     let rows = Rows::new(width.unsigned_abs(), depth.unsigned_abs()).ok_or(BAD_SHAPE)?;
     let bytes = u64::try_from(cells).ok().and(Sketch::bytes_of(rows)).ok_or(NO_MEMORY)?;
     admit_new(call, bytes, bytes).map_err(|why| why.or_redisblooms(NO_MEMORY))?;
-    key.create(Sketch::new(rows).map_err(|_| NO_MEMORY)?);
+    let sketch = Sketch::new(rows).map_err(|_| NO_MEMORY)?;
+    rows.limit(call)?;
+    key.create(sketch);
     call.replicate(Effect::Verbatim);
     call.changed(c"cms.init");
     Ok(Reply::Ok)

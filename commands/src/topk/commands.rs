@@ -93,7 +93,9 @@ fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let rows = Rows::new(width.into(), depth.into()).ok_or(NO_MEMORY)?;
     let bytes = bytes_of(k.into(), rows).ok_or(NO_MEMORY)?;
     admit_new(call, bytes, bytes).map_err(|why| why.or_redisblooms(NO_MEMORY))?;
-    key.create(Sketch::new(k, rows, decay).map_err(|_| NO_MEMORY)?);
+    let sketch = Sketch::new(k, rows, decay).map_err(|_| NO_MEMORY)?;
+    rows.limit(call)?;
+    key.create(sketch);
     call.replicate(Effect::Verbatim);
     call.changed(c"topk.reserve");
     Ok(Reply::Ok)
