@@ -275,12 +275,14 @@ impl Bloom {
     ) -> Result<bool, Error> {
         let (mut changed, grows) = (false, self.parameters.grows());
         if self.is_table() {
-            let ages_by = match (self.window(), source.window()) {
-                (Some(mine), Some(theirs)) => mine.standing().ages_by(theirs.standing()),
-                _ => 0,
-            };
+            let mut ages_by = 0;
+            if let (Body::Window(window), Some(source)) = (&mut self.body, source.window()) {
+                ages_by = window.standing().ages_by(source.standing());
+                let oldest = Window::taken_from(window.standing(), source).map(|theirs| theirs.age).max();
+                changed = window.renumber_for(oldest.unwrap_or(0));
+            }
             let (mine, theirs) = (self.newest_layer(), source.newest_layer());
-            return mine.unite(theirs, ages_by, grows, parallel);
+            return Ok(mine.unite(theirs, ages_by, grows, parallel)? || changed);
         }
         match (&mut self.body, source.window()) {
             (Body::Window(window), Some(source)) => {

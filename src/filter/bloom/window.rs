@@ -259,16 +259,25 @@ impl Window {
         taken < source.alive(current).filter(|generation| generation.items > 0).count()
     }
 
-    /// In a ring of G layers, the layer of the generation with this age. The age must be below G. If the generation's
-    /// number would be negative, all generations are renumbered.
-    pub(super) fn of_age(&mut self, age: u64) -> &Layer {
-        let span = self.layers.len() as u64;
-        if age > self.newest {
-            // Renumbers by a multiple of G, so that each generation keeps its slot.
-            self.newest += span;
-            self.schedule.rotations = (self.schedule.rotations + span).min(limits::MAX_GENERATION);
+    /// Renumbers all generations if the number of the one with this age would be negative. Returns whether it did.
+    pub(super) fn renumber_for(&mut self, age: u64) -> bool {
+        if age <= self.newest {
+            return false;
         }
-        &self.layers[((self.newest - age) % span) as usize]
+        // Each generation keeps its slot.
+        let more = match self.generations().table() {
+            Some((_, tags)) => tags.renumber(),
+            None => self.span(),
+        };
+        self.newest += more;
+        self.schedule.rotations = (self.schedule.rotations + more).min(limits::MAX_GENERATION);
+        true
+    }
+
+    /// In a ring of G layers, the layer of the generation with this age. The age must be below G.
+    pub(super) fn of_age(&mut self, age: u64) -> &Layer {
+        self.renumber_for(age);
+        &self.layers[((self.newest - age) % self.layers.len() as u64) as usize]
     }
 
     /// Counts a manual or early rotation, which shifts the schedule by one generation.

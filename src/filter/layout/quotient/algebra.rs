@@ -132,10 +132,11 @@ impl Quotient {
         }
     }
 
-    /// Adds all items with this prefix. `together` combines values. Returns whether anything changed.
+    /// Adds all items with this prefix, which is shortened if a cell has no room for it. `together` combines values.
+    /// Returns whether anything changed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Full`].
+    /// [`Error::OutOfMemory`]; [`Error::Full`] for a prefix that belongs to too many quotients.
     fn add(&mut self, prefix: Prefix, together: &impl Fn(u64, u64) -> u64) -> Result<bool, Error> {
         self.prepare(prefix.bits)?;
         let Some((at, run)) = self.place(prefix) else {
@@ -146,10 +147,9 @@ impl Quotient {
             return Ok(self.add(low, together)? | self.add(high, together)?);
         };
         let (form, newest) = (self.form, self.newest());
-        let own = prefix.length - at.depth - form.log2_quotients;
-        if own > form.most_remainder() {
-            return Err(Error::Full);
-        }
+        let address = at.depth + form.log2_quotients;
+        // The most are 45 bits or more, so shortened prefixes together add at most 2^-45 to the error rate.
+        let own = (prefix.length - address).min(form.most_remainder());
         // Cells of expired items count as well: they are removed or used again.
         let related: SmallVec<[_; 4]> = self
             .leaf(at.leaf)
@@ -185,7 +185,7 @@ impl Quotient {
         let run = self.leaf(at.leaf).run(form, at.quotient);
         let remainder = at.bits & ((1 << own) - 1) | 1 << own;
         self.insert(at.leaf, run, (remainder, payload))?;
-        self.spend(prefix.length);
+        self.spend(address + own);
         self.grow();
         Ok(true)
     }
@@ -379,8 +379,8 @@ impl Layer {
         let span = u64::from(self.generations());
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
         if grows {
-            // With as many leaves as the other table, which has as many cells, remainders have room for its prefixes,
-            // and its leaves are in the same places. A leaf that was only planned counts for nothing.
+            // With as many leaves as the other table, which has as many cells, its leaves are in the same places. A leaf
+            // that was only planned counts for nothing.
             let cells = read(other).cells;
             self.grow_in_turns(cells, parallel)?;
         }
@@ -400,7 +400,7 @@ impl Layer {
                     let value = match span {
                         0 => prefix.value,
                         _ => match u64::try_from((i128::from(prefix.value) + ages_by).max(0)) {
-                            Ok(age) if age < span && age <= mine.newest() => age,
+                            Ok(age) if age < span => age,
                             _ => continue,
                         },
                     };
@@ -433,9 +433,6 @@ impl Layer {
     pub(crate) fn keep_common(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         let mut common = read(self).emptied()?;
         common.set_room(u64::MAX);
-        let cells = read(self).cells;
-        let cells = cells.min(read(other).cells);
-        (0..steps_for(cells)).for_each(|_| common.grow_for(cells));
         let common = Mutex::new(common);
         in_turns(self.leaves(), parallel, |leaves| {
             let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
@@ -455,7 +452,6 @@ impl Layer {
         let mut common = common.into_inner().unwrap_or_else(PoisonError::into_inner);
         common.set_room(read(self).room());
         common.count_saturated();
-        (0..steps_for(cells)).for_each(|_| common.shrink());
         // A prefix that was divided counts once.
         common.items = common.items.min(self.items()).min(other.items());
         *write(self) = common;

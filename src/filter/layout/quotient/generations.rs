@@ -275,6 +275,20 @@ impl Quotient {
         }
     }
 
+    /// Renumbers all generations, so that each one that can be alive has a number. Returns how much larger the numbers
+    /// are.
+    pub(super) fn renumber(&mut self) -> u64 {
+        let Some(generations) = &mut self.generations else { return 0 };
+        // A multiple of both, so that counts keep their places, and cells their numbers.
+        let more = generations.span << self.form.payload;
+        generations.newest += more;
+        for index in 0..self.leaves {
+            let leaf = self.leaf_mut(index);
+            leaf.set_cleaned(leaf.cleaned() + more);
+        }
+        more
+    }
+
     /// Makes an empty table continue with these generations.
     pub(super) fn set_newest(&mut self, newest: u64) {
         if let Some(generations) = &mut self.generations {

@@ -370,6 +370,12 @@ impl Tags<'_> {
         self.0.count_table();
     }
 
+    /// Renumbers all generations, so that each one that can be alive has a number. Returns how much larger the numbers
+    /// are.
+    pub(crate) fn renumber(&self) -> u64 {
+        write(self.0).renumber()
+    }
+
     /// Makes an empty table continue with this generation.
     pub(crate) fn set_newest(&self, newest: u64) {
         write(self.0).set_newest(newest);
