@@ -10,6 +10,9 @@ from ._steps import Async, Caller, Key, Steps, Sync, ask, operation
 
 Piece = tuple[int, bytes]  # the iterator of SCANDUMP, and the bytes that came with it
 
+# What BF.LOADCHUNK, CF.LOADCHUNK, and a server without free memory reply if there is no load to end.
+_COMPLETE = ("received bad data", "Invalid position", "used memory > 'maxmemory'")
+
 
 class FilterSteps(Caller):
     """The filter at `key`. `client` is a redis-py or valkey-py client, for one server or for a cluster.
@@ -36,9 +39,16 @@ class FilterSteps(Caller):
         yield from ask(f"{self._family}.LOADCHUNK", self.key, *piece)
 
     @operation
-    def _check_load(self) -> Steps[None]:
-        if not (yield from ask("EXISTS", self.key)):
-            raise ValueError("the pieces end early: there is no filter after the last one")
+    def _check_load(self, begun: bool) -> Steps[None]:
+        """Ends the load. That is refused if it is complete: then the key has a filter."""
+        if begun:
+            try:
+                yield from ask(f"{self._family}.LOADCHUNK", self.key, 0, b"")
+            except Exception as error:
+                if any(why in str(error) for why in _COMPLETE):
+                    return
+                raise
+        raise ValueError("the pieces end early: there is no filter after the last one")
 
     @operation
     def _end_load(self) -> Steps[None]:
@@ -65,10 +75,12 @@ class SyncFilter(FilterSteps, Sync):
         come from grew or rotated during the dump, and ValueError if pieces are missing at the end. In that case, nothing
         is left of the new filter.
         """
+        begun = False
         try:
             for piece in pieces:
                 self._load(piece)
-            self._check_load()
+                begun = True
+            self._check_load(begun)
         except BaseException:
             self._end_load()
             raise
@@ -92,10 +104,12 @@ class AsyncFilter(FilterSteps, Async):
         come from grew or rotated during the dump, and ValueError if pieces are missing at the end. In that case, nothing
         is left of the new filter.
         """
+        begun = False
         try:
             async for piece in pieces:
                 await self._load(piece)
-            await self._check_load()
+                begun = True
+            await self._check_load(begun)
         except BaseException:
             await self._end_load()
             raise

@@ -580,6 +580,8 @@ def test_dump_and_restore(api):
         assert one == other
         with pytest.raises(ERRORS):
             copy.restore(api.pieces(pieces))
+        with pytest.raises(ValueError, match="the pieces end early"):
+            copy.restore(api.pieces([]))
         assert all(copy.contains_many(range(1000)))
         api.plain.delete("copy")
         # Half a filter leaves no key and no load.
