@@ -31,6 +31,22 @@ fn unmerged(server: &FakeServer) -> Reply {
     fields.into_iter().find(|(name, _)| *name == "Unmerged nodes").unwrap().1
 }
 
+/// The first read after adds takes as long as there are nodes.
+#[test]
+fn clients_choose_compressions_that_are_fast() {
+    let server = with_digest(CREATED);
+    let refusal = "ERR T-Digest: compression parameter must be at most 500000";
+    for line in ["TDIGEST.CREATE k COMPRESSION", "TDIGEST.MERGE k 1 t COMPRESSION"] {
+        assert_eq!(server.text(&format!("{line} 500001")), refusal);
+        server.line(&format!("{line} 500000")).unwrap();
+        server.obeys.set(true);
+        server.keys.borrow_mut().remove(&b"k"[..]);
+        server.line(&format!("{line} 500001")).unwrap();
+        server.keys.borrow_mut().remove(&b"k"[..]);
+        server.obeys.set(false);
+    }
+}
+
 /// In RedisBloom, these compress the key, or don't.
 #[test]
 fn reads_compress_as_in_redisbloom() {

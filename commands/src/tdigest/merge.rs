@@ -178,5 +178,5 @@ fn merge_options<'a, C: Call<'a>>(
     if value == call.argc() {
         return Err(CommandError::Arity);
     }
-    Ok((Some(compression(call.arg(value), too_large)?), overrides))
+    Ok((Some(compression(call, value, too_large)?), overrides))
 }
