@@ -3,16 +3,12 @@
 use super::bloom::algebra::{Inclusion, Joined};
 use super::bloom::{Bloom, Standing, Window};
 use super::incompatible::Incompatible;
+use super::layout::quotient::Estimate;
 use super::live::{Live, LiveMut, LiveRef};
 use crate::error::Error;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
 use alloc::vec::Vec;
-
-/// Maximum number of bytes by which a table grows if the tables of these filters are united with it.
-fn table_bytes<'b>(filters: impl Iterator<Item = &'b Bloom>) -> u64 {
-    filters.filter_map(Bloom::table).fold(0, |sum, table| sum.saturating_add(table.bytes()))
-}
 
 impl LiveRef<'_> {
     /// Whether both filters give the same answer for every item. If they are windows, the answers depend on their
@@ -33,8 +29,9 @@ pub struct Union<'s> {
     /// The newest generation and the schedule of the union, if it is a window.
     standing: Option<Standing>,
     /// Sources with the destination's shape. Their cells are combined with the destination's.
-    alike: Vec<LiveRef<'s>>,
-    /// Sources whose layers go into the destination's chain. Each comes with its index among all sources.
+    /// Each comes with its index among all sources.
+    alike: Vec<(usize, LiveRef<'s>)>,
+    /// Sources whose layers go into the destination's chain.
     others: Vec<(usize, &'s Bloom)>,
     /// The planned chain: the destination's layers and those of `others`. Empty before [`join`](Union::join), or if
     /// `others` is empty.
@@ -63,6 +60,12 @@ impl<'s> Union<'s> {
         for (index, source) in sources.iter().enumerate().skip(usize::from(destination.is_none())) {
             union.include(base, *source, index).map_err(|why| (index, why))?;
         }
+        // A server that follows another one's decisions must not refuse what the other has done.
+        if now_ms.is_some()
+            && let (_, Some(index)) = union.tables(base)
+        {
+            return Err((index, Incompatible::ErrorRate));
+        }
         let standings = sources.iter().filter_map(|source| source.window().map(Window::standing));
         union.standing = base.window().map(Window::standing).map(|standing| match (destination, now_ms) {
             (Some(_), Some(now_ms)) => standing.at(now_ms),
@@ -82,11 +85,11 @@ impl<'s> Union<'s> {
     fn include(&mut self, base: LiveRef<'_>, source: LiveRef<'s>, index: usize) -> Result<(), Incompatible> {
         match (base, source) {
             (LiveRef::Bloom(base), LiveRef::Bloom(filter)) => match base.inclusion(filter)? {
-                Inclusion::Cells => self.alike.push(source),
+                Inclusion::Cells => self.alike.push((index, source)),
                 Inclusion::Layers => self.others.push((index, filter)),
             },
             (LiveRef::Foreign(base), LiveRef::Foreign(filter)) => match base.difference(filter) {
-                None => self.alike.push(source),
+                None => self.alike.push((index, source)),
                 Some(what) => return Err(Incompatible::Differs(what)),
             },
             _ => return Err(Incompatible::Differs("origin")),
@@ -125,23 +128,44 @@ impl<'s> Union<'s> {
         self.standing.map(|standing| standing.newest)
     }
 
-    /// The number of bytes of cells by which the destination will grow.
-    pub fn bytes(&self) -> u64 {
+    /// What [`table_bytes`](Union::table_bytes) returns, and the index of the first source of which the table would get
+    /// too many cells.
+    fn tables(&self, base: LiveRef<'_>) -> (u64, Option<usize>) {
+        let mut estimate = base.bloom().and_then(Bloom::table).map(Estimate::of).unwrap_or_default();
+        let others = self.others.iter().copied();
+        let mut refused = None;
+        for (index, source) in self.alike().chain(others) {
+            if let Some(table) = source.table()
+                && !estimate.add(table)
+            {
+                refused = refused.or(Some(index));
+            }
+        }
+        (estimate.more_bytes, refused)
+    }
+
+    /// Maximum number of bytes by which the table of `base` grows, or of the table that it gets.
+    pub fn table_bytes(&self, base: LiveRef<'_>) -> u64 {
+        self.tables(base).0
+    }
+
+    /// Maximum number of bytes of cells by which `base` will grow.
+    pub fn bytes(&self, base: LiveRef<'_>) -> u64 {
         let new = self.chain.iter().filter(|joined| joined.held.is_none());
         let new = new.filter_map(|joined| joined.parts.first()).filter(|first| !first.has_table());
-        let others = self.others.iter().map(|(_, source)| *source);
-        new.map(|first| first.bytes()).fold(table_bytes(self.alike().chain(others)), u64::saturating_add)
+        new.map(|first| first.bytes()).fold(self.table_bytes(base), u64::saturating_add)
     }
 
     /// The native filters with the destination's shape.
-    fn alike(&self) -> impl Iterator<Item = &Bloom> {
-        self.alike.iter().filter_map(|source| source.bloom())
+    fn alike(&self) -> impl Iterator<Item = (usize, &Bloom)> {
+        self.alike.iter().filter_map(|(index, source)| Some((*index, source.bloom()?)))
     }
 
     /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with `base`.
     pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
-        let most = base.bytes().saturating_add(table_bytes(self.alike()));
-        self.others.iter().fold(most, |sum, (_, source)| sum.saturating_add(source.bytes()))
+        let most = base.bytes().saturating_add(self.table_bytes(base));
+        let others = self.others.iter().filter(|(_, source)| !source.is_table());
+        others.fold(most, |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
 
     /// The union of the sources, as a new filter. It begins as a copy of `first`, the first source.
@@ -207,13 +231,13 @@ impl<'s> Union<'s> {
         match destination {
             LiveMut::Bloom(filter) => {
                 let new = Joined::copies(&self.chain, &filter.spec(), parallel)?;
-                for source in self.alike() {
+                for (_, source) in self.alike() {
                     changed |= filter.take_in_cells(source, parallel)?;
                 }
                 changed |= filter.take_in_layers(&self.chain, new, parallel)?;
             }
             LiveMut::Foreign(filter) => {
-                for source in self.alike.iter().filter_map(|source| source.foreign()) {
+                for source in self.alike.iter().filter_map(|(_, source)| source.foreign()) {
                     changed |= filter.union(source, parallel);
                 }
             }

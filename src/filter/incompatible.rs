@@ -16,6 +16,9 @@ pub enum Incompatible {
     Layers,
     /// At least one of the filters is static, or only one of them has [`Layout::Quotient`](crate::Layout::Quotient).
     Layouts,
+    /// The source is a table with so high an error rate for its size that it has too many cells in the destination,
+    /// which is a larger table.
+    ErrorRate,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,
     /// Finding the places of the sources' layers would require more than [`MAX_PAIRS`](crate::limits::MAX_PAIRS)
@@ -30,6 +33,7 @@ impl fmt::Display for Incompatible {
             Incompatible::ClockBehind => f.write_str("the window has items that the clock has not reached"),
             Incompatible::Layers => f.write_str("a filter of several layers cannot be intersected"),
             Incompatible::Layouts => f.write_str("filters of these layouts cannot be combined"),
+            Incompatible::ErrorRate => f.write_str("the error rate is too high for so large a table"),
             Incompatible::TooManyLayers => f.write_str("the union would have too many layers"),
             Incompatible::TooManyPairs => f.write_str("the filters have too many layers to be compared"),
         }

@@ -26,6 +26,7 @@ mod redisbloom;
 mod refusals;
 mod sketches;
 mod static_filter;
+mod tables;
 mod tdigest;
 mod uploads;
 mod valkey_bloom;

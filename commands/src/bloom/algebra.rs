@@ -3,7 +3,9 @@
 use super::generations::catch_up;
 use super::merge_blobs::merge_blobs;
 use super::test::current_generation;
-use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, refused, unite, work};
+use super::unite::{
+    Merged, Refused, clock, merged, put_merged, refuse_rebuild, refused, unite, work, work_of,
+};
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use crate::error::CommandError;
 use crate::items::limit_sources;
@@ -121,7 +123,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let refusal = |why| sources.refusal(call, why);
     let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
     let inputs = existing.into_iter().chain(filters.iter().copied());
-    if call.goes_to_background(inputs.map(work).sum()) {
+    if call.goes_to_background(work_of(&union, base, inputs)) {
         let is_new = existing.is_none();
         let (total, most) = (base.bytes(), union.most_bytes(base));
         let memory = match is_new {
@@ -237,7 +239,13 @@ impl TwoStep for Intersecting {
         let filters = to_intersect(call, &key, &sources)?;
         let now: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
         still_in_keys(&self.inputs, &now)?;
-        put_intersection(call, key, result()?)
+        let result = result()?;
+        // The memory is already allocated, but others may have reached the limits meanwhile.
+        if let Err(why) = call.admit(result.bytes(), 0) {
+            call.discard(Live::Bloom(result).into());
+            return Err(why);
+        }
+        put_intersection(call, key, result)
     }
 }
 

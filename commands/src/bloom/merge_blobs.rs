@@ -2,7 +2,7 @@
 
 use super::algebra::MERGE_MORE;
 use super::generations::catch_up;
-use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, unite, work};
+use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, unite, work, work_of};
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, TwoStep, still_in_keys};
 use crate::error::CommandError;
 use crate::items::limit_sources;
@@ -32,8 +32,7 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
     limit_sources(call, arguments.len(), MERGE_MORE)?;
     let blobs: Vec<&[u8]> = arguments.clone().map(|index| call.arg(index)).collect();
     let (mut cells, mut largest) = (0u64, existing.map_or(0, LiveRef::bytes));
-    let held = existing.map_or(0, work);
-    let mut effort = held;
+    let mut effort = existing.map_or(0, work);
     for (number, blob) in blobs.iter().enumerate() {
         let Declared { cells: declared, is_cuckoo } =
             whole::declared(blob).map_err(|why| bad_source(number, why))?;
@@ -55,10 +54,10 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
         sources = read_all(&blobs)?;
         let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
         // Only now is it known which of the filters are tables.
-        if !call
-            .goes_to_background(filters.iter().fold(held, |sum, filter| sum.saturating_add(work(*filter))))
-        {
-            let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
+        let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
+        let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
+        let inputs = existing.into_iter().chain(filters.iter().copied());
+        if !call.goes_to_background(work_of(&union, base, inputs)) {
             return unite(call, key, &filters, union, blob_refusal);
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn unite<'a, 'f, C: Call<'a>>(
     let existing = key.bloom()?;
     let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     union.join(base, parallel).map_err(|why| refusal(why.into()))?;
-    let grows = union.bytes();
+    let grows = union.bytes(base);
     if !call.is_from_primary() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
@@ -65,8 +65,6 @@ pub(super) fn unite<'a, 'f, C: Call<'a>>(
 /// A union of filters that was computed in the background.
 pub(super) struct Merged {
     filter: Live,
-    /// The number of bytes of cells that the destination will have.
-    total: u64,
     /// Whether the union differs from the destination.
     changed: bool,
 }
@@ -99,6 +97,7 @@ pub(super) fn refused(source: String, why: Incompatible) -> CommandError {
     match why {
         Incompatible::Differs(what) => CommandError::Incompatible { source, what },
         Incompatible::ClockBehind => CommandError::ClockBehind { source },
+        Incompatible::ErrorRate => CommandError::TooCoarse { source },
         Incompatible::Layouts => CommandError::OtherLayouts { source },
         Incompatible::Layers => CommandError::SeveralLayers { source },
         Incompatible::TooManyLayers => CommandError::Core(Error::TooManyLayers),
@@ -126,7 +125,7 @@ pub(super) fn merged(
         false => union.apart(*base, parallel),
     };
     let (filter, changed) = made.map_err(|why| Refused::Other(no_room(*base)(why)))?;
-    Ok(Merged { filter, total: base.bytes().saturating_add(union.bytes()), changed })
+    Ok(Merged { filter, changed })
 }
 
 /// Converts an error from computing a union. If the items don't fit, the new error gives the capacity of `base`.
@@ -144,9 +143,9 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
     mut key: C::Key<Filter>,
     merged: Merged,
 ) -> Result<Reply, CommandError> {
-    let Merged { filter, total, changed } = merged;
+    let Merged { filter, changed } = merged;
     // The memory is already allocated, but the union may exceed the size limit for a filter.
-    let admitted = call.admit(total, 0);
+    let admitted = call.admit(filter.as_ref().bytes(), 0);
     if admitted.is_err() || !changed {
         call.discard(filter.into());
         return admitted.map(|()| Reply::Ok);
@@ -164,6 +163,16 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
 /// Processing a byte of a table takes as long as processing this many bytes of bits or counters, because each prefix is
 /// looked up in another table, and may be added to it: 150 ns for 2 bytes.
 const TABLE: u64 = 128;
+
+/// How long the union of these filters takes, in the same unit as [`work`].
+pub(super) fn work_of<'f>(
+    union: &Union<'_>,
+    base: LiveRef<'_>,
+    filters: impl Iterator<Item = LiveRef<'f>>,
+) -> u64 {
+    let each = filters.map(work).fold(0, u64::saturating_add);
+    each.max(union.table_bytes(base).saturating_mul(TABLE))
+}
 
 /// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would
 /// take as long.

@@ -40,6 +40,11 @@ impl Prefix {
 const MOST_MISSING: u32 = 16;
 
 impl Quotient {
+    /// Number of cells beyond one for each item.
+    fn surplus(&self) -> u64 {
+        self.cells.saturating_sub(self.items)
+    }
+
     /// The prefixes of a leaf, except those of expired items. With generations, their ages when `current` is the newest
     /// one.
     fn prefixes(&self, index: u64, current: u64) -> Vec<Prefix> {
@@ -94,15 +99,14 @@ impl Quotient {
             .collect()
     }
 
-    /// Whether every item with this prefix is in the table with this value.
-    fn covers(&self, prefix: Prefix, current: u64) -> bool {
-        let halves = |table: &Quotient| prefix.halves().into_iter().all(|half| table.covers(half, current));
-        let Some(place) = self.place(prefix) else { return halves(self) };
+    /// Whether every item with this prefix is in the table with this value. `None` if that depends on longer prefixes.
+    fn covers(&self, prefix: Prefix, current: u64) -> Option<bool> {
+        let place = self.place(prefix)?;
         let own = prefix.length - place.0.depth - self.form.log2_quotients;
         match self.related(prefix, place, current)[..] {
-            [] => false,
-            [(_, remainder, value)] if length(remainder) <= own => value == prefix.value,
-            _ => halves(self),
+            [] => Some(false),
+            [(_, remainder, value)] if length(remainder) <= own => Some(value == prefix.value),
+            _ => None,
         }
     }
 
@@ -293,6 +297,55 @@ impl Quotient {
     }
 }
 
+/// How large a table becomes by unions, before they are computed.
+#[derive(Default)]
+pub(crate) struct Estimate {
+    cells: u64,
+    /// Number of cells that are added because prefixes are divided.
+    divided: u64,
+    /// Number of quotients in all leaves.
+    quotients: u64,
+    bits_per_cell: u64,
+    /// Maximum number of bytes that are added.
+    pub(crate) more_bytes: u64,
+}
+
+impl Estimate {
+    /// Maximum number of cells into which prefixes may be divided, if the tables have fewer: they take 0.5 s.
+    const MOST_DIVIDED: u64 = 1 << 21;
+
+    /// A table before the first union.
+    pub(crate) fn of(layer: &Layer) -> Estimate {
+        let table = read(layer);
+        let (cells, quotients) = (table.cells, table.quotients());
+        Estimate { cells, quotients, bits_per_cell: bits_per_cell(layer, &table), ..Estimate::default() }
+    }
+
+    /// Adds another layer's table. Returns whether that is worth while: if the other table is small and its error rate
+    /// high, its prefixes are short, and each of them has cells in many quotients.
+    pub(crate) fn add(&mut self, other: &Layer) -> bool {
+        let table = read(other);
+        self.cells = self.cells.saturating_add(table.cells);
+        let all = self.cells.saturating_add(self.divided);
+        self.quotients = self.quotients.max(all.div_ceil(LOAD) << LOG2_QUOTIENTS);
+        self.bits_per_cell = self.bits_per_cell.max(bits_per_cell(other, &table));
+        let copies = self.quotients.div_ceil(table.quotients()).saturating_sub(1);
+        let divided = (table.rate() * self.quotients as f64) as u64;
+        let divided = divided.min(table.cells.saturating_mul(copies));
+        let bits = table.cells.saturating_add(divided).saturating_mul(self.bits_per_cell);
+        self.more_bytes = self.more_bytes.saturating_add(bits / 8);
+        self.divided = self.divided.saturating_add(divided);
+        self.divided <= self.cells.max(Estimate::MOST_DIVIDED)
+    }
+}
+
+/// Average number of bits of a cell of this layer's table.
+fn bits_per_cell(layer: &Layer, table: &Quotient) -> u64 {
+    let planned = super::bits_per_cell(&layer.shape()) as u64 + 1;
+    // With few cells, the rest of a leaf counts for more.
+    if table.cells < LOAD { planned } else { planned.max(table.leaf_bytes() * 8 / table.cells) }
+}
+
 impl Layer {
     /// Number of leaves of the table.
     fn leaves(&self) -> u64 {
@@ -312,9 +365,17 @@ impl Layer {
         sides.into_iter().all(|(a, b, current)| {
             crate::parallel::all_of(a.leaves() as usize, parallel, |index| {
                 // Never two locks at once: if both layers are the same, a writer may wait between them.
-                let prefixes = read(a).prefixes(index as u64, current[0]);
-                let other = read(b);
-                prefixes.into_iter().all(|prefix| other.covers(prefix, current[1]))
+                let mut prefixes = read(a).prefixes(index as u64, current[0]);
+                while let Some(prefix) = prefixes.pop() {
+                    // A lock for each of them, because a short prefix may be looked up in millions of places.
+                    let covers = read(b).covers(prefix, current[1]);
+                    match covers {
+                        Some(true) => {}
+                        Some(false) => return false,
+                        None => prefixes.extend(prefix.halves()),
+                    }
+                }
+                true
             })
         })
     }
@@ -375,8 +436,10 @@ impl Layer {
         parallel: &ParallelFor<'_>,
     ) -> Result<bool, Error> {
         let most = (1u64 << self.cell().payload()) - 1;
-        let room = if grows { u64::MAX } else { read(self).room() };
+        let (own, room) = (self.items(), if grows { u64::MAX } else { read(self).room() });
         let span = u64::from(self.generations());
+        // Items of the other table that have several cells are first counted several times.
+        let surplus = read(other).surplus();
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
         if grows {
             // With as many leaves as the other table, which has as many cells, its leaves are in the same places. A leaf
@@ -408,7 +471,7 @@ impl Layer {
                         0 => mine.find(prefix.bits).is_some(),
                         _ => mine.age(prefix.bits, mine.newest()).is_some(),
                     };
-                    if mine.items >= room && !has_item(&mine) {
+                    if mine.items >= room.saturating_add(surplus) && !has_item(&mine) {
                         return Err(Error::Full);
                     }
                     if mine.add(Prefix { value, ..prefix }, &together)? {
@@ -418,8 +481,18 @@ impl Layer {
             }
             Ok(())
         })?;
-        write(self).count_saturated();
+        let items = {
+            let (theirs, mut mine) = (other.items(), write(self));
+            mine.count_saturated();
+            if span == 0 {
+                mine.items = mine.items.min(own.saturating_add(theirs));
+            }
+            mine.items
+        };
         self.count_table();
+        if items > room {
+            return Err(Error::Full);
+        }
         if grows {
             self.grow_table();
         }
@@ -434,23 +507,27 @@ impl Layer {
         let mut common = read(self).emptied()?;
         common.set_room(u64::MAX);
         let common = Mutex::new(common);
-        in_turns(self.leaves(), parallel, |leaves| {
+        // Prefixes of the table with more quotients are longer, so each is looked up in one place of the other.
+        let [mine, theirs] = [self, other].map(|layer| read(layer).quotients());
+        let (long, short) = if mine < theirs { (other, self) } else { (self, other) };
+        in_turns(long.leaves(), parallel, |leaves| {
             let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
             for index in leaves {
-                let mine = read(self).prefixes(index, 0);
-                let (theirs, mut found) = (read(other), Vec::new());
-                for prefix in mine {
-                    theirs.meet(prefix, &mut |part, value| {
+                let prefixes = read(long).prefixes(index, 0);
+                let (table, mut found) = (read(short), Vec::new());
+                for prefix in prefixes {
+                    table.meet(prefix, &mut |part, value| {
                         found.push(Prefix { value: part.value.min(value), ..part });
                     });
                 }
-                drop(theirs);
+                drop(table);
                 found.into_iter().try_for_each(|prefix| common.add(prefix, &u64::max).map(drop))?;
             }
             Ok(())
         })?;
         let mut common = common.into_inner().unwrap_or_else(PoisonError::into_inner);
         common.set_room(read(self).room());
+        self.lower_room(&mut common);
         common.count_saturated();
         // A prefix that was divided counts once.
         common.items = common.items.min(self.items()).min(other.items());

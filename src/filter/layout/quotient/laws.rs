@@ -180,6 +180,27 @@ fn an_empty_table_takes_in_the_longest_prefixes() {
     }
 }
 
+/// A short prefix has cells in many quotients of a large table, but not in one leaf of their intersection.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn short_prefixes_meet_long_ones() {
+    let filled = |rate, capacity, items: std::ops::Range<u32>| {
+        let mut filter = Bloom::new(spec(capacity, rate, Cell::Bit, 0)).unwrap();
+        items.for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+        filter
+    };
+    let (short, mut long) = (filled(0.9, 1, 0..20_000), filled(0.01, 8_000_000, 19_000..21_000));
+    long.take_in_cells(&short, &alone).unwrap();
+    for (a, b) in [(&short, &long), (&long, &short)] {
+        let common = a.intersection(&[b], &alone).unwrap();
+        check(&common);
+        for item in 0..10_000u32 {
+            let item = item.to_le_bytes();
+            assert_eq!(common.contains(item), short.contains(item) && long.contains(item));
+        }
+    }
+}
+
 /// A source with few items doesn't make a table large, whatever it was planned for.
 #[test]
 fn planned_leaves_are_not_taken_over() {
@@ -262,6 +283,17 @@ fn a_word_stands_for_few_cells() {
     let words = words(&table);
     let load = |leaves| Loading::new(&shape, leaves, 10).read(&words);
     assert_eq!((load(1), load(1 << 4), load(1 << 12)), (Ok(()), Ok(()), Err(Error::Foreign("cells"))));
+}
+
+/// Nor for much memory: here, leaves that are almost empty need ten times the words.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn a_load_needs_little_more_than_its_words() {
+    let shape = shape(200_000, 0);
+    let mut table = empty(&shape).unwrap();
+    (0..200_000).for_each(|item| _ = table.change(hash_of(item), |_, _| Some(0)).unwrap());
+    let load = |times| Loading::new(&shape, table.leaves() * times, 10).read(&words(&table));
+    assert_eq!((load(2), load(64)), (Ok(()), Err(Error::Foreign("cells"))));
 }
 
 /// Whatever came before them: a server that has saved and loaded the upload in between doesn't know that.

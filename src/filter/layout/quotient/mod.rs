@@ -13,6 +13,7 @@ mod pieces;
 mod resize;
 mod table;
 
+pub(crate) use algebra::Estimate;
 pub(crate) use generations::Generations;
 pub(crate) use pieces::{END, Loading};
 pub(crate) use table::Quotient;
@@ -63,6 +64,13 @@ fn payload(shape: &Shape) -> u32 {
     if shape.generations > 0 { generations::payload(shape.generations) } else { shape.cell.payload() }
 }
 
+/// Average number of bits of a cell, if all items came at once.
+fn bits_per_cell(shape: &Shape) -> f64 {
+    // A remainder of log2(1/p) + log2(820/1024) bits, rounded up; a 1 for each cell and 1024 zeros for 820 cells; and a
+    // tenth of a block is free on average.
+    (-libm::log2(shape.error_rate) + f64::from(payload(shape)) + 2.6) * 1.1
+}
+
 fn read(layer: &Layer) -> RwLockReadGuard<'_, Quotient> {
     let Some(table) = layer.table() else { unreachable!("this layout has a table") };
     table.read().unwrap_or_else(PoisonError::into_inner)
@@ -90,10 +98,7 @@ impl Algorithm for Quotients {
 
     /// An estimate: what the items need if all of them came at once.
     fn words(shape: &Shape) -> u64 {
-        // A remainder of log2(1/p) + log2(820/1024) bits, rounded up; a 1 for each cell and 1024 zeros for 820 cells;
-        // and a tenth of a block is free on average.
-        let bits = (-libm::log2(shape.error_rate) + f64::from(payload(shape)) + 2.6) * 1.1;
-        1 + (cells(shape) as f64 * bits / 64.0) as u64
+        1 + (cells(shape) as f64 * bits_per_cell(shape) / 64.0) as u64
     }
 
     fn cell_bits(shape: &Shape) -> u32 {
@@ -172,6 +177,7 @@ impl Algorithm for Quotients {
         });
         let (before, after) = removed.unwrap_or_default();
         layer.set_items(table.items);
+        layer.lower_room(&mut table);
         Removed { present: before.is_some(), changed: before != after }
     }
 
@@ -211,17 +217,21 @@ impl Layer {
         self.reading().map(|table| (table.leaves(), table.form.log2_quotients))
     }
 
-    /// Number of items for which the table must have room before it can be asked again whether it may grow: an eighth
-    /// more than now.
-    fn next_room(&self) -> u64 {
-        let items = self.items();
+    /// Number of items that a table with this many may have before the server must ask whether it may grow: an eighth
+    /// more.
+    fn room_for(&self, items: u64) -> u64 {
         (items + (items / 8).max(64)).max(self.capacity())
+    }
+
+    /// Takes back room for items that a table of this layer no longer has. The server may have given it to others.
+    fn lower_room(&self, table: &mut Quotient) {
+        table.set_room(self.room_for(table.items).min(table.room()));
     }
 
     /// Bytes that the table needs for the items that [`grow_table`](Layer::grow_table) lets in, at most.
     pub(crate) fn next_table_bytes(&self) -> u64 {
         let (items, bytes) = (self.items().max(1), self.bytes());
-        let more = self.next_room().saturating_sub(self.items());
+        let more = self.room_for(self.items()).saturating_sub(self.items());
         // A cell of a growing table needs at most 27 bits at 1%, and more at lower rates.
         let fresh = more.saturating_mul(u64::from(self.shape().cell_bits()) + 20) / 8;
         (u128::from(bytes) * u128::from(more) / u128::from(items)).min(fresh.into()).max(8) as u64
@@ -229,7 +239,7 @@ impl Layer {
 
     /// Lets the table grow by an eighth.
     pub(crate) fn grow_table(&self) {
-        write(self).set_room(self.next_room());
+        write(self).set_room(self.room_for(self.items()));
     }
 
     /// Lets the table grow if it is full. If it refuses an item for another reason, returns false.
@@ -254,17 +264,22 @@ impl Layer {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(crate) fn emptied(&self) -> Result<Layer, Error> {
-        match self.reading() {
-            Some(table) => Layer::with_table(&self.shape(), table.emptied()?),
+        match self.empty_table() {
+            Some(table) => Layer::with_table(&self.shape(), table?),
             None => Layer::new(self.shape()),
         }
     }
 
+    /// An empty table like this layer's, if it has one.
+    fn empty_table(&self) -> Option<Result<Quotient, Error>> {
+        let mut empty = self.reading()?.emptied();
+        empty.iter_mut().for_each(|table| self.lower_room(table));
+        Some(empty)
+    }
+
     /// Empties the table, if there is one.
     pub(super) fn clear_table(&self) {
-        // The lock for reading must be free again before the one for writing is taken.
-        let empty = self.reading().map(|table| table.emptied());
-        if let Some(Ok(empty)) = empty {
+        if let Some(Ok(empty)) = self.empty_table() {
             *write(self) = empty;
         }
     }

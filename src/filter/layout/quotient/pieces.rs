@@ -32,8 +32,8 @@ pub(crate) const END: u64 = 1 << 51;
 const UNUSED: u32 = 13;
 
 /// Leaves made of others need at most this many times the memory of what was read into them, plus [`SPARE`]. A table
-/// that has shrunk since its head was written is read as one with the head's number of leaves, most of which are empty.
-const MOST_TIMES: u64 = 32;
+/// that has shrunk since its head was written is read as one with the head's number of leaves, which are emptier.
+const MOST_TIMES: u64 = 2;
 const SPARE: u64 = 1 << 20;
 
 /// Loading makes at most this many copies of cells for each of those words, plus [`SPARE_COPIES`]: a cell without a

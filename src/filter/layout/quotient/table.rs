@@ -219,6 +219,11 @@ impl Quotient {
 
     // ---- numbers --------------------------------------------------------------------------------------------------
 
+    /// Bytes of all leaves.
+    pub(super) fn leaf_bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Bytes of all leaves and of the lists of leaves.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.more.iter().map(|list| list.capacity() * size_of::<Leaf>()).sum::<usize>() as u64
@@ -245,6 +250,11 @@ impl Quotient {
     /// Number of leaves.
     pub(crate) fn leaves(&self) -> u64 {
         self.leaves
+    }
+
+    /// Number of quotients in all leaves.
+    pub(super) fn quotients(&self) -> u64 {
+        self.leaves << self.form.log2_quotients
     }
 
     /// Number of items that fit before the table must grow.
