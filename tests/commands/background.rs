@@ -186,6 +186,17 @@ fn memory_is_asked_for_before_the_work_and_for_all_of_the_result() {
     pair.follow();
 }
 
+/// Others may have reached the limits while it was computed.
+#[test]
+fn an_intersection_asks_for_memory_again_when_it_is_complete() {
+    let pair = pair("NONSCALING");
+    let server = &pair.primary;
+    meanwhile(server, |server| server.memory.set(Some(10)));
+    assert!(matches!(server.line("BF.INTERSECT new a b"), Err(CommandError::Memory { .. })));
+    assert_eq!(server.retired.get(), 1, "what was made is freed elsewhere");
+    assert!(server.take_replicated().is_empty() && !server.keys.borrow().contains_key(&b"new"[..]));
+}
+
 /// A union that changes nothing replicates nothing and sends no events.
 #[test]
 fn a_repeated_merge_changes_nothing() {

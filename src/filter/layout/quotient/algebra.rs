@@ -442,8 +442,8 @@ impl Layer {
         let surplus = read(other).surplus();
         let together = |a: u64, b: u64| if span > 0 { a.min(b) } else { a.saturating_add(b).min(most) };
         if grows {
-            // With as many leaves as the other table, which has as many cells, its leaves are in the same places. A leaf
-            // that was only planned counts for nothing.
+            // With as many leaves as the other table, which has as many cells, its leaves are in the same places.
+            // Leaves that were only planned count for nothing.
             let cells = read(other).cells;
             self.grow_in_turns(cells, parallel)?;
         }
