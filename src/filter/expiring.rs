@@ -24,7 +24,8 @@ use std::time::SystemTime;
 ///
 /// Methods whose names end in `at` are given the time as Unix time in milliseconds, for example from a message or from
 /// another machine's clock. Times can come in any order: an earlier one counts as the latest, so nothing is forgotten
-/// early. The other methods use the system's clock, and follow it if it is set back.
+/// early. So don't pass on times that are far ahead: until they have come, nothing is forgotten at all. The other
+/// methods use the system's clock, and follow it if it is set back.
 ///
 /// ```
 /// use std::time::Duration;

@@ -490,7 +490,7 @@ impl Layer {
             mine.items
         };
         self.count_table();
-        if items > room {
+        if items > room.max(own) {
             return Err(Error::Full);
         }
         if grows {
