@@ -131,17 +131,15 @@ impl<'s> Union<'s> {
     /// What [`table_bytes`](Union::table_bytes) returns, and the index of the first source of which the table would get
     /// too many cells.
     fn tables(&self, base: LiveRef<'_>) -> (u64, Option<usize>) {
-        let mut estimate = base.bloom().and_then(Bloom::table).map(Estimate::of).unwrap_or_default();
-        let others = self.others.iter().copied();
-        let mut refused = None;
+        let mut estimate = base.bloom().and_then(Bloom::table).map(Estimate::of);
+        let (others, mut refused) = (self.others.iter().copied(), None);
         for (index, source) in self.alike().chain(others) {
-            if let Some(table) = source.table()
-                && !estimate.add(table)
-            {
+            let Some(table) = source.table() else { continue };
+            if !estimate.get_or_insert_with(|| Estimate::new(table)).add(table) {
                 refused = refused.or(Some(index));
             }
         }
-        (estimate.more_bytes, refused)
+        (estimate.map_or(0, |estimate| estimate.more_bytes()), refused)
     }
 
     /// Maximum number of bytes by which the table of `base` grows, or of the table that it gets.

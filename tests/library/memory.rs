@@ -1,7 +1,8 @@
 //! The memory of filters: bits per item at the promised rate, the overhead of small filters, the cost of growth, and
 //! the cost of supporting deletes, with counters, fingerprints or tables.
 
-use bloomery::filter::Origin;
+use bloomery::filter::{Origin, Union};
+use bloomery::parallel::ParallelFor;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layout, Overflow, Seed, Spec};
 
 fn bits_per_item(capacity: u64, error_rate: f64, layout: Option<Layout>) -> f64 {
@@ -254,4 +255,34 @@ fn a_filter_within_a_number_of_bytes() {
     }
     let least = Spec { layout: Some(Layout::Quotient), ..Spec::counting(1, 0.01) };
     assert_eq!(least.within(7).unwrap_err(), bloomery::Error::Capacity(0));
+}
+
+/// What a union of tables is said to need before it is computed is about what it needs. Cells become wider if the other
+/// table's prefixes are longer, and more if they are shorter.
+#[test]
+fn a_union_needs_what_was_estimated() {
+    let sizes = [(1, 30), (1, 3000), (1, 100_000), (1_000_000, 1000), (100_000, 100_000)];
+    let filled = |error_rate, cell, (capacity, items): (u64, u32), first: u32| {
+        let layout = Some(Layout::Quotient);
+        let mut filter = Bloom::new(Spec { cell, layout, ..Spec::scaling(capacity, error_rate) }).unwrap();
+        (first..first + items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+        Filter::Bloom(filter)
+    };
+    let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);
+    for cell in [Cell::Bit, Cell::Counter4] {
+        for rates in [[0.01, 0.01], [1e-6, 0.01], [0.01, 1e-6], [0.01, 0.2], [0.2, 0.2]] {
+            let tables =
+                sizes.map(|size| [filled(rates[0], cell, size, 0), filled(rates[1], cell, size, 1 << 30)]);
+            for ([mine, _], [_, theirs]) in tables.iter().flat_map(|a| tables.iter().map(move |b| (a, b))) {
+                let (base, source) = (mine.live().unwrap(), theirs.live().unwrap());
+                let mut union = Union::plan(Some(base), &[source], None).unwrap();
+                union.join(base, parallel).unwrap();
+                let (made, _) = union.apart(base, parallel).unwrap();
+                let [estimate, before, after] = [union.bytes(base), base.bytes(), made.as_ref().bytes()];
+                let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
+                let sizes = (base.bytes(), source.bytes(), more, estimate);
+                assert!(more <= estimate + spare && estimate <= more * 3 + spare, "{rates:?} {sizes:?}");
+            }
+        }
+    }
 }

@@ -45,6 +45,14 @@ impl Quotient {
         self.cells.saturating_sub(self.items)
     }
 
+    /// Number of bits of the longest prefixes, as some of the leaves and the next prefix show.
+    fn longest(&self) -> u32 {
+        let prefix = |index| self.depth_of(index) + self.form.log2_quotients;
+        let some = (0..self.leaves()).step_by(self.leaves().div_ceil(64) as usize);
+        let longest = some.map(|index| prefix(index) + self.leaf(index).longest(self.form)).max();
+        longest.unwrap_or(0).max(self.next_length())
+    }
+
     /// The prefixes of a leaf, except those of expired items. With generations, their ages when `current` is the newest
     /// one.
     fn prefixes(&self, index: u64, current: u64) -> Vec<Prefix> {
@@ -298,27 +306,35 @@ impl Quotient {
 }
 
 /// How large a table becomes by unions, before they are computed.
-#[derive(Default)]
 pub(crate) struct Estimate {
+    form: Form,
     cells: u64,
     /// Number of cells that are added because prefixes are divided.
     divided: u64,
     /// Number of quotients in all leaves.
     quotients: u64,
-    bits_per_cell: u64,
-    /// Maximum number of bytes that are added.
-    pub(crate) more_bytes: u64,
+    /// Number of bits of the longest prefixes.
+    longest: u32,
+    /// Bytes of the table before.
+    before: u64,
 }
 
 impl Estimate {
     /// Maximum number of cells into which prefixes may be divided, if the tables have fewer: they take 0.5 s.
     const MOST_DIVIDED: u64 = 1 << 21;
 
-    /// A table before the first union.
+    /// An empty table of this layer's form.
+    pub(crate) fn new(layer: &Layer) -> Estimate {
+        let form = read(layer).form;
+        Estimate { form, cells: 0, divided: 0, quotients: 0, longest: 0, before: 0 }
+    }
+
+    /// A layer's table before the first union.
     pub(crate) fn of(layer: &Layer) -> Estimate {
-        let table = read(layer);
-        let (cells, quotients) = (table.cells, table.quotients());
-        Estimate { cells, quotients, bits_per_cell: bits_per_cell(layer, &table), ..Estimate::default() }
+        let (empty, table) = (Estimate::new(layer), read(layer));
+        let (quotients, longest) = (table.quotients(), table.longest());
+        let all = Estimate { cells: table.cells, quotients, longest, ..empty };
+        Estimate { before: all.bytes(), ..all }
     }
 
     /// Adds another layer's table. Returns whether that is worth while: if the other table is small and its error rate
@@ -326,24 +342,34 @@ impl Estimate {
     pub(crate) fn add(&mut self, other: &Layer) -> bool {
         let table = read(other);
         self.cells = self.cells.saturating_add(table.cells);
-        let all = self.cells.saturating_add(self.divided);
-        self.quotients = self.quotients.max(all.div_ceil(LOAD) << LOG2_QUOTIENTS);
-        self.bits_per_cell = self.bits_per_cell.max(bits_per_cell(other, &table));
+        self.longest = self.longest.max(table.longest());
+        let leaves = self.cells.saturating_add(self.divided).div_ceil(LOAD);
+        self.quotients = self.quotients.max(leaves << LOG2_QUOTIENTS);
         let copies = self.quotients.div_ceil(table.quotients()).saturating_sub(1);
         let divided = (table.rate() * self.quotients as f64) as u64;
-        let divided = divided.min(table.cells.saturating_mul(copies));
-        let bits = table.cells.saturating_add(divided).saturating_mul(self.bits_per_cell);
-        self.more_bytes = self.more_bytes.saturating_add(bits / 8);
-        self.divided = self.divided.saturating_add(divided);
+        self.divided = self.divided.saturating_add(divided.min(table.cells.saturating_mul(copies)));
         self.divided <= self.cells.max(Estimate::MOST_DIVIDED)
     }
-}
 
-/// Average number of bits of a cell of this layer's table.
-fn bits_per_cell(layer: &Layer, table: &Quotient) -> u64 {
-    let planned = super::bits_per_cell(&layer.shape()) as u64 + 1;
-    // With few cells, the rest of a leaf counts for more.
-    if table.cells < LOAD { planned } else { planned.max(table.leaf_bytes() * 8 / table.cells) }
+    /// Number of bytes by which the table becomes larger.
+    pub(crate) fn more_bytes(&self) -> u64 {
+        self.bytes().saturating_sub(self.before)
+    }
+
+    fn bytes(&self) -> u64 {
+        let cells = self.cells.saturating_add(self.divided);
+        let leaves = (self.quotients >> LOG2_QUOTIENTS).max(1);
+        // Of n leaves, n · (1 − e^−c) have cells if there are c per leaf.
+        let each = cells as f64 / leaves as f64;
+        let used = (leaves as f64 * -libm::expm1(-each)) as u64 + 1;
+        let address = self.quotients.max(1).ilog2();
+        let remainder = self.longest.saturating_sub(address).min(self.form.most_remainder());
+        let form = Form { log2_quotients: address.min(LOG2_QUOTIENTS), ..self.form };
+        let words = form.words(cells.div_ceil(used) as usize, remainder + 1 + form.payload) as u64;
+        // A tenth of a leaf is free on average.
+        let bytes = used.saturating_mul(words * 8).saturating_mul(11) / 10;
+        bytes.saturating_add(leaves.next_power_of_two() * size_of::<Leaf>() as u64)
+    }
 }
 
 impl Layer {

@@ -69,7 +69,7 @@ impl Form {
     }
 
     /// Number of words for this many cells of this width. No word has both unary bits and cells.
-    fn words(self, cells: usize, width: u32) -> usize {
+    pub(super) fn words(self, cells: usize, width: u32) -> usize {
         let unary = (self.quotients() + cells).div_ceil(64);
         self.unary() / 64 + unary + (cells * width as usize).div_ceil(64)
     }
@@ -164,6 +164,11 @@ impl Leaf {
     #[inline(always)]
     fn width(&self) -> u32 {
         (self.head() >> 16 & 0xff) as u32
+    }
+
+    /// Number of bits for which the remainders have room; 0 without cells.
+    pub(super) fn longest(&self, form: Form) -> u32 {
+        self.width().saturating_sub(u32::from(self.is_marked()) + form.payload)
     }
 
     /// Whether each remainder is followed by a 1.

@@ -64,13 +64,6 @@ fn payload(shape: &Shape) -> u32 {
     if shape.generations > 0 { generations::payload(shape.generations) } else { shape.cell.payload() }
 }
 
-/// Average number of bits of a cell, if all items came at once.
-fn bits_per_cell(shape: &Shape) -> f64 {
-    // A remainder of log2(1/p) + log2(820/1024) bits, rounded up; a 1 for each cell and 1024 zeros for 820 cells; and a
-    // tenth of a block is free on average.
-    (-libm::log2(shape.error_rate) + f64::from(payload(shape)) + 2.6) * 1.1
-}
-
 fn read(layer: &Layer) -> RwLockReadGuard<'_, Quotient> {
     let Some(table) = layer.table() else { unreachable!("this layout has a table") };
     table.read().unwrap_or_else(PoisonError::into_inner)
@@ -98,7 +91,10 @@ impl Algorithm for Quotients {
 
     /// An estimate: what the items need if all of them came at once.
     fn words(shape: &Shape) -> u64 {
-        1 + (cells(shape) as f64 * bits_per_cell(shape) / 64.0) as u64
+        // A remainder of log2(1/p) + log2(820/1024) bits, rounded up; a 1 for each cell and 1024 zeros for 820 cells;
+        // and a tenth of a block is free on average.
+        let bits = (-libm::log2(shape.error_rate) + f64::from(payload(shape)) + 2.6) * 1.1;
+        1 + (cells(shape) as f64 * bits / 64.0) as u64
     }
 
     fn cell_bits(shape: &Shape) -> u32 {

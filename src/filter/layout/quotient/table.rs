@@ -219,11 +219,6 @@ impl Quotient {
 
     // ---- numbers --------------------------------------------------------------------------------------------------
 
-    /// Bytes of all leaves.
-    pub(super) fn leaf_bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Bytes of all leaves and of the lists of leaves.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.more.iter().map(|list| list.capacity() * size_of::<Leaf>()).sum::<usize>() as u64
@@ -528,6 +523,12 @@ impl Quotient {
     /// Number of bits of the prefix that a remainder in this leaf stands for.
     pub(super) fn prefix_of(&self, leaf: u64, remainder: Marked) -> u32 {
         self.depth_of(leaf) + self.form.log2_quotients + length(remainder)
+    }
+
+    /// Number of bits of the next prefix, unless others begin like it.
+    pub(super) fn next_length(&self) -> u32 {
+        let address = self.depth() + self.form.log2_quotients;
+        address + self.next_remainder(address).min(self.form.most_remainder())
     }
 
     /// Number of bits of the next remainder, if the leaf and the quotient have this many bits.
