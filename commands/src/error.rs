@@ -209,8 +209,8 @@ refusals! {
         "ERR {source} or the destination is static, or only one of them has LAYOUT QUOTIENT, so they cannot be \
         combined. BF.REBUILD moves a filter into another layout";
     TooCoarse { source: String } =>
-        "ERR the error rate of {source} is too high for a destination of this size. Reserve the destination with a \
-        smaller capacity; it grows";
+        "ERR the error rate of {source} is too high for a destination of this size. Merge fewer filters at a time, \
+        or reserve the destination with a smaller capacity: it grows";
     UnionFull { capacity: u64 } =>
         "ERR the union does not fit into a filter for {capacity} items. Nothing was changed. Create a larger filter, \
         or one that may grow";

@@ -28,14 +28,16 @@ impl LiveRef<'_> {
 pub struct Union<'s> {
     /// The newest generation and the schedule of the union, if it is a window.
     standing: Option<Standing>,
-    /// Sources with the destination's shape. Their cells are combined with the destination's.
-    /// Each comes with its index among all sources.
+    /// Sources with the destination's shape, whose cells are combined with the destination's. All sources come with
+    /// their indices.
     alike: Vec<(usize, LiveRef<'s>)>,
     /// Sources whose layers go into the destination's chain.
     others: Vec<(usize, &'s Bloom)>,
     /// The planned chain: the destination's layers and those of `others`. Empty before [`join`](Union::join), or if
     /// `others` is empty.
     chain: Vec<Joined<'s>>,
+    /// About the number of bytes by which the destination's table grows.
+    table_bytes: u64,
 }
 
 impl<'s> Union<'s> {
@@ -61,9 +63,7 @@ impl<'s> Union<'s> {
             union.include(base, *source, index).map_err(|why| (index, why))?;
         }
         // A server that follows another one's decisions must not refuse what the other has done.
-        if now_ms.is_some()
-            && let (_, Some(index)) = union.tables(base)
-        {
+        if let (Some(index), Some(_)) = (union.estimate(base), now_ms) {
             return Err((index, Incompatible::ErrorRate));
         }
         let standings = sources.iter().filter_map(|source| source.window().map(Window::standing));
@@ -128,9 +128,9 @@ impl<'s> Union<'s> {
         self.standing.map(|standing| standing.newest)
     }
 
-    /// What [`table_bytes`](Union::table_bytes) returns, and the index of the first source of which the table would get
-    /// too many cells.
-    fn tables(&self, base: LiveRef<'_>) -> (u64, Option<usize>) {
+    /// Estimates how many bytes the destination's table grows by. Returns the index of the first source of which it
+    /// would get too many cells.
+    fn estimate(&mut self, base: LiveRef<'_>) -> Option<usize> {
         let mut estimate = base.bloom().and_then(Bloom::table).map(Estimate::of);
         let (others, mut refused) = (self.others.iter().copied(), None);
         for (index, source) in self.alike().chain(others) {
@@ -139,19 +139,20 @@ impl<'s> Union<'s> {
                 refused = refused.or(Some(index));
             }
         }
-        (estimate.map_or(0, |estimate| estimate.more_bytes()), refused)
+        self.table_bytes = estimate.map_or(0, |estimate| estimate.more_bytes());
+        refused
     }
 
-    /// Maximum number of bytes by which the table of `base` grows, or of the table that it gets.
-    pub fn table_bytes(&self, base: LiveRef<'_>) -> u64 {
-        self.tables(base).0
+    /// About the number of bytes by which the destination's table grows, or of the table that it gets.
+    pub fn table_bytes(&self) -> u64 {
+        self.table_bytes
     }
 
-    /// Maximum number of bytes of cells by which `base` will grow.
-    pub fn bytes(&self, base: LiveRef<'_>) -> u64 {
+    /// About the number of bytes of cells by which the destination will grow.
+    pub fn bytes(&self) -> u64 {
         let new = self.chain.iter().filter(|joined| joined.held.is_none());
         let new = new.filter_map(|joined| joined.parts.first()).filter(|first| !first.has_table());
-        new.map(|first| first.bytes()).fold(self.table_bytes(base), u64::saturating_add)
+        new.map(|first| first.bytes()).fold(self.table_bytes, u64::saturating_add)
     }
 
     /// The native filters with the destination's shape.
@@ -159,11 +160,10 @@ impl<'s> Union<'s> {
         self.alike.iter().filter_map(|(index, source)| Some((*index, source.bloom()?)))
     }
 
-    /// Maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with `base`.
+    /// About the maximum number of bytes of cells that [`apart`](Union::apart) will need for a union with `base`.
     pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
-        let most = base.bytes().saturating_add(self.table_bytes(base));
-        let others = self.others.iter().filter(|(_, source)| !source.is_table());
-        others.fold(most, |sum, (_, source)| sum.saturating_add(source.bytes()))
+        let most = base.bytes().saturating_add(self.table_bytes);
+        self.others.iter().fold(most, |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
 
     /// The union of the sources, as a new filter. It begins as a copy of `first`, the first source.

@@ -278,7 +278,7 @@ fn a_union_needs_what_was_estimated() {
                 let mut union = Union::plan(Some(base), &[source], None).unwrap();
                 union.join(base, parallel).unwrap();
                 let (made, _) = union.apart(base, parallel).unwrap();
-                let [estimate, before, after] = [union.bytes(base), base.bytes(), made.as_ref().bytes()];
+                let [estimate, before, after] = [union.bytes(), base.bytes(), made.as_ref().bytes()];
                 let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
                 let sizes = (base.bytes(), source.bytes(), more, estimate);
                 assert!(more <= estimate + spare && estimate <= more * 3 + spare, "{rates:?} {sizes:?}");

@@ -123,7 +123,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let refusal = |why| sources.refusal(call, why);
     let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
     let inputs = existing.into_iter().chain(filters.iter().copied());
-    if call.goes_to_background(work_of(&union, base, inputs)) {
+    if call.goes_to_background(work_of(&union, inputs)) {
         let is_new = existing.is_none();
         let (total, most) = (base.bytes(), union.most_bytes(base));
         let memory = match is_new {
@@ -202,11 +202,13 @@ fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let inputs = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter));
     let goes_to_background = call.goes_to_background(inputs.clone().map(work).sum());
-    let bytes = first.bytes();
+    // Of tables, the common prefixes are the longer ones.
+    let most = inputs.clone().map(LiveRef::bytes).max().unwrap_or(0);
+    let total = first.bytes();
     // The destination keeps its content until the intersection is complete.
     let memory = match goes_to_background && key.value()?.is_some() {
-        true => Admitted::for_background_work(call, bytes, bytes)?,
-        false => Admitted::in_new_key(call, bytes, bytes)?,
+        true => Admitted::for_background_work(call, total, most)?,
+        false => Admitted::in_new_key(call, total, most)?,
     };
     if goes_to_background {
         let inputs: Arc<[Live]> = inputs.map(LiveRef::share).collect();
@@ -239,13 +241,7 @@ impl TwoStep for Intersecting {
         let filters = to_intersect(call, &key, &sources)?;
         let now: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
         still_in_keys(&self.inputs, &now)?;
-        let result = result()?;
-        // The memory is already allocated, but others may have reached the limits meanwhile.
-        if let Err(why) = call.admit(result.bytes(), 0) {
-            call.discard(Live::Bloom(result).into());
-            return Err(why);
-        }
-        put_intersection(call, key, result)
+        put_intersection(call, key, result()?)
     }
 }
 
@@ -283,6 +279,13 @@ fn put_intersection<'a, C: Call<'a>>(
     mut key: C::Key<Filter>,
     result: Bloom,
 ) -> Result<Reply, CommandError> {
+    // The memory is already allocated, but a table may have become larger than the first source, and others may have
+    // reached the limits meanwhile.
+    let admitted = if call.is_from_primary() { Ok(()) } else { call.admit(result.bytes(), 0) };
+    if let Err(why) = admitted {
+        call.discard(Live::Bloom(result).into());
+        return Err(why);
+    }
     key.create(result.into());
     call.replicate(Effect::Verbatim);
     call.changed(c"bf.intersect");

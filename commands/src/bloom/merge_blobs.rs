@@ -44,7 +44,7 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
         let bytes = declared.max(blob.len() as u64).max(LEAST_READ);
         effort = effort.saturating_add(bytes.saturating_mul(READ));
     }
-    let mut sources = Vec::new();
+    let (mut sources, mut grows) = (Vec::new(), cells);
     if !call.goes_to_background(effort) {
         if !call.is_from_primary() {
             // The temporary memory of the sources is freed when this command ends, before the server evicts any keys.
@@ -55,14 +55,14 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
         let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
         // Only now is it known which of the filters are tables.
         let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
-        let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
         let inputs = existing.into_iter().chain(filters.iter().copied());
-        if !call.goes_to_background(work_of(&union, base, inputs)) {
+        if !call.goes_to_background(work_of(&union, inputs)) {
             return unite(call, key, &filters, union, blob_refusal);
         }
+        grows = union.table_bytes();
     }
     let is_new = existing.is_none();
-    let most = cells.saturating_mul(2).saturating_add(existing.map_or(0, LiveRef::bytes));
+    let most = [cells, grows, existing.map_or(0, LiveRef::bytes)].into_iter().fold(0, u64::saturating_add);
     let memory = Admitted::for_background_work(call, largest, most)?;
     catch_up(call, &mut key)?;
     let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();

@@ -31,7 +31,7 @@ pub(super) fn unite<'a, 'f, C: Call<'a>>(
     let existing = key.bloom()?;
     let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     union.join(base, parallel).map_err(|why| refusal(why.into()))?;
-    let grows = union.bytes(base);
+    let grows = union.bytes();
     if !call.is_from_primary() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
@@ -145,7 +145,11 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
 ) -> Result<Reply, CommandError> {
     let Merged { filter, changed } = merged;
     // The memory is already allocated, but the union may exceed the size limit for a filter.
-    let admitted = call.admit(filter.as_ref().bytes(), 0);
+    let mut admitted = call.admit(filter.as_ref().bytes(), 0);
+    // Of blobs that were read in the background, nobody knew how many cells they need.
+    if call.is_out_of_memory() && !call.evicts() {
+        admitted = Err(CommandError::OutOfMemory);
+    }
     if admitted.is_err() || !changed {
         call.discard(filter.into());
         return admitted.map(|()| Reply::Ok);
@@ -165,13 +169,9 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
 const TABLE: u64 = 128;
 
 /// How long the union of these filters takes, in the same unit as [`work`].
-pub(super) fn work_of<'f>(
-    union: &Union<'_>,
-    base: LiveRef<'_>,
-    filters: impl Iterator<Item = LiveRef<'f>>,
-) -> u64 {
+pub(super) fn work_of<'f>(union: &Union<'_>, filters: impl Iterator<Item = LiveRef<'f>>) -> u64 {
     let each = filters.map(work).fold(0, u64::saturating_add);
-    each.max(union.table_bytes(base).saturating_mul(TABLE))
+    each.max(union.table_bytes().saturating_mul(TABLE))
 }
 
 /// How long it takes to combine or compare this filter, expressed as the number of bytes of bits or counters that would

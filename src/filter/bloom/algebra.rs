@@ -279,7 +279,7 @@ impl Bloom {
             if let (Body::Window(window), Some(source)) = (&mut self.body, source.window()) {
                 ages_by = window.standing().ages_by(source.standing());
                 let oldest = Window::taken_from(window.standing(), source).map(|theirs| theirs.age).max();
-                changed = window.renumber_for(oldest.unwrap_or(0));
+                changed = oldest.is_some_and(|age| window.renumber_for(age));
             }
             let (mine, theirs) = (self.newest_layer(), source.newest_layer());
             return Ok(mine.unite(theirs, ages_by, grows, parallel)? || changed);

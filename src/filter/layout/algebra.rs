@@ -151,10 +151,12 @@ impl Layer {
 
     /// Like [`snapshot`](Layer::snapshot), on the threads of `parallel`.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
+        // The shape is read from the table, too: with two locks at once, a writer may wait between them.
+        let shape = self.shape();
         if let Some(table) = self.reading() {
-            return Layer::with_table(&self.shape(), table.copy()?);
+            return Layer::with_table(&shape, table.copy()?);
         }
-        let copy = Layer::new(self.shape())?;
+        let copy = Layer::new(shape)?;
         copy.recount_after(parallel, |range| Words::copy_range(copy.words(), self.words(), range));
         copy.take_counts(self);
         Ok(copy)

@@ -36,8 +36,9 @@ impl Prefix {
     }
 }
 
-/// A prefix is at most this many bits shorter than the bits that select a quotient: it then belongs to 2^16 quotients.
-const MOST_MISSING: u32 = 16;
+/// A prefix is at most this many bits shorter than the bits that select a quotient: it then has as many cells as
+/// [`MOST_DIVIDED`](Estimate::MOST_DIVIDED).
+const MOST_MISSING: u32 = 21;
 
 impl Quotient {
     /// Number of cells beyond one for each item.
@@ -351,7 +352,7 @@ impl Estimate {
         self.divided <= self.cells.max(Estimate::MOST_DIVIDED)
     }
 
-    /// Number of bytes by which the table becomes larger.
+    /// About the number of bytes by which the table becomes larger.
     pub(crate) fn more_bytes(&self) -> u64 {
         self.bytes().saturating_sub(self.before)
     }
@@ -530,8 +531,7 @@ impl Layer {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(crate) fn keep_common(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
-        let mut common = read(self).emptied()?;
-        common.set_room(u64::MAX);
+        let common = read(self).emptied()?;
         let common = Mutex::new(common);
         // Prefixes of the table with more quotients are longer, so each is looked up in one place of the other.
         let [mine, theirs] = [self, other].map(|layer| read(layer).quotients());
@@ -552,11 +552,10 @@ impl Layer {
             Ok(())
         })?;
         let mut common = common.into_inner().unwrap_or_else(PoisonError::into_inner);
-        common.set_room(read(self).room());
-        self.lower_room(&mut common);
         common.count_saturated();
         // A prefix that was divided counts once.
         common.items = common.items.min(self.items()).min(other.items());
+        self.lower_room(&mut common);
         *write(self) = common;
         self.count_table();
         Ok(())

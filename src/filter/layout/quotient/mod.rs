@@ -372,13 +372,16 @@ impl Tags<'_> {
         let mut table = write(self.0);
         let present = table.expire(hash(item));
         self.0.set_items(table.items);
+        self.0.lower_room(&mut table);
         Removed { present, changed: present }
     }
 
     /// Makes `newest` the newest generation. Items of expired generations are then gone.
     pub(crate) fn open(&self, newest: u64) {
-        write(self.0).open(newest);
-        self.0.count_table();
+        let mut table = write(self.0);
+        table.open(newest);
+        self.0.set_items(table.items);
+        self.0.lower_room(&mut table);
     }
 
     /// Renumbers all generations, so that each one that can be alive has a number. Returns how much larger the numbers
