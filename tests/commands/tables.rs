@@ -190,11 +190,13 @@ fn an_intersection_is_asked_for_what_it_needs() {
             add(server, key, "c", items);
         }
         pair.follow();
-        server.memory.set(Some(20_000));
         let before = dumps(server);
-        assert!(server.text("BF.INTERSECT new coarse fine").contains("Insufficient memory"));
-        assert!(server.take_replicated().is_empty() && dumps(server) == before);
-        server.memory.set(None);
+        for limit in [&server.memory, &server.left] {
+            limit.set(Some(20_000));
+            assert!(server.text("BF.INTERSECT new coarse fine").contains("Insufficient memory"));
+            assert!(server.take_replicated().is_empty() && dumps(server) == before);
+            limit.set(None);
+        }
         assert_eq!(server.line("BF.INTERSECT new coarse fine"), OK);
         assert_eq!(found(server, "new", "c", 3000), 3000);
         let Reply::Integer(bytes) = field(server, "new", "Size") else { panic!() };
@@ -229,7 +231,7 @@ fn a_union_is_asked_for_what_it_needs() {
         server.goes_to_background.set(background);
         server.line("BF.RESERVE coarse 0.9 0 LAYOUT QUOTIENT SEED 5").unwrap();
         add(server, "coarse", "c", 3000);
-        for (key, capacity) in [("small", 10_000), ("large", 1_000_000), ("huge", 20_000_000)] {
+        for (key, capacity) in [("small", 10_000), ("large", 1_000_000), ("huge", 100_000_000)] {
             server.line(&format!("BF.RESERVE {key} 0.01 {capacity} LAYOUT QUOTIENT SEED 5")).unwrap();
         }
         pair.follow();
@@ -239,12 +241,16 @@ fn a_union_is_asked_for_what_it_needs() {
             "ERR the error rate of 'coarse' is too high for a destination of this size. Merge fewer filters at a time, \
              or reserve the destination with a smaller capacity: it grows"
         );
-        server.memory.set(Some(MOST));
-        let refused = server.text("BF.MERGE large coarse");
-        assert!(refused.contains("Insufficient memory"), "{refused}");
-        assert!(dumps(server) == before);
+        for limit in [&server.memory, &server.left] {
+            limit.set(Some(MOST));
+            let refused = server.text("BF.MERGE large coarse");
+            assert!(refused.contains("Insufficient memory"), "{refused}");
+            assert!(dumps(server) == before);
+            limit.set(None);
+        }
+        server.left.set(Some(MOST));
         assert_eq!(server.line("BF.MERGE small coarse"), OK);
-        server.memory.set(None);
+        server.left.set(None);
         assert_eq!(server.line("BF.MERGE large coarse"), OK);
         assert_eq!([found(server, "small", "c", 3000), found(server, "large", "c", 3000)], [3000; 2]);
         let Reply::Integer(bytes) = field(server, "large", "Size") else { panic!() };

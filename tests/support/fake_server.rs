@@ -61,6 +61,8 @@ pub(crate) struct FakeServer {
     pub(crate) obeys: Cell<bool>,
     /// The largest size in bytes that a filter may have, or `None` for any size.
     pub(crate) memory: Cell<Option<u64>>,
+    /// The number of bytes that a command may ask for, or `None` for any number.
+    pub(crate) left: Cell<Option<u64>>,
     /// The number of times that a command asked for memory.
     pub(crate) asked: Cell<usize>,
     /// Number of bytes that were granted to commands, and for which the server may evict keys.
@@ -249,8 +251,11 @@ impl<'a> Call<'a> for FakeCall<'a> {
         Ok(())
     }
 
-    fn admit_outside_keys(&self, total: u64, _: u64) -> Result<(), CommandError> {
+    fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError> {
         self.server.asked.set(self.server.asked.get() + 1);
+        if let Some(left) = self.server.left.get().filter(|left| more > *left) {
+            return Err(CommandError::Memory { bytes: more, bound: Some((left, "what is left")) });
+        }
         match self.server.memory.get() {
             Some(limit) if total > limit => {
                 Err(CommandError::Memory { bytes: total, bound: Some((limit, "the test")) })

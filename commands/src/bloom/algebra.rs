@@ -4,7 +4,7 @@ use super::generations::catch_up;
 use super::merge_blobs::merge_blobs;
 use super::test::current_generation;
 use super::unite::{
-    Merged, Refused, clock, merged, put_merged, refuse_rebuild, refused, unite, work, work_of,
+    Merged, Refused, admit_made, clock, merged, put_merged, refuse_rebuild, refused, union_work, unite, work,
 };
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use crate::error::CommandError;
@@ -123,7 +123,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let refusal = |why| sources.refusal(call, why);
     let union = Union::plan(existing, &filters, now_ms).map_err(|why| refusal(why.into()))?;
     let inputs = existing.into_iter().chain(filters.iter().copied());
-    if call.goes_to_background(work_of(&union, inputs)) {
+    if call.goes_to_background(union_work(&union, inputs)) {
         let is_new = existing.is_none();
         let (total, most) = (base.bytes(), union.most_bytes(base));
         let memory = match is_new {
@@ -202,9 +202,8 @@ fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let inputs = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter));
     let goes_to_background = call.goes_to_background(inputs.clone().map(work).sum());
-    // Of tables, the common prefixes are the longer ones.
-    let most = inputs.clone().map(LiveRef::bytes).max().unwrap_or(0);
-    let total = first.bytes();
+    let others: Vec<&Bloom> = others.iter().map(|(_, filter)| *filter).collect();
+    let (total, most) = (first.bytes(), first.intersection_bytes(&others));
     // The destination keeps its content until the intersection is complete.
     let memory = match goes_to_background && key.value()?.is_some() {
         true => Admitted::for_background_work(call, total, most)?,
@@ -279,10 +278,7 @@ fn put_intersection<'a, C: Call<'a>>(
     mut key: C::Key<Filter>,
     result: Bloom,
 ) -> Result<Reply, CommandError> {
-    // The memory is already allocated, but a table may have become larger than the first source, and others may have
-    // reached the limits meanwhile.
-    let admitted = if call.is_from_primary() { Ok(()) } else { call.admit(result.bytes(), 0) };
-    if let Err(why) = admitted {
+    if let Err(why) = admit_made(call, result.bytes()) {
         call.discard(Live::Bloom(result).into());
         return Err(why);
     }

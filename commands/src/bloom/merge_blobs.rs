@@ -2,7 +2,7 @@
 
 use super::algebra::MERGE_MORE;
 use super::generations::catch_up;
-use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, unite, work, work_of};
+use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, union_work, unite, work};
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, TwoStep, still_in_keys};
 use crate::error::CommandError;
 use crate::items::limit_sources;
@@ -56,7 +56,7 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
         // Only now is it known which of the filters are tables.
         let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
         let inputs = existing.into_iter().chain(filters.iter().copied());
-        if !call.goes_to_background(work_of(&union, inputs)) {
+        if !call.goes_to_background(union_work(&union, inputs)) {
             return unite(call, key, &filters, union, blob_refusal);
         }
         grows = union.table_bytes();

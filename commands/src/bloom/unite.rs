@@ -137,6 +137,16 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     }
 }
 
+/// Checks whether a filter that was computed may be stored. What was asked for was an estimate, and others may have
+/// reached the limits meanwhile.
+pub(super) fn admit_made<'a, C: Call<'a>>(call: &C, bytes: u64) -> Result<(), CommandError> {
+    if call.is_from_primary() {
+        return Ok(());
+    }
+    call.admit(bytes, 0)?;
+    if call.is_out_of_memory() && !call.evicts() { Err(CommandError::OutOfMemory) } else { Ok(()) }
+}
+
 /// Stores in its key a union that was computed in the background.
 pub(super) fn put_merged<'a, C: Call<'a>>(
     call: &C,
@@ -144,12 +154,7 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
     merged: Merged,
 ) -> Result<Reply, CommandError> {
     let Merged { filter, changed } = merged;
-    // The memory is already allocated, but the union may exceed the size limit for a filter.
-    let mut admitted = call.admit(filter.as_ref().bytes(), 0);
-    // Of blobs that were read in the background, nobody knew how many cells they need.
-    if call.is_out_of_memory() && !call.evicts() {
-        admitted = Err(CommandError::OutOfMemory);
-    }
+    let admitted = admit_made(call, filter.as_ref().bytes());
     if admitted.is_err() || !changed {
         call.discard(filter.into());
         return admitted.map(|()| Reply::Ok);
@@ -169,7 +174,7 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
 const TABLE: u64 = 128;
 
 /// How long the union of these filters takes, in the same unit as [`work`].
-pub(super) fn work_of<'f>(union: &Union<'_>, filters: impl Iterator<Item = LiveRef<'f>>) -> u64 {
+pub(super) fn union_work<'f>(union: &Union<'_>, filters: impl Iterator<Item = LiveRef<'f>>) -> u64 {
     let each = filters.map(work).fold(0, u64::saturating_add);
     each.max(union.table_bytes().saturating_mul(TABLE))
 }

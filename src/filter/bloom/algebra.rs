@@ -182,6 +182,18 @@ impl Bloom {
         Ok(result)
     }
 
+    /// About the number of bytes of cells that the [`intersection`](Bloom::intersection) needs: of tables, a copy and
+    /// the result, which has the longer prefixes.
+    pub fn intersection_bytes(&self, others: &[&Bloom]) -> u64 {
+        let bytes = self.bytes();
+        if !self.is_table() {
+            return bytes;
+        }
+        let common = |other: &&Bloom| (self.rate_now() * other.bytes() as f64) as u64;
+        let most = others.iter().map(|other| other.bytes()).fold(bytes, u64::max);
+        bytes.saturating_add(others.iter().map(common).fold(bytes, u64::saturating_add).min(most))
+    }
+
     /// How the source is merged into this filter: cell by cell, or layer by layer into its chain.
     ///
     /// Not inlined: otherwise the compiled code checks, before the loop over the sources, whether the chain's layers

@@ -38,7 +38,7 @@ impl Prefix {
 
 /// A prefix is at most this many bits shorter than the bits that select a quotient: it then has as many cells as
 /// [`MOST_DIVIDED`](Estimate::MOST_DIVIDED).
-const MOST_MISSING: u32 = 21;
+const MOST_MISSING: u32 = 23;
 
 impl Quotient {
     /// Number of cells beyond one for each item.
@@ -46,12 +46,13 @@ impl Quotient {
         self.cells.saturating_sub(self.items)
     }
 
-    /// Number of bits of the longest prefixes, as some of the leaves and the next prefix show.
+    /// Number of bits of the longest prefixes, as some of the leaves or, without cells in these, the next prefix show.
     fn longest(&self) -> u32 {
-        let prefix = |index| self.depth_of(index) + self.form.log2_quotients;
         let some = (0..self.leaves()).step_by(self.leaves().div_ceil(64) as usize);
+        let some = some.filter(|index| self.leaf(*index).cells() > 0);
+        let prefix = |index| self.depth_of(index) + self.form.log2_quotients;
         let longest = some.map(|index| prefix(index) + self.leaf(index).longest(self.form)).max();
-        longest.unwrap_or(0).max(self.next_length())
+        longest.unwrap_or_else(|| self.next_length())
     }
 
     /// The prefixes of a leaf, except those of expired items. With generations, their ages when `current` is the newest
@@ -314,20 +315,22 @@ pub(crate) struct Estimate {
     divided: u64,
     /// Number of quotients in all leaves.
     quotients: u64,
-    /// Number of bits of the longest prefixes.
+    /// Number of bits of the table's longest prefixes.
     longest: u32,
+    /// Number of bits of the longest prefixes of all tables, and number of cells that may have more than `longest`.
+    wide: (u32, u64),
     /// Bytes of the table before.
     before: u64,
 }
 
 impl Estimate {
-    /// Maximum number of cells into which prefixes may be divided, if the tables have fewer: they take 0.5 s.
-    const MOST_DIVIDED: u64 = 1 << 21;
+    /// Maximum number of cells that are added because prefixes are divided, if the tables have fewer: they take 2 s.
+    const MOST_DIVIDED: u64 = 1 << 23;
 
     /// An empty table of this layer's form.
     pub(crate) fn new(layer: &Layer) -> Estimate {
         let form = read(layer).form;
-        Estimate { form, cells: 0, divided: 0, quotients: 0, longest: 0, before: 0 }
+        Estimate { form, cells: 0, divided: 0, quotients: 0, longest: 0, wide: (0, 0), before: 0 }
     }
 
     /// A layer's table before the first union.
@@ -343,12 +346,17 @@ impl Estimate {
     pub(crate) fn add(&mut self, other: &Layer) -> bool {
         let table = read(other);
         self.cells = self.cells.saturating_add(table.cells);
-        self.longest = self.longest.max(table.longest());
         let leaves = self.cells.saturating_add(self.divided).div_ceil(LOAD);
         self.quotients = self.quotients.max(leaves << LOG2_QUOTIENTS);
         let copies = self.quotients.div_ceil(table.quotients()).saturating_sub(1);
-        let divided = (table.rate() * self.quotients as f64) as u64;
-        self.divided = self.divided.saturating_add(divided.min(table.cells.saturating_mul(copies)));
+        // All of the cells, if no prefix is longer than an address.
+        let divided = ((table.rate() * self.quotients as f64) as u64).saturating_sub(table.cells);
+        let divided = divided.min(table.cells.saturating_mul(copies));
+        self.divided = self.divided.saturating_add(divided);
+        let longest = table.longest();
+        if longest > self.longest {
+            self.wide = (self.wide.0.max(longest), self.wide.1.saturating_add(table.cells));
+        }
         self.divided <= self.cells.max(Estimate::MOST_DIVIDED)
     }
 
@@ -358,18 +366,26 @@ impl Estimate {
     }
 
     fn bytes(&self) -> u64 {
-        let cells = self.cells.saturating_add(self.divided);
-        let leaves = (self.quotients >> LOG2_QUOTIENTS).max(1);
-        // Of n leaves, n · (1 − e^−c) have cells if there are c per leaf.
-        let each = cells as f64 / leaves as f64;
-        let used = (leaves as f64 * -libm::expm1(-each)) as u64 + 1;
-        let address = self.quotients.max(1).ilog2();
-        let remainder = self.longest.saturating_sub(address).min(self.form.most_remainder());
-        let form = Form { log2_quotients: address.min(LOG2_QUOTIENTS), ..self.form };
-        let words = form.words(cells.div_ceil(used) as usize, remainder + 1 + form.payload) as u64;
+        let (cells, quotients) = (self.cells.saturating_add(self.divided), self.quotients.max(1));
+        let leaves = (quotients >> LOG2_QUOTIENTS).max(1);
+        // Of n leaves, n · (1 − e^−c) have one of the cells if there are c per leaf.
+        let with = |cells: u64| leaves as f64 * -libm::expm1(-(cells as f64 / leaves as f64));
+        let (used, wide) = (with(cells).max(1.0), with(self.wide.1));
+        let form = Form { log2_quotients: quotients.ilog2().min(LOG2_QUOTIENTS), ..self.form };
+        let words = |longest: u32, address: u32| {
+            let remainder = longest.saturating_sub(address).min(form.most_remainder());
+            form.words((cells as f64 / used) as usize + 1, remainder + 1 + form.payload) as f64
+        };
+        // Part of the leaves have been split since their number was a power of two.
+        let split = 2.0 * (1.0 - (1u64 << quotients.ilog2()) as f64 / quotients as f64);
+        let words = |longest| {
+            let address = quotients.ilog2();
+            words(longest, address) * (1.0 - split) + words(longest, address + 1) * split
+        };
+        let words =
+            words(self.longest.max(self.wide.0)) * wide + words(self.longest) * (used - wide).max(0.0);
         // A tenth of a leaf is free on average.
-        let bytes = used.saturating_mul(words * 8).saturating_mul(11) / 10;
-        bytes.saturating_add(leaves.next_power_of_two() * size_of::<Leaf>() as u64)
+        (words * 8.0 * 1.1) as u64 + leaves.next_power_of_two() * size_of::<Leaf>() as u64
     }
 }
 
