@@ -154,7 +154,6 @@ fn a_table_that_got_smaller_has_no_room_left_over() {
         ("COUNTING", "BF.INTERSECT k k few"),
         (WINDOW, "BF.CLEAR k"),
         (WINDOW, "BF.MDEL k"),
-        (WINDOW, "BF.ROTATE k"),
     ] {
         let pair = Pair::new();
         let server = &pair.primary;
@@ -164,17 +163,48 @@ fn a_table_that_got_smaller_has_no_room_left_over() {
         add(server, "k", "a", 20_000);
         add(server, "few", "a", 10);
         let items: String = (0..20_000).map(|item| format!(" a{item}")).collect();
-        let (line, times) = match how {
-            "BF.MDEL k" => (format!("{how}{items}"), 1),
-            how => (how.to_owned(), if how == "BF.ROTATE k" { 4 } else { 1 }),
-        };
-        (0..times).for_each(|_| drop(server.line(&line).unwrap()));
+        let line = if how == "BF.MDEL k" { format!("{how}{items}") } else { how.to_owned() };
+        server.line(&line).unwrap();
         server.memory.set(Some(10_000));
         let text = server.text(&format!("BF.MADD k{items}"));
         assert!(text.contains("CannotGrow"), "{options} {how}");
         let Reply::Integer(bytes) = field(server, "k", "Size") else { panic!() };
         assert!(bytes < 60_000, "{options} {how}: {bytes}");
         pair.follow();
+    }
+}
+
+/// A full table has room for what it has, also for a prefix that some of its own ones begin with.
+#[test]
+fn a_full_table_is_united_with_its_own_items() {
+    for options in ["NONSCALING LAYOUT QUOTIENT", "WINDOW 4 LAYOUT QUOTIENT ONFULL ERROR"] {
+        let server = FakeServer::default();
+        server.line(&format!("BF.RESERVE full 1e-6 1000 {options} SEED 1")).unwrap();
+        server
+            .line(&format!("BF.RESERVE few 0.01 10 {} SEED 1", options.replace("NONSCALING ", "")))
+            .unwrap();
+        add(&server, "full", "i", 10);
+        add(&server, "few", "i", 10);
+        let more: String = (0..4000).map(|item| format!(" more{item}")).collect();
+        assert!(server.text(&format!("BF.MADD full{more}")).contains("Full"), "{options}");
+        assert_eq!(server.line("BF.MERGE full few"), OK, "{options}");
+    }
+}
+
+/// A window near its limit goes on as before: the cells of expired items are used again.
+#[test]
+fn a_steady_window_needs_no_more_memory() {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE w 0.01 100 WINDOW 2 LAYOUT QUOTIENT SEED 1").unwrap();
+    let mut largest = 0;
+    for turn in 0..20 {
+        let added = server
+            .text(&format!("BF.MADD w{}", (0..5000).map(|i| format!(" {turn}:{i}")).collect::<String>()));
+        assert!(!added.contains("CannotGrow"), "{turn}");
+        server.line("BF.ROTATE w").unwrap();
+        let Reply::Integer(bytes) = field(&server, "w", "Size") else { panic!() };
+        largest = largest.max(bytes as u64);
+        server.memory.set((turn > 10).then_some(largest));
     }
 }
 

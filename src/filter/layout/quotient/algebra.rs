@@ -313,6 +313,8 @@ pub(crate) struct Estimate {
     cells: u64,
     /// Number of cells that are added because prefixes are divided.
     divided: u64,
+    /// Number of times that a prefix has cells in a leaf.
+    hits: u64,
     /// Number of quotients in all leaves.
     quotients: u64,
     /// Number of bits of the table's longest prefixes.
@@ -330,14 +332,14 @@ impl Estimate {
     /// An empty table of this layer's form.
     pub(crate) fn new(layer: &Layer) -> Estimate {
         let form = read(layer).form;
-        Estimate { form, cells: 0, divided: 0, quotients: 0, longest: 0, wide: (0, 0), before: 0 }
+        Estimate { form, cells: 0, divided: 0, hits: 0, quotients: 0, longest: 0, wide: (0, 0), before: 0 }
     }
 
     /// A layer's table before the first union.
     pub(crate) fn of(layer: &Layer) -> Estimate {
         let (empty, table) = (Estimate::new(layer), read(layer));
         let (quotients, longest) = (table.quotients(), table.longest());
-        let all = Estimate { cells: table.cells, quotients, longest, ..empty };
+        let all = Estimate { cells: table.cells, hits: table.cells, quotients, longest, ..empty };
         Estimate { before: all.bytes(), ..all }
     }
 
@@ -353,6 +355,9 @@ impl Estimate {
         let divided = ((table.rate() * self.quotients as f64) as u64).saturating_sub(table.cells);
         let divided = divided.min(table.cells.saturating_mul(copies));
         self.divided = self.divided.saturating_add(divided);
+        // A prefix that selects a leaf has all of its cells there.
+        let several = (table.rate() * (self.quotients >> LOG2_QUOTIENTS) as f64) as u64;
+        self.hits = self.hits.saturating_add(table.cells).saturating_add(several);
         let longest = table.longest();
         if longest > self.longest {
             self.wide = (self.wide.0.max(longest), self.wide.1.saturating_add(table.cells));
@@ -368,9 +373,9 @@ impl Estimate {
     fn bytes(&self) -> u64 {
         let (cells, quotients) = (self.cells.saturating_add(self.divided), self.quotients.max(1));
         let leaves = (quotients >> LOG2_QUOTIENTS).max(1);
-        // Of n leaves, n · (1 − e^−c) have one of the cells if there are c per leaf.
-        let with = |cells: u64| leaves as f64 * -libm::expm1(-(cells as f64 / leaves as f64));
-        let (used, wide) = (with(cells).max(1.0), with(self.wide.1));
+        // Of n leaves, n · (1 − e^−c) are hit if there are c hits per leaf.
+        let with = |hits: u64| leaves as f64 * -libm::expm1(-(hits as f64 / leaves as f64));
+        let (used, wide) = (with(self.hits).max(1.0), with(self.wide.1));
         let form = Form { log2_quotients: quotients.ilog2().min(LOG2_QUOTIENTS), ..self.form };
         let words = |longest: u32, address: u32| {
             let remainder = longest.saturating_sub(address).min(form.most_remainder());
@@ -510,9 +515,9 @@ impl Layer {
                             _ => continue,
                         },
                     };
-                    let has_item = |mine: &Quotient| match span {
-                        0 => mine.find(prefix.bits).is_some(),
-                        _ => mine.age(prefix.bits, mine.newest()).is_some(),
+                    let has_item = |mine: &Quotient| {
+                        let place = mine.place(prefix);
+                        place.is_some_and(|place| !mine.related(prefix, place, mine.newest()).is_empty())
                     };
                     if mine.items >= room.saturating_add(surplus) && !has_item(&mine) {
                         return Err(Error::Full);

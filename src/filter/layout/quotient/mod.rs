@@ -378,10 +378,9 @@ impl Tags<'_> {
 
     /// Makes `newest` the newest generation. Items of expired generations are then gone.
     pub(crate) fn open(&self, newest: u64) {
-        let mut table = write(self.0);
-        table.open(newest);
-        self.0.set_items(table.items);
-        self.0.lower_room(&mut table);
+        // The table keeps its room, because it keeps the cells of expired items for others.
+        write(self.0).open(newest);
+        self.0.count_table();
     }
 
     /// Renumbers all generations, so that each one that can be alive has a number. Returns how much larger the numbers
