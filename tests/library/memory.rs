@@ -1,7 +1,7 @@
 //! The memory of filters: bits per item at the promised rate, the overhead of small filters, the cost of growth, and
 //! the cost of supporting deletes, with counters, fingerprints or tables.
 
-use bloomery::filter::{Origin, Union};
+use bloomery::filter::{Live, Origin, Union};
 use bloomery::parallel::ParallelFor;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layout, Overflow, Seed, Spec};
 
@@ -271,20 +271,31 @@ fn a_union_needs_what_was_estimated() {
     let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);
     for cell in [Cell::Bit, Cell::Counter4] {
         for rates in [[0.01, 0.01], [1e-6, 0.01], [0.01, 1e-6], [0.01, 0.2], [0.2, 0.2]] {
-            let tables =
-                sizes.map(|size| [filled(rates[0], cell, size, 0), filled(rates[1], cell, size, 1 << 30)]);
-            for ([mine, _], [_, theirs]) in tables.iter().flat_map(|a| tables.iter().map(move |b| (a, b))) {
-                let (base, source) = (mine.live().unwrap(), theirs.live().unwrap());
-                let mut union = Union::plan(Some(base), &[source], None).unwrap();
-                union.join(base, parallel).unwrap();
-                let (made, _) = union.apart(base, parallel).unwrap();
-                let [estimate, before, after] = [union.bytes(), base.bytes(), made.as_ref().bytes()];
-                let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
-                let sizes = (base.bytes(), source.bytes(), more, estimate);
-                assert!(
-                    more <= estimate * 9 / 8 + spare && estimate <= more * 3 + spare,
-                    "{rates:?} {sizes:?}"
-                );
+            let tables = sizes.map(|size| {
+                [
+                    filled(rates[0], cell, size, 0),
+                    filled(rates[1], cell, size, 1 << 30),
+                    filled(rates[1], cell, size, 1 << 29),
+                ]
+            });
+            for ([mine, ..], [_, sources @ ..]) in
+                tables.iter().flat_map(|a| tables.iter().map(move |b| (a, b)))
+            {
+                let mut made: Option<Live> = None;
+                for source in sources {
+                    let base = made.as_ref().map_or(mine.live().unwrap(), Live::as_ref);
+                    let mut union = Union::plan(Some(base), &[source.live().unwrap()], None).unwrap();
+                    union.join(base, parallel).unwrap();
+                    let (next, _) = union.apart(base, parallel).unwrap();
+                    let [estimate, before, after] = [union.bytes(), base.bytes(), next.as_ref().bytes()];
+                    let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
+                    let sizes = (before, source.live().unwrap().bytes(), more, estimate);
+                    assert!(
+                        more <= estimate * 9 / 8 + spare && estimate <= more * 3 + spare,
+                        "{cell:?} {rates:?} {sizes:?}"
+                    );
+                    made = Some(next);
+                }
             }
         }
     }

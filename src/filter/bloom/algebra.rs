@@ -189,9 +189,11 @@ impl Bloom {
         if !self.is_table() {
             return bytes;
         }
-        let common = |other: &&Bloom| (self.rate_now() * other.bytes() as f64) as u64;
-        let most = others.iter().map(|other| other.bytes()).fold(bytes, u64::max);
-        bytes.saturating_add(others.iter().map(common).fold(bytes, u64::saturating_add).min(most))
+        let all = || others.iter().copied().chain([self]);
+        let most = all().map(Bloom::bytes).fold(0, u64::max);
+        // Of any other table, about as many cells as the error rate says are common by chance.
+        let common = |filter: &Bloom| (filter.rate_now() * most as f64) as u64 + filter.bytes();
+        bytes.saturating_add(all().map(common).fold(most, u64::min))
     }
 
     /// How the source is merged into this filter: cell by cell, or layer by layer into its chain.

@@ -46,13 +46,19 @@ impl Quotient {
         self.cells.saturating_sub(self.items)
     }
 
-    /// Number of bits of the longest prefixes, as some of the leaves or, without cells in these, the next prefix show.
-    fn longest(&self) -> u32 {
-        let some = (0..self.leaves()).step_by(self.leaves().div_ceil(64) as usize);
-        let some = some.filter(|index| self.leaf(*index).cells() > 0);
+    /// What some of the leaves show: the fraction of leaves with cells, and the number of bits of the longest prefixes
+    /// in a leaf, on average and at most. Without cells in these leaves, the next prefix shows it.
+    fn sample(&self) -> (f64, [u32; 2]) {
+        let some = || (0..self.leaves()).step_by(self.leaves().div_ceil(64) as usize);
+        let used = some().filter(|index| self.leaf(*index).cells() > 0);
         let prefix = |index| self.depth_of(index) + self.form.log2_quotients;
-        let longest = some.map(|index| prefix(index) + self.leaf(index).longest(self.form)).max();
-        longest.unwrap_or_else(|| self.next_length())
+        let lengths = used.map(|index| prefix(index) + self.leaf(index).longest(self.form));
+        let (count, sum, most) =
+            lengths.fold((0, 0, 0), |(count, sum, most), bits| (count + 1, sum + bits, bits.max(most)));
+        match count {
+            0 => (0.0, [self.next_length(); 2]),
+            count => (f64::from(count) / some().count() as f64, [sum / count, most]),
+        }
     }
 
     /// The prefixes of a leaf, except those of expired items. With generations, their ages when `current` is the newest
@@ -317,7 +323,7 @@ pub(crate) struct Estimate {
     hits: u64,
     /// Number of quotients in all leaves.
     quotients: u64,
-    /// Number of bits of the table's longest prefixes.
+    /// Number of bits of the longest prefixes in a leaf of the table, on average.
     longest: u32,
     /// Number of bits of the longest prefixes of all tables, and number of cells that may have more than `longest`.
     wide: (u32, u64),
@@ -338,8 +344,11 @@ impl Estimate {
     /// A layer's table before the first union.
     pub(crate) fn of(layer: &Layer) -> Estimate {
         let (empty, table) = (Estimate::new(layer), read(layer));
-        let (quotients, longest) = (table.quotients(), table.longest());
-        let all = Estimate { cells: table.cells, hits: table.cells, quotients, longest, ..empty };
+        // The average, because a few leaves may have become wider by an earlier union, or have many of its cells.
+        let (used, [longest, _]) = table.sample();
+        let hits = -libm::log1p(-used.min(1.0 - 1e-9)) * table.leaves() as f64;
+        let (quotients, hits) = (table.quotients(), table.cells.min(hits as u64 + 64));
+        let all = Estimate { cells: table.cells, hits, quotients, longest, ..empty };
         Estimate { before: all.bytes(), ..all }
     }
 
@@ -358,7 +367,7 @@ impl Estimate {
         // A prefix that selects a leaf has all of its cells there.
         let several = (table.rate() * (self.quotients >> LOG2_QUOTIENTS) as f64) as u64;
         self.hits = self.hits.saturating_add(table.cells).saturating_add(several);
-        let longest = table.longest();
+        let (_, [_, longest]) = table.sample();
         if longest > self.longest {
             self.wide = (self.wide.0.max(longest), self.wide.1.saturating_add(table.cells));
         }
