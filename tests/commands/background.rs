@@ -194,6 +194,11 @@ fn an_intersection_asks_for_memory_again_when_it_is_complete() {
     meanwhile(server, |server| server.memory.set(Some(10)));
     assert!(matches!(server.line("BF.INTERSECT new a b"), Err(CommandError::Memory { .. })));
     assert_eq!(server.retired.get(), 1, "what was made is freed elsewhere");
+    server.memory.set(None);
+    meanwhile(server, |server| server.is_out_of_memory.set(true));
+    for line in ["BF.INTERSECT new a b", "BF.MERGE a b"] {
+        assert_eq!(server.line(line), Err(CommandError::OutOfMemory), "{line}");
+    }
     assert!(server.take_replicated().is_empty() && !server.keys.borrow().contains_key(&b"new"[..]));
 }
 

@@ -3,6 +3,7 @@
 
 mod algebra;
 mod bits;
+mod estimate;
 mod generations;
 #[cfg(test)]
 mod laws;
@@ -13,7 +14,7 @@ mod pieces;
 mod resize;
 mod table;
 
-pub(crate) use algebra::Estimate;
+pub(crate) use estimate::Estimate;
 pub(crate) use generations::Generations;
 pub(crate) use pieces::{END, Loading};
 pub(crate) use table::Quotient;
