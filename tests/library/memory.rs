@@ -1,7 +1,7 @@
 //! The memory of filters: bits per item at the promised rate, the overhead of small filters, the cost of growth, and
 //! the cost of supporting deletes, with counters, fingerprints or tables.
 
-use bloomery::filter::{Live, Origin, Union};
+use bloomery::filter::{Live, LiveRef, Origin, Union};
 use bloomery::parallel::ParallelFor;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layout, Overflow, Seed, Spec};
 
@@ -257,46 +257,48 @@ fn a_filter_within_a_number_of_bytes() {
     assert_eq!(least.within(7).unwrap_err(), bloomery::Error::Capacity(0));
 }
 
-/// What a union of tables is said to need before it is computed is about what it needs. Cells become wider if the other
-/// table's prefixes are longer, and more if they are shorter.
+fn filled(error_rate: f64, cell: Cell, (capacity, items): (u64, u32), first: u32) -> Filter {
+    let layout = Some(Layout::Quotient);
+    let mut filter = Bloom::new(Spec { cell, layout, ..Spec::scaling(capacity, error_rate) }).unwrap();
+    (first..first + items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+    Filter::Bloom(filter)
+}
+
+/// The union of two tables, which needs about what was estimated.
+fn united(base: LiveRef<'_>, source: &Filter) -> Live {
+    let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);
+    let mut union = Union::plan(Some(base), &[source.live().unwrap()], None).unwrap();
+    union.join(base, parallel).unwrap();
+    let (made, _) = union.apart(base, parallel).unwrap();
+    let [estimate, before, after] = [union.bytes(), base.bytes(), made.as_ref().bytes()];
+    let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
+    assert!(
+        more <= estimate * 9 / 8 + spare && estimate <= more * 3 + spare,
+        "{before} + {}: {more} of {estimate}",
+        source.live().unwrap().bytes()
+    );
+    made
+}
+
+/// Cells become wider if the other table's prefixes are longer, and more if they are shorter.
 #[test]
 fn a_union_needs_what_was_estimated() {
     let sizes = [(1, 30), (1, 3000), (1, 100_000), (1_000_000, 1000), (100_000, 100_000)];
-    let filled = |error_rate, cell, (capacity, items): (u64, u32), first: u32| {
-        let layout = Some(Layout::Quotient);
-        let mut filter = Bloom::new(Spec { cell, layout, ..Spec::scaling(capacity, error_rate) }).unwrap();
-        (first..first + items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
-        Filter::Bloom(filter)
-    };
-    let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);
     for cell in [Cell::Bit, Cell::Counter4] {
-        for rates in [[0.01, 0.01], [1e-6, 0.01], [0.01, 1e-6], [0.01, 0.2], [0.2, 0.2]] {
-            let tables = sizes.map(|size| {
-                [
-                    filled(rates[0], cell, size, 0),
-                    filled(rates[1], cell, size, 1 << 30),
-                    filled(rates[1], cell, size, 1 << 29),
-                ]
-            });
-            for ([mine, ..], [_, sources @ ..]) in
-                tables.iter().flat_map(|a| tables.iter().map(move |b| (a, b)))
-            {
-                let mut made: Option<Live> = None;
-                for source in sources {
-                    let base = made.as_ref().map_or(mine.live().unwrap(), Live::as_ref);
-                    let mut union = Union::plan(Some(base), &[source.live().unwrap()], None).unwrap();
-                    union.join(base, parallel).unwrap();
-                    let (next, _) = union.apart(base, parallel).unwrap();
-                    let [estimate, before, after] = [union.bytes(), base.bytes(), next.as_ref().bytes()];
-                    let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
-                    let sizes = (before, source.live().unwrap().bytes(), more, estimate);
-                    assert!(
-                        more <= estimate * 9 / 8 + spare && estimate <= more * 3 + spare,
-                        "{cell:?} {rates:?} {sizes:?}"
-                    );
-                    made = Some(next);
-                }
+        for [rate, other] in [[0.01, 0.01], [1e-6, 0.01], [0.01, 1e-6], [0.01, 0.2], [0.2, 0.2]] {
+            let mine = sizes.map(|size| filled(rate, cell, size, 0));
+            let theirs = sizes.map(|size| [1 << 29, 1 << 30].map(|first| filled(other, cell, size, first)));
+            for (base, [one, two]) in mine.iter().flat_map(|a| theirs.iter().map(move |b| (a, b))) {
+                united(united(base.live().unwrap(), one).as_ref(), two);
             }
         }
     }
+}
+
+/// After a union with a few long prefixes, some leaves are wide. The others become so by the next one.
+#[test]
+fn a_union_after_another_needs_what_was_estimated() {
+    let base = filled(0.01, Cell::Bit, (100_000, 100_000), 0);
+    let [few, many] = [10, 1000].map(|items| filled(1e-9, Cell::Bit, (1, items), 1 << 30));
+    united(united(base.live().unwrap(), &few).as_ref(), &many);
 }
