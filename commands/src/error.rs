@@ -144,6 +144,8 @@ refusals! {
         version on a server and its replicas, and to read an append-only file",
         optional(sizes, |sizes| format!(", with SIZES {sizes} instead of {SIZES},"));
     Full => "ERR non scaling filter is full";
+    /// A table that has more cells than a split would divide.
+    Saturated => "ERR merges have raised the filter's error rate above 50%, so it can't grow. Create another one";
     CannotGrow(why: Box<CommandError>) => "ERR problem inserting into filter: {}", WithoutPrefix(why);
     Memory { bytes: u64, bound: Option<(u64, &'static str)> } =>
         "ERR Insufficient memory to create filter: it needs {}{}",
@@ -240,7 +242,7 @@ impl CommandError {
     pub(super) fn refusal(&self) -> Refusal {
         match self {
             CommandError::Full | CommandError::Core(Error::LastGeneration) => Refusal::Full,
-            CommandError::Core(_) => Refusal::Limit,
+            CommandError::Core(_) | CommandError::Saturated => Refusal::Limit,
             _ => Refusal::Memory,
         }
     }

@@ -92,7 +92,11 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
             Err(_) => why,
         },
         None => match grow(call, filter, growing.beside.unwrap_or(0)) {
-            Ok(()) => return Ok(filter.try_add(item)?),
+            Ok(()) => match filter.try_add(item) {
+                // Another item may have a place.
+                Err(Error::Full) => &CommandError::Saturated,
+                done => return Ok(done?),
+            },
             Err(why) => growing.refused.insert(why),
         },
     };

@@ -48,6 +48,14 @@ impl Partial {
         }
     }
 
+    /// Bytes of the filter's cells, including those that tables may still need for items up to their capacity.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        match &self.body {
+            Body::Native(decoder) => decoder.reserved_bytes(),
+            Body::RedisBloom(loader) => loader.body_len(),
+        }
+    }
+
     /// Maximum number of bytes of memory that loading the filter needs.
     pub(super) fn most_held(&self) -> u64 {
         self.head_bytes().saturating_add(match &self.body {

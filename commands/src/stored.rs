@@ -34,6 +34,11 @@ pub trait Stored: Sized + Send + 'static {
     /// Bytes of the value's cells. Freeing them takes time in proportion to this.
     fn bytes(&self) -> u64;
 
+    /// Bytes that count for the limits of a tenant: cells, including those for which the server isn't asked again.
+    fn reserved_bytes(&self) -> u64 {
+        self.bytes()
+    }
+
     /// Bytes of memory, including all overhead.
     fn allocated(&self) -> usize;
 

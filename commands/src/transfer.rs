@@ -271,7 +271,7 @@ fn begin<'a, T: Chunked, C: Call<'a>>(
     // accepted no matter how many uploads clients have begun here.
     if !call.is_from_primary() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
-        Admitted::beside_keys(call, bytes, most)?;
+        Admitted::beside_keys(call, pieces.reserved_bytes(), most)?;
         let (count, total, missing) =
             call.with_uploads(|uploads, database| uploads.others(&(database, call.arg(1).to_vec())));
         let together = call.admit_outside_keys(total.saturating_add(bytes), missing.saturating_add(most));

@@ -200,6 +200,14 @@ impl<'a> LiveRef<'a> {
         either!(self, filter => filter.bytes())
     }
 
+    /// Bytes of all cells, including those that tables may still need for items up to their capacity.
+    pub fn reserved_bytes(self) -> u64 {
+        match self {
+            LiveRef::Bloom(filter) => filter.reserved_bytes(),
+            LiveRef::Foreign(filter) => filter.bytes(),
+        }
+    }
+
     /// Bytes of memory, including all overhead but not usage counters.
     pub fn allocated(self) -> usize {
         either!(self, filter => filter.allocated())

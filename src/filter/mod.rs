@@ -150,6 +150,10 @@ impl<'a> Array<'a> {
             Array::Table(layer) => layer.bytes(),
         }
     }
+
+    fn reserved_bytes(self) -> u64 {
+        self.table().map_or_else(|| self.bytes(), Layer::reserved_bytes)
+    }
 }
 
 /// A `Filter` must not be larger than a `Bloom`, because a server may have a million small filters.
@@ -229,6 +233,11 @@ impl Filter {
     /// Bytes of all cells.
     pub fn bytes(&self) -> u64 {
         FilterRef::from(self).bytes()
+    }
+
+    /// Bytes of all cells, including those that tables may still need for items up to their capacity.
+    pub fn reserved_bytes(&self) -> u64 {
+        FilterRef::from(self).arrays().map(Array::reserved_bytes).sum()
     }
 
     /// Bytes of memory, including all overhead and usage counters.

@@ -149,6 +149,12 @@ impl Decoder {
         self.bytes
     }
 
+    /// Like [`body_len`](Decoder::body_len), including the cells that tables may still need for items up to their
+    /// capacity.
+    pub fn reserved_bytes(&self) -> u64 {
+        (0..).map_while(|index| self.head.reserved_bytes(index)).fold(0, u64::saturating_add)
+    }
+
     /// Approximate upper bound, in bytes, on the memory that the chunks need if the decoder allocates [in
     /// proportion](Decoder::in_proportion): all arrays, plus half of the largest.
     pub fn most_held(&self) -> u64 {

@@ -271,9 +271,12 @@ fn a_union_is_asked_for_what_it_needs() {
             "ERR the error rate of 'coarse' is too high for a destination of this size. Merge fewer filters at a time, \
              or reserve the destination with a smaller capacity: it grows"
         );
+        let blob = server.dump("coarse");
         for limit in [&server.memory, &server.left] {
             limit.set(Some(MOST));
             let refused = server.text("BF.MERGE large coarse");
+            assert!(refused.contains("Insufficient memory"), "{refused}");
+            let refused = server.run(&[b"BF.MERGE", b"large", b"BLOB", &blob]).unwrap_err().to_string();
             assert!(refused.contains("Insufficient memory"), "{refused}");
             assert!(dumps(server) == before);
             limit.set(None);
@@ -287,4 +290,73 @@ fn a_union_is_asked_for_what_it_needs() {
         assert!(bytes > MOST as i64, "{bytes}");
         pair.follow();
     }
+}
+
+/// The cells of expired items are no part of a union.
+#[test]
+fn a_union_has_no_room_for_expired_items() {
+    for background in [false, true] {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server.goes_to_background.set(background);
+        for (key, items) in [("d", 1000), ("s", 50_000)] {
+            server.line(&format!("BF.RESERVE {key} 0.01 1 WINDOW 4 LAYOUT QUOTIENT SEED 5")).unwrap();
+            add(server, key, key, items);
+        }
+        (0..4).for_each(|_| _ = server.line("BF.ROTATE s").unwrap());
+        server.line("BF.ADD s last").unwrap();
+        pair.follow();
+        let size = || match field(server, "d", "Size") {
+            Reply::Integer(bytes) => bytes as u64,
+            other => panic!("{other:?}"),
+        };
+        let before = size();
+        server.left.set(Some(10_000));
+        assert_eq!(server.line("BF.MERGE d s"), OK);
+        assert_eq!(server.line("BF.EXISTS d last"), YES);
+        assert!(size() < before + 1000, "{before} {}", size());
+        pair.follow();
+    }
+}
+
+/// Deleting some parts of a divided prefix leaves cells, but no items.
+#[test]
+fn a_table_without_items_can_be_cleared() {
+    for options in ["COUNTING", "WINDOW 4"] {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        for (key, capacity) in [("s", 1), ("d", 1_000_000)] {
+            let line = format!("BF.RESERVE {key} 0.5 {capacity} {options} LAYOUT QUOTIENT SEED 5");
+            server.line(&line).unwrap();
+        }
+        add(server, "s", "s", 3);
+        assert_eq!(server.line("BF.MERGE d s"), OK);
+        (0..3).for_each(|item| _ = server.line(&format!("BF.DEL d s{item}")).unwrap());
+        assert_eq!(server.line("BF.CARD d"), Ok(Reply::Integer(0)));
+        assert!(found(server, "d", "probe", 1000) > 0);
+        assert_eq!(server.line("BF.CLEAR d"), OK);
+        assert_eq!(found(server, "d", "probe", 1000), 0, "{options}");
+        pair.follow();
+        assert_eq!(found(&pair.replica, "d", "probe", 1000), 0, "{options}");
+    }
+}
+
+/// Its cells would fill any number of leaves.
+#[test]
+fn a_table_with_a_high_error_rate_says_why_it_does_not_grow() {
+    let server = FakeServer::default();
+    for source in 0..20 {
+        server.line(&format!("BF.RESERVE {source} 0.1 1000 LAYOUT QUOTIENT SEED 1")).unwrap();
+        add(&server, &source.to_string(), &format!("{source}:"), 1600);
+        assert_eq!(server.line(&format!("BF.MERGE all {source}")), OK);
+    }
+    let expected =
+        "ERR merges have raised the filter's error rate above 50%, so it can't grow. Create another one";
+    let items = |from| (0..1000).map(|item| format!(" {from}:{item}")).collect::<String>();
+    let mut told = (20..800).map(|from| server.text(&format!("BF.MADD all{}", items(from))));
+    assert!(told.any(|text| text.contains("Saturated")));
+    server.line("BF.RESERVE large 0.01 200000 LAYOUT QUOTIENT SEED 1").unwrap();
+    add(&server, "large", "l", 200_000);
+    assert_eq!(server.text("BF.MERGE all large"), expected);
+    assert_eq!(server.line("BF.MERGE large all"), OK);
 }

@@ -280,6 +280,41 @@ fn united(base: LiveRef<'_>, source: &Filter) -> Live {
     made
 }
 
+/// What a table may need for its capacity is known when it is created.
+#[test]
+fn a_full_table_has_the_bytes_that_were_reserved() {
+    for cell in [Cell::Bit, Cell::Counter4, Cell::Counter16] {
+        for (error_rate, capacity) in [(0.01, 100_000), (1e-6, 100_000), (0.2, 1_000_000)] {
+            let size = |items| match filled(error_rate, cell, (capacity, items), 0) {
+                Filter::Bloom(filter) => (filter.bytes(), filter.reserved_bytes()),
+                _ => unreachable!("it is a Bloom filter"),
+            };
+            let ([_, reserved], [bytes, after]) = (size(0).into(), size(capacity as u32).into());
+            println!("{cell:?} at {error_rate}: {bytes} of {reserved} bytes");
+            assert!(after <= reserved + reserved / 10 && bytes >= reserved / 2);
+        }
+    }
+}
+
+/// The common items of a table with many leaves and a small one have cells in as many leaves as before.
+#[test]
+fn an_intersection_needs_what_was_estimated() {
+    let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);
+    let sparse = filled(0.01, Cell::Bit, (10_000_000, 10_000), 0);
+    let small = filled(0.01, Cell::Bit, (1, 10_000), 0);
+    let tiny = filled(0.01, Cell::Bit, (1, 10), 0);
+    let bloom = |filter: &Filter| filter.snapshot().unwrap().into_bloom().unwrap();
+    for [first, other] in [[&sparse, &small], [&small, &sparse], [&sparse, &sparse], [&small, &tiny]] {
+        let (first, other) = (bloom(first), bloom(other));
+        let needed = first.bytes() + first.intersection(&[&other], parallel).unwrap().bytes();
+        for others in [&[&other][..], &[&other, &bloom(&tiny)]] {
+            let asked = first.intersection_bytes(others);
+            println!("{needed} of {asked} bytes");
+            assert!(needed <= asked + asked / 8 && asked <= needed * 2, "{needed} of {asked}");
+        }
+    }
+}
+
 /// Cells become wider if the other table's prefixes are longer, and more if they are shorter.
 #[test]
 fn a_union_needs_what_was_estimated() {

@@ -125,7 +125,7 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let inputs = existing.into_iter().chain(filters.iter().copied());
     if call.goes_to_background(union_work(&union, inputs)) {
         let is_new = existing.is_none();
-        let (total, most) = (base.bytes(), union.most_bytes(base));
+        let (total, most) = (base.reserved_bytes(), union.most_bytes(base));
         let memory = match is_new {
             true => Admitted::in_new_key(call, total, most)?,
             false => Admitted::for_background_work(call, total, most)?,
@@ -203,7 +203,7 @@ fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let inputs = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter));
     let goes_to_background = call.goes_to_background(inputs.clone().map(work).sum());
     let others: Vec<&Bloom> = others.iter().map(|(_, filter)| *filter).collect();
-    let (total, most) = (first.bytes(), first.intersection_bytes(&others));
+    let (total, most) = (first.reserved_bytes(), first.intersection_bytes(&others));
     // The destination keeps its content until the intersection is complete.
     let memory = match goes_to_background && key.value()?.is_some() {
         true => Admitted::for_background_work(call, total, most)?,
@@ -278,7 +278,7 @@ fn put_intersection<'a, C: Call<'a>>(
     mut key: C::Key<Filter>,
     result: Bloom,
 ) -> Result<Reply, CommandError> {
-    if let Err(why) = admit_made(call, result.bytes()) {
+    if let Err(why) = admit_made(call, result.reserved_bytes()) {
         call.discard(Live::Bloom(result).into());
         return Err(why);
     }

@@ -22,7 +22,7 @@ impl GrowInServer for Bloom {
 
     fn refusal(why: CommandError) -> CommandError {
         match why {
-            CommandError::Full => CommandError::Full,
+            CommandError::Full | CommandError::Saturated => why,
             why => CommandError::CannotGrow(Box::new(why)),
         }
     }

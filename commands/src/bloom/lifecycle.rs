@@ -66,7 +66,7 @@ fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open::<Filter>(1, Access::Write);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)?;
     // The number of items can stay above 0 with all cells empty, if items were deleted that had never been added.
-    let is_used = |filter: &Bloom| filter.ones() > 0 || filter.items() > 0;
+    let is_used = |filter: &Bloom| !filter.is_blank() || filter.items() > 0;
     let rebuild = key.value()?.and_then(|filter| filter.rebuild());
     let shadow_is_used =
         rebuild.is_some_and(|rebuild| is_used(rebuild.shadow()) || rebuild.deletes_missed() > 0);

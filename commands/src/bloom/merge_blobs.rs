@@ -8,7 +8,7 @@ use crate::error::CommandError;
 use crate::items::limit_sources;
 use crate::reply::Reply;
 use bloomery::Error;
-use bloomery::filter::{Filter, Live, LiveRef, Union};
+use bloomery::filter::{Filter, Garbage, Live, LiveRef, Union};
 use bloomery::parallel::ParallelFor;
 use bloomery::wire::DecodeError;
 use bloomery::wire::whole::{self, Declared};
@@ -26,12 +26,12 @@ const LEAST_READ: u64 = 2048;
 
 /// `BF.MERGE destination BLOB data [data…]`: merges filters that are given as files or DUMP payloads, perhaps from
 /// another server, instead of in keys.
-pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) -> Result<Reply, CommandError> {
-    let (existing, now_ms) = (key.bloom()?, clock(call));
+pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, key: C::Key<Filter>) -> Result<Reply, CommandError> {
+    let existing = key.bloom()?;
     let arguments = FIRST..call.argc();
     limit_sources(call, arguments.len(), MERGE_MORE)?;
     let blobs: Vec<&[u8]> = arguments.clone().map(|index| call.arg(index)).collect();
-    let (mut cells, mut largest) = (0u64, existing.map_or(0, LiveRef::bytes));
+    let (mut cells, mut largest) = (0u64, existing.map_or(0, LiveRef::reserved_bytes));
     let mut effort = existing.map_or(0, work);
     for (number, blob) in blobs.iter().enumerate() {
         let Declared { cells: declared, is_cuckoo } =
@@ -44,37 +44,72 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, mut key: C::Key<Filter>) ->
         let bytes = declared.max(blob.len() as u64).max(LEAST_READ);
         effort = effort.saturating_add(bytes.saturating_mul(READ));
     }
-    let (mut sources, mut grows) = (Vec::new(), cells);
-    if !call.goes_to_background(effort) {
-        if !call.is_from_primary() {
-            // The temporary memory of the sources is freed when this command ends, before the server evicts any keys.
-            // So only this check limits it.
-            call.admit(largest, cells)?;
-        }
-        sources = read_all(&blobs)?;
-        let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
-        // Only now is it known which of the filters are tables.
-        let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
-        let inputs = existing.into_iter().chain(filters.iter().copied());
-        if !call.goes_to_background(union_work(&union, inputs)) {
-            return unite(call, key, &filters, union, blob_refusal);
-        }
-        grows = union.table_bytes();
+    if call.goes_to_background(effort) {
+        let memory = Admitted::for_background_work(call, largest, cells)?;
+        let (inputs, data) = (Arc::new([]), Data::Arguments(arguments));
+        return call.in_background(Background { keys: vec![1], inputs, data, memory }, Reading);
     }
-    let is_new = existing.is_none();
-    let most = [cells, grows, existing.map_or(0, LiveRef::bytes)].into_iter().fold(0, u64::saturating_add);
-    let memory = Admitted::for_background_work(call, largest, most)?;
-    catch_up(call, &mut key)?;
-    let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();
-    let job = Background { keys: vec![1], inputs: inputs.clone(), data: Data::Arguments(arguments), memory };
-    call.in_background(job, MergeBlobs { inputs, sources, is_new, now_ms })
+    if !call.is_from_primary() {
+        // The temporary memory of the sources is freed when this command ends, before the server evicts any keys. So
+        // only this check limits it.
+        call.admit(largest, cells)?;
+    }
+    merge_read(call, key, &mut read_all(&blobs)?)
 }
 
-/// A BF.MERGE of blobs in the background.
+/// The first half of a BF.MERGE of blobs in the background. Only when they have been read is it known what the union
+/// needs.
+struct Reading;
+
+impl TwoStep for Reading {
+    type Prepared = Result<Vec<Filter>, CommandError>;
+
+    fn prepare(&mut self, blobs: &[&[u8]], _: &ParallelFor<'_>) -> Self::Prepared {
+        read_all(blobs)
+    }
+
+    fn commit<'a, C: Call<'a>>(
+        self,
+        call: &C,
+        read: impl FnOnce() -> Self::Prepared,
+    ) -> Result<Reply, CommandError> {
+        let key = call.open::<Filter>(1, Access::Write);
+        refuse_rebuild(&key)?;
+        let mut sources = read()?;
+        let merged = merge_read(call, key, &mut sources);
+        let bytes = sources.iter().map(Filter::bytes).sum();
+        call.discard(Garbage::Other(Box::new(sources), bytes));
+        merged
+    }
+}
+
+/// Merges filters that were in blobs. If it does so in the background, it takes them.
+fn merge_read<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key<Filter>,
+    sources: &mut Vec<Filter>,
+) -> Result<Reply, CommandError> {
+    let (existing, now_ms) = (key.bloom()?, clock(call));
+    let filters: Vec<LiveRef<'_>> = sources.iter().filter_map(Filter::live).collect();
+    let union = Union::plan(existing, &filters, now_ms).map_err(|why| blob_refusal(why.into()))?;
+    let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
+    let inputs = existing.into_iter().chain(filters.iter().copied());
+    if !call.goes_to_background(union_work(&union, inputs)) {
+        return unite(call, key, &filters, union, blob_refusal);
+    }
+    let is_new = existing.is_none();
+    let memory = Admitted::for_background_work(call, base.reserved_bytes(), union.most_bytes(base))?;
+    catch_up(call, &mut key)?;
+    let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();
+    let data = Data::Arguments(0..0);
+    let job = Background { keys: vec![1], inputs: inputs.clone(), data, memory };
+    call.in_background(job, MergeBlobs { inputs, sources: std::mem::take(sources), is_new, now_ms })
+}
+
+/// A BF.MERGE of blobs that have been read, in the background.
 struct MergeBlobs {
     /// The destination, unless it `is_new`.
     inputs: Arc<[Live]>,
-    /// The filters in the blobs, if they have been read.
     sources: Vec<Filter>,
     is_new: bool,
     now_ms: Option<u64>,
@@ -83,11 +118,8 @@ struct MergeBlobs {
 impl TwoStep for MergeBlobs {
     type Prepared = Result<Merged, Refused>;
 
-    fn prepare(&mut self, blobs: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
-        let mut sources = std::mem::take(&mut self.sources);
-        if sources.is_empty() {
-            sources = read_all(blobs).map_err(Refused::Other)?;
-        }
+    fn prepare(&mut self, _: &[&[u8]], parallel: &ParallelFor<'_>) -> Self::Prepared {
+        let sources = std::mem::take(&mut self.sources);
         let filters = self.inputs.iter().map(Live::as_ref).chain(sources.iter().filter_map(Filter::live));
         merged(&filters.collect::<Vec<_>>(), self.is_new, self.now_ms, parallel)
     }

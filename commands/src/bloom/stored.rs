@@ -48,6 +48,10 @@ impl Stored for Filter {
         Filter::bytes(self)
     }
 
+    fn reserved_bytes(&self) -> u64 {
+        Filter::reserved_bytes(self)
+    }
+
     fn allocated(&self) -> usize {
         Filter::allocated(self)
     }

@@ -33,8 +33,8 @@ pub(super) fn unite<'a, 'f, C: Call<'a>>(
     union.join(base, parallel).map_err(|why| refusal(why.into()))?;
     let grows = union.bytes();
     if !call.is_from_primary() {
-        let total = base.bytes().saturating_add(grows);
-        let more = if existing.is_none() { total } else { grows };
+        let made = base.bytes().saturating_add(grows);
+        let (total, more) = (base.reserved_bytes().max(made), if existing.is_none() { made } else { grows });
         // `spare` is temporary memory, which is freed when this command ends, before the server evicts any keys. So
         // only this check limits it.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
@@ -130,8 +130,9 @@ pub(super) fn merged(
 
 /// Converts an error from computing a union. If the items don't fit, the new error gives the capacity of `base`.
 fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
-    let capacity = base.capacity();
+    let (capacity, grows) = (base.capacity(), base.bloom().is_some_and(|base| base.spec().grows()));
     move |why| match why {
+        Error::Full if grows => CommandError::Saturated,
         Error::Full => CommandError::UnionFull { capacity },
         why => why.into(),
     }
@@ -154,7 +155,7 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
     merged: Merged,
 ) -> Result<Reply, CommandError> {
     let Merged { filter, changed } = merged;
-    let admitted = admit_made(call, filter.as_ref().bytes());
+    let admitted = admit_made(call, filter.as_ref().reserved_bytes());
     if admitted.is_err() || !changed {
         call.discard(filter.into());
         return admitted.map(|()| Reply::Ok);

@@ -159,7 +159,7 @@ struct Owned<T> {
 pub(super) unsafe fn count_for_tenant<T: Stored>(value: *mut T) {
     // SAFETY: the caller's contract.
     if let Some(Owned { value, share }) = unsafe { value.cast::<Owned<T>>().as_mut() } {
-        share.update(|| value.bytes());
+        share.update(|| value.reserved_bytes());
     }
 }
 
@@ -198,7 +198,7 @@ impl<R, F: FnOnce(&mut Share, &dyn Fn() -> u64) -> R> ForEach for Found<F, R> {
             // SAFETY: a value of our type is in an `Owned`. The share is apart from the value.
             let share = unsafe { &mut (*owned).share };
             // SAFETY: the caller's contract.
-            self.result = Some(work(share, &|| unsafe { &(*owned).value }.bytes()));
+            self.result = Some(work(share, &|| unsafe { &(*owned).value }.reserved_bytes()));
         }
     }
 }
@@ -226,7 +226,7 @@ pub(super) fn give<T: Stored>(value: T, key: &[u8]) -> (*mut c_void, Contents) {
     count(value.gauge(), 0, 1);
     let contents = value.contents();
     has_changed(Contents::default(), contents);
-    let share = Share::new(tenants().of(key), || value.bytes());
+    let share = Share::new(tenants().of(key), || value.reserved_bytes());
     (Box::into_raw(Box::new(Owned { value, share })).cast(), contents)
 }
 

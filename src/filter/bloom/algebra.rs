@@ -5,6 +5,7 @@ use super::{Bloom, Body, Standing, Window};
 use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
 use crate::filter::layout::Layer;
+use crate::filter::layout::quotient::Estimate;
 use crate::parallel::{ParallelFor, alone};
 use crate::params::{Layout, Spec, limits};
 use alloc::vec::Vec;
@@ -183,17 +184,13 @@ impl Bloom {
     }
 
     /// About the number of bytes of cells that the [`intersection`](Bloom::intersection) needs: of tables, a copy and
-    /// the result, which has the longer prefixes.
+    /// the common items with the first of the others.
     pub fn intersection_bytes(&self, others: &[&Bloom]) -> u64 {
-        let bytes = self.bytes();
-        if !self.is_table() {
-            return bytes;
-        }
-        let all = || others.iter().copied().chain([self]);
-        let most = all().map(Bloom::bytes).fold(0, u64::max);
-        // Of any other table, about as many cells as the error rate says are common by chance.
-        let common = |filter: &Bloom| (filter.rate_now() * most as f64) as u64 + filter.bytes();
-        bytes.saturating_add(all().map(common).fold(most, u64::min))
+        let common = match (self.table(), others.first().and_then(|other| other.table())) {
+            (Some(mine), Some(theirs)) => Estimate::of_common(mine, theirs),
+            _ => 0,
+        };
+        self.bytes().saturating_add(common)
     }
 
     /// How the source is merged into this filter: cell by cell, or layer by layer into its chain.
@@ -243,7 +240,7 @@ impl Bloom {
             let held = |number| Joined { held: Some(number), parts: Vec::new() };
             chain.extend((0..self.layers().len()).map(held));
         }
-        let layers = source.layers().iter().filter(|layer| layer.ones() > 0);
+        let layers = source.layers().iter().filter(|layer| !layer.is_blank());
         layers.for_each(|layer| self.join(layer, chain, parallel));
         if chain.len() > limits::MAX_LAYERS { Err(Incompatible::TooManyLayers) } else { Ok(()) }
     }
@@ -267,7 +264,7 @@ impl Bloom {
             return;
         }
         // An empty layer is not an older copy; it is only waiting for adds.
-        let is_older_copy = |part: &&Layer| part.ones() > 0 && layer.covers(part, parallel);
+        let is_older_copy = |part: &&Layer| !part.is_blank() && layer.covers(part, parallel);
         let is_older = |joined: &Joined<'s>| parts(joined).iter().all(is_older_copy);
         let place = chain.iter().position(is_older);
         match place.map(|place| &mut chain[place]) {

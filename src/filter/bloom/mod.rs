@@ -341,6 +341,11 @@ impl Bloom {
         self.layers().iter().map(|layer| layer.ones()).sum()
     }
 
+    /// Whether no item is present, as far as the cells show.
+    pub fn is_blank(&self) -> bool {
+        self.layers().iter().all(|layer| layer.is_blank())
+    }
+
     /// Number of cells.
     pub fn cells(&self) -> u64 {
         self.layers().iter().map(|layer| layer.cells()).sum()
@@ -354,6 +359,12 @@ impl Bloom {
     /// Size of the cells in bytes.
     pub fn bytes(&self) -> u64 {
         self.layers().iter().map(|layer| layer.bytes()).sum()
+    }
+
+    /// Size of the cells in bytes, including those that tables may still need for items up to their capacity. They grow
+    /// without asking the server whether there is memory.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.reserved_bytes()).sum()
     }
 
     /// Bytes of memory that the usage counters use; 0 until something is counted.

@@ -465,9 +465,6 @@ fn validate(
     for layer in layers {
         let is_table = is_table(layer.layout);
         let (cells, probes) = if is_table { (layer.capacity, 1) } else { (layer.cells, layer.probes) };
-        if is_table && !Loading::is_possible(layer.cells, layer.probes) {
-            return Err(field("cells"));
-        }
         let shape = Shape {
             capacity: layer.capacity,
             error_rate: f64::from_bits(layer.error_rate),
@@ -482,6 +479,9 @@ fn validate(
             generations,
         };
         shape.check().map_err(field)?;
+        if is_table && !Loading::is_possible(&shape, layer.cells, layer.probes) {
+            return Err(field("cells"));
+        }
         // AUTO never chooses these layouts for the first layer.
         let is_expected = match shape.layout {
             Layout::List => spec.is_list(),

@@ -64,6 +64,12 @@ impl Head {
         }
     }
 
+    /// Like [`bytes`](Head::bytes), but for a table at least what it may need for items up to its capacity.
+    pub(super) fn reserved_bytes(&self, index: usize) -> Option<u64> {
+        let reserved = self.loading(index).map_or(0, |loading| loading.reserved());
+        self.bytes(index).map(|bytes| bytes.max(reserved))
+    }
+
     /// What loads array `index`, if it is a table.
     pub(super) fn loading(&self, index: usize) -> Option<Loading> {
         match self {

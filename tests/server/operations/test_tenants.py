@@ -57,6 +57,21 @@ def test_no_filter_makes_a_tenant_exceed_its_bytes(limited):
             assert client.execute_command("BF.ADD", "small:1", "one more") == 1
 
 
+def test_a_table_counts_as_large_as_its_capacity(limited):
+    """It is created small, and then grows without being asked for."""
+    with limited.client() as client:
+        client.execute_command("BF.RESERVE", "small:1", 0.01, 5000, "LAYOUT", "QUOTIENT")
+        reserved = tenants(client)["small:"]["bytes"]
+        client.execute_command("BF.RESERVE", "elsewhere", 0.01, 5000, "LAYOUT", "QUOTIENT")
+        head = client.execute_command("BF.SCANDUMP", "elsewhere", 0)
+        for words in (("BF.RESERVE", "small:2", 0.01, 5000, "LAYOUT", "QUOTIENT"), ("BF.LOADCHUNK", "small:2", *head)):
+            assert "Its limit in the option tenants is" in refusal(client, *words)
+        blob = client.dump("elsewhere")
+        assert "Its limit in the option tenants is" in refusal(client, "BF.MERGE", "small:2", "BLOB", blob)
+        assert set(client.execute_command("BF.MADD", "small:1", *members(4900))) <= {0, 1}
+        assert 5000 < reserved <= tenants(client)["small:"]["bytes"] <= 10_000
+
+
 def test_no_sketch_makes_a_tenant_exceed_its_bytes(limited):
     """A t-digest grows with its observations, and the list of a Top-K sketch with the length of its items."""
     with limited.client() as client:

@@ -38,6 +38,11 @@ impl Layer {
         }
     }
 
+    /// Whether no item is present. A table without items can still have cells: parts of divided prefixes don't count.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.reading().map_or_else(|| self.ones() == 0, |table| table.has_no_cells())
+    }
+
     /// Number of cells that are not 0. For a static layer, whose cells don't show this, it is the number of items.
     pub fn ones(&self) -> u64 {
         match self.tallies() {

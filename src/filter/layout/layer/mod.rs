@@ -229,6 +229,11 @@ impl Layer {
         table.unwrap_or(self.words().len() as u64 * 8)
     }
 
+    /// Size of the cells in bytes, for a table at least that of the cells for its capacity.
+    pub fn reserved_bytes(&self) -> u64 {
+        if self.has_table() { self.bytes().max(self.shape().bytes()) } else { self.bytes() }
+    }
+
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
         self.0.allocated() + self.tallies().map_or(0, Tallies::allocated)

@@ -172,10 +172,8 @@ impl Quotient {
         let values = related.iter().filter_map(|(_, _, value)| *value);
         let (sum, had) = (values.clone().fold(prefix.value, together), values.clone().count() as u64);
         values.for_each(|value| self.count_out(value));
-        self.items = self.items.saturating_sub(had);
         if had > 0 || prefix.is_item {
             self.count_in(sum);
-            self.items += 1;
         }
         let payload = self.payload_of(sum);
         if let [(place, remainder, before)] = related[..]
@@ -397,7 +395,7 @@ impl Layer {
         if grows {
             // With as many leaves as the other table, which has as many cells, its leaves are in the same places.
             // Leaves that were only planned count for nothing.
-            let cells = read(other).cells;
+            let (cells, _) = read(other).alive();
             self.grow_in_turns(cells, parallel)?;
         }
         let (has_changed, left) = match span {

@@ -48,22 +48,40 @@ impl Estimate {
     /// error rate high, its prefixes are short, and each of them has cells in many quotients.
     pub(crate) fn add(&mut self, other: &Layer) -> bool {
         let table = read(other);
-        self.cells = self.cells.saturating_add(table.cells);
+        let (cells, rate) = table.alive();
+        self.cells = self.cells.saturating_add(cells);
         let leaves = self.cells.saturating_add(self.divided).div_ceil(LOAD);
         self.quotients = self.quotients.max(leaves << LOG2_QUOTIENTS);
         let copies = self.quotients.div_ceil(table.quotients()).saturating_sub(1);
         // All of the cells, if no prefix is longer than an address.
-        let divided = ((table.rate() * self.quotients as f64) as u64).saturating_sub(table.cells);
-        let divided = divided.min(table.cells.saturating_mul(copies));
+        let divided = ((rate * self.quotients as f64) as u64).saturating_sub(cells);
+        let divided = divided.min(cells.saturating_mul(copies));
         self.divided = self.divided.saturating_add(divided);
         // A prefix that selects a leaf has all of its cells there.
-        let several = (table.rate() * (self.quotients >> LOG2_QUOTIENTS) as f64) as u64;
-        self.hits = self.hits.saturating_add(table.cells).saturating_add(several);
+        let several = (rate * (self.quotients >> LOG2_QUOTIENTS) as f64) as u64;
+        self.hits = self.hits.saturating_add(cells).saturating_add(several);
         let (_, [_, longest]) = table.sample();
         if longest > self.longest {
-            self.wide = (self.wide.0.max(longest), self.wide.1.saturating_add(table.cells));
+            self.wide = (self.wide.0.max(longest), self.wide.1.saturating_add(cells));
         }
         self.divided <= self.cells.max(Estimate::MOST_DIVIDED)
+    }
+
+    /// About the number of bytes of the table that has the common items of two layers, and the leaves that `first`
+    /// began with.
+    pub(crate) fn of_common(first: &Layer, other: &Layer) -> u64 {
+        let [mine, theirs] = [first, other].map(|layer| {
+            let table = read(layer);
+            (table.cells, table.rate(), table.sample().1[1])
+        });
+        let all = mine.0.max(theirs.0);
+        // Of any other table, about as many cells as the error rate says are common by chance.
+        let common = |(cells, rate, _): (u64, f64, u32)| cells.saturating_add((rate * all as f64) as u64);
+        let cells = common(mine).min(common(theirs)).min(all);
+        let planned = read(first).planned_quotients();
+        let quotients = planned.max(cells.div_ceil(LOAD) << LOG2_QUOTIENTS);
+        let longest = mine.2.max(theirs.2);
+        Estimate { cells, hits: cells, quotients, longest, ..Estimate::new(first) }.bytes()
     }
 
     /// About the number of bytes by which the table becomes larger.

@@ -170,14 +170,12 @@ impl Quotient {
         }
         self.prepare(hash)?;
         let number = self.number(newest);
-        let room = mem::replace(&mut self.room, u64::MAX);
+        let (room, items) = (mem::replace(&mut self.room, u64::MAX), self.items);
         let changed = self.change(hash, |_, _| Some(number));
-        self.room = room;
-        let is_reused = changed?.0.is_some();
-        match before {
-            Some(before) => self.count_out(before),
-            // An expired cell that is used again isn't a new cell, but its item is new.
-            None => self.items += u64::from(is_reused),
+        (self.room, self.items) = (room, items);
+        changed?;
+        if let Some(before) = before {
+            self.count_out(before);
         }
         self.count_in(0);
         // Not before, because the add may find no memory.
@@ -210,8 +208,9 @@ impl Quotient {
         }
         if let Some((age, index)) = found {
             let (place, remainder) = leaf.cell(form, index);
+            // A part of a divided prefix may be of a generation without items.
+            let age = if has_items(&age) { age } else { oldest };
             self.remove(at.leaf, place, remainder);
-            self.items = self.items.saturating_sub(1);
             self.count_out(age);
         }
     }
@@ -230,19 +229,25 @@ impl Quotient {
         Ok(())
     }
 
-    /// Counts an item in the generation of this age.
+    /// Counts an item, with generations in the one of this age.
     pub(super) fn count_in(&mut self, age: u64) {
         if let Some(generations) = &mut self.generations {
             *generations.items_mut(generations.newest.saturating_sub(age)) += 1;
         }
+        self.items += 1;
     }
 
-    /// Counts an item out of the generation of this age.
+    /// Counts an item out, with generations of the one of this age. If that has none, the cell is part of a divided
+    /// prefix, another part of which was counted out before.
     pub(super) fn count_out(&mut self, age: u64) {
         if let Some(generations) = &mut self.generations {
             let count = generations.items_mut(generations.newest.saturating_sub(age));
-            *count = count.saturating_sub(1);
+            if *count == 0 {
+                return;
+            }
+            *count -= 1;
         }
+        self.items = self.items.saturating_sub(1);
     }
 
     /// The payload of a cell with this count or, with generations, of this age.
@@ -257,8 +262,10 @@ impl Quotient {
     pub(super) fn expire(&mut self, hash: Hash) -> bool {
         let newest = self.newest();
         let Some(age) = self.age(hash, newest) else { return false };
+        let items = self.items;
         let removed = self.change(hash, |_, _| None);
         debug_assert!(removed.is_ok());
+        self.items = items;
         self.count_out(age);
         true
     }

@@ -152,6 +152,34 @@ fn unions_and_intersections_are_those_of_sets() {
     }
 }
 
+/// A divided prefix is an item that has several cells, which are deleted and become younger one by one.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn parts_of_divided_prefixes_do_not_distort_counts() {
+    for rate in [0.5, 0.3, 0.1] {
+        let empty = || Bloom::new(spec(1, rate, Cell::Bit, 4)).unwrap();
+        let add = |filter: &mut Bloom, items: std::ops::Range<u32>| {
+            items.for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+        };
+        let mut filter = empty();
+        add(&mut filter, 0..3000);
+        drop(filter.rotate(1).unwrap());
+        add(&mut filter, 3000..30_000);
+        (0..3000u32).for_each(|item| _ = filter.remove(item.to_le_bytes()).unwrap());
+        check(&filter);
+        add(&mut filter, 30_000..60_000);
+        check(&filter);
+        let (mut source, mut union) = (empty(), Bloom::new(spec(1_000_000, 0.01, Cell::Bit, 4)).unwrap());
+        add(&mut source, 0..200);
+        assert!(union.take_in_cells(&source, &alone).unwrap());
+        (0..200u32).for_each(|item| _ = union.remove(item.to_le_bytes()).unwrap());
+        check(&union);
+        add(&mut union, 0..300_000);
+        check(&union);
+        assert_eq!(loaded(&union).items(), union.items());
+    }
+}
+
 /// A filter takes in prefixes that are too long for the remainders of a small one.
 #[test]
 #[cfg_attr(miri, ignore = "too many items")]
@@ -362,6 +390,22 @@ fn a_window_loads_although_items_were_deleted_during_the_dump() {
     loading.read(&words(&table)).unwrap();
     let loaded = loading.finish(0, (newest, &counts)).unwrap();
     assert_eq!(loaded.items, table.items);
+}
+
+/// Otherwise, BF.CLEAR would need more memory than the load.
+#[test]
+fn a_load_has_the_leaves_that_a_table_begins_with() {
+    for capacity in [1, 500, 200_000] {
+        let shape = shape(capacity, 0);
+        let (leaves, form) = {
+            let table = empty(&shape).unwrap();
+            (table.leaves(), table.form)
+        };
+        let is_possible = |leaves, log2| Loading::is_possible(&shape, leaves, log2);
+        assert!(is_possible(leaves, form.log2_quotients) && is_possible(4 * leaves, 10));
+        assert!(leaves == 1 || !is_possible(leaves - 1, form.log2_quotients));
+        assert!(form.log2_quotients == 0 || !is_possible(leaves, form.log2_quotients - 1));
+    }
 }
 
 #[test]

@@ -159,8 +159,13 @@ impl Excess {
 }
 
 impl Loading {
-    /// Whether a table can have this number of leaves, and 2^`log2_quotients` quotients in each.
-    pub(crate) fn is_possible(leaves: u64, log2_quotients: u32) -> bool {
+    /// Whether a table of this shape can have this number of leaves, and 2^`log2_quotients` quotients in each. It never
+    /// has fewer than in the beginning: otherwise, BF.CLEAR would make them from a few bytes.
+    pub(crate) fn is_possible(shape: &Shape, leaves: u64, log2_quotients: u32) -> bool {
+        let plan = Quotient::with_one_leaf(shape.error_rate, payload(shape), cells(shape), None).plan;
+        if leaves < plan.leaves || log2_quotients < plan.log2_quotients {
+            return false;
+        }
         match leaves {
             1 => log2_quotients <= LOG2_QUOTIENTS,
             _ => log2_quotients == LOG2_QUOTIENTS && (2..=1 << MOST_DEPTH).contains(&leaves),
@@ -190,6 +195,11 @@ impl Loading {
     pub(crate) fn estimate(&self) -> u64 {
         let cells = if self.leaves == 1 { self.form.quotients() as u64 } else { self.leaves * LOAD };
         Shape { capacity: cells, ..self.shape }.bytes()
+    }
+
+    /// Approximate bytes that the table may need for items up to its capacity, at least.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.shape.bytes()
     }
 
     /// The position up to which leaves have been read.

@@ -237,6 +237,11 @@ impl Quotient {
         self.items
     }
 
+    /// Whether no item is present, not even an expired one.
+    pub(crate) fn has_no_cells(&self) -> bool {
+        self.cells == 0
+    }
+
     /// The error rate: exact, apart from rounding to an `f64`.
     pub(crate) fn rate(&self) -> f64 {
         self.sum as f64 / (1u128 << RATE_BITS) as f64
@@ -250,6 +255,17 @@ impl Quotient {
     /// Number of quotients in all leaves.
     pub(super) fn quotients(&self) -> u64 {
         self.leaves << self.form.log2_quotients
+    }
+
+    /// Number of quotients in all leaves that the table began with.
+    pub(super) fn planned_quotients(&self) -> u64 {
+        self.plan.leaves << self.plan.log2_quotients
+    }
+
+    /// About the number of cells of items that haven't expired, and their part of the error rate.
+    pub(super) fn alive(&self) -> (u64, f64) {
+        let cells = if self.generations.is_some() { self.items } else { self.cells };
+        (cells, self.rate() * cells as f64 / self.cells.max(1) as f64)
     }
 
     /// Number of items that fit before the table must grow.
