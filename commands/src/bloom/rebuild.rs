@@ -86,7 +86,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         // Refuses what COMMIT would refuse, before the client sends the items.
         spec.built(0).next_shape(&[])?;
     }
-    let live_bytes = live.map_or(0, LiveRef::bytes);
+    let live_bytes = live.map_or(0, LiveRef::reserved_bytes);
     let admit = |bytes| admit_new(call, live_bytes.saturating_add(bytes), bytes);
     let made = Bloom::new_admitted(spec, since_ms, admit)?;
     if live.is_none() {
