@@ -337,3 +337,19 @@ fn a_union_after_another_needs_what_was_estimated() {
     let [few, many] = [10, 1000].map(|items| filled(1e-9, Cell::Bit, (1, items), 1 << 30));
     united(united(base.live().unwrap(), &few).as_ref(), &many);
 }
+
+/// The parts of divided prefixes are cells, but not items.
+#[test]
+fn a_union_with_divided_prefixes_needs_what_was_estimated() {
+    let window = |capacity, error_rate, items: u32| {
+        let family = Family::Window { generations: 4, overflow: Overflow::Saturate, every_ms: 0 };
+        let spec = Spec { family, layout: Some(Layout::Quotient), ..Spec::fixed(capacity, error_rate) };
+        let mut filter = Bloom::new(spec).unwrap();
+        (0..items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+        Filter::Bloom(filter)
+    };
+    let [planned, coarse, few] = [(1_000_000, 0.01, 0), (1, 0.2, 200), (1, 0.01, 10)]
+        .map(|(capacity, error_rate, items)| window(capacity, error_rate, items));
+    let divided = Filter::from(united(planned.live().unwrap(), &coarse));
+    united(few.live().unwrap(), &divided);
+}

@@ -262,12 +262,6 @@ impl Quotient {
         self.plan.leaves << self.plan.log2_quotients
     }
 
-    /// About the number of cells of items that haven't expired, and their part of the error rate.
-    pub(super) fn alive(&self) -> (u64, f64) {
-        let cells = if self.generations.is_some() { self.items } else { self.cells };
-        (cells, self.rate() * cells as f64 / self.cells.max(1) as f64)
-    }
-
     /// Number of items that fit before the table must grow.
     pub(crate) fn room(&self) -> u64 {
         self.room
