@@ -144,8 +144,8 @@ refusals! {
         version on a server and its replicas, and to read an append-only file",
         optional(sizes, |sizes| format!(", with SIZES {sizes} instead of {SIZES},"));
     Full => "ERR non scaling filter is full";
-    /// A table that has more cells than a split would divide.
-    Saturated => "ERR merges have raised the filter's error rate above 50%, so it can't grow. Create another one";
+    /// A leaf of a table has all cells that it can have, mostly parts of divided prefixes, and a split wouldn't help.
+    Saturated => "ERR merges of filters with high error rates have left no room in this table. Create a larger filter";
     CannotGrow(why: Box<CommandError>) => "ERR problem inserting into filter: {}", WithoutPrefix(why);
     Memory { bytes: u64, bound: Option<(u64, &'static str)> } =>
         "ERR Insufficient memory to create filter: it needs {}{}",

@@ -20,6 +20,12 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.is_from_primary() { Ok(()) } else { call.admit(total, more) }
 }
 
+/// Checks a new filter against the limits for one filter and for its tenant. A table counts as large as its capacity
+/// needs, although it doesn't need this memory yet.
+pub(super) fn admit_reserved<'a, C: Call<'a>>(call: &C, bytes: u64) -> Result<(), CommandError> {
+    if call.is_from_primary() { Ok(()) } else { call.admit(bytes, 0) }
+}
+
 /// The rules for growing a filter in the server, which depend on the kind of filter: limits, and the wording of
 /// refusals.
 pub(super) trait GrowInServer: Grow {

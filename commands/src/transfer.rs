@@ -14,6 +14,7 @@
 use super::call::{Access, Admitted, Background, Call, Data, Effect, Key, TwoStep};
 use super::chunked::Chunked;
 use super::error::CommandError;
+use super::grow::admit_reserved;
 use super::options::integer;
 use super::partial::{Partial, end};
 use super::reply::Reply;
@@ -271,7 +272,8 @@ fn begin<'a, T: Chunked, C: Call<'a>>(
     // accepted no matter how many uploads clients have begun here.
     if !call.is_from_primary() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
-        Admitted::beside_keys(call, pieces.reserved_bytes(), most)?;
+        admit_reserved(call, pieces.reserved_bytes())?;
+        Admitted::beside_keys(call, bytes, most)?;
         let (count, total, missing) =
             call.with_uploads(|uploads, database| uploads.others(&(database, call.arg(1).to_vec())));
         let together = call.admit_outside_keys(total.saturating_add(bytes), missing.saturating_add(most));

@@ -351,7 +351,7 @@ fn a_table_with_a_high_error_rate_says_why_it_does_not_grow() {
         assert_eq!(server.line(&format!("BF.MERGE all {source}")), OK);
     }
     let expected =
-        "ERR merges have raised the filter's error rate above 50%, so it can't grow. Create another one";
+        "ERR merges of filters with high error rates have left no room in this table. Create a larger filter";
     let items = |from| (0..1000).map(|item| format!(" {from}:{item}")).collect::<String>();
     let mut told = (20..800).map(|from| server.text(&format!("BF.MADD all{}", items(from))));
     assert!(told.any(|text| text.contains("Saturated")));

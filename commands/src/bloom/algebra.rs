@@ -8,6 +8,7 @@ use super::unite::{
 };
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use crate::error::CommandError;
+use crate::grow::admit_reserved;
 use crate::items::limit_sources;
 use crate::options::printable;
 use crate::reply::Reply;
@@ -125,7 +126,10 @@ fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let inputs = existing.into_iter().chain(filters.iter().copied());
     if call.goes_to_background(union_work(&union, inputs)) {
         let is_new = existing.is_none();
-        let (total, most) = (base.reserved_bytes(), union.most_bytes(base));
+        let (total, most) = (base.bytes(), union.most_bytes(base));
+        if is_new {
+            admit_reserved(call, base.reserved_bytes())?;
+        }
         let memory = match is_new {
             true => Admitted::in_new_key(call, total, most)?,
             false => Admitted::for_background_work(call, total, most)?,
@@ -203,7 +207,8 @@ fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let inputs = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter));
     let goes_to_background = call.goes_to_background(inputs.clone().map(work).sum());
     let others: Vec<&Bloom> = others.iter().map(|(_, filter)| *filter).collect();
-    let (total, most) = (first.reserved_bytes(), first.intersection_bytes(&others));
+    let (total, most) = (first.bytes(), first.intersection_bytes(&others));
+    admit_reserved(call, first.reserved_bytes())?;
     // The destination keeps its content until the intersection is complete.
     let memory = match goes_to_background && key.value()?.is_some() {
         true => Admitted::for_background_work(call, total, most)?,

@@ -5,6 +5,7 @@ use super::generations::catch_up;
 use super::unite::{Merged, Refused, clock, merged, put_merged, refuse_rebuild, union_work, unite, work};
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, TwoStep, still_in_keys};
 use crate::error::CommandError;
+use crate::grow::admit_reserved;
 use crate::items::limit_sources;
 use crate::reply::Reply;
 use bloomery::Error;
@@ -31,7 +32,7 @@ pub(super) fn merge_blobs<'a, C: Call<'a>>(call: &C, key: C::Key<Filter>) -> Res
     let arguments = FIRST..call.argc();
     limit_sources(call, arguments.len(), MERGE_MORE)?;
     let blobs: Vec<&[u8]> = arguments.clone().map(|index| call.arg(index)).collect();
-    let (mut cells, mut largest) = (0u64, existing.map_or(0, LiveRef::reserved_bytes));
+    let (mut cells, mut largest) = (0u64, existing.map_or(0, LiveRef::bytes));
     let mut effort = existing.map_or(0, work);
     for (number, blob) in blobs.iter().enumerate() {
         let Declared { cells: declared, is_cuckoo } =
@@ -98,7 +99,10 @@ fn merge_read<'a, C: Call<'a>>(
         return unite(call, key, &filters, union, blob_refusal);
     }
     let is_new = existing.is_none();
-    let memory = Admitted::for_background_work(call, base.reserved_bytes(), union.most_bytes(base))?;
+    if is_new {
+        admit_reserved(call, base.reserved_bytes())?;
+    }
+    let memory = Admitted::for_background_work(call, base.bytes(), union.most_bytes(base))?;
     catch_up(call, &mut key)?;
     let inputs: Arc<[Live]> = key.bloom()?.into_iter().map(LiveRef::share).collect();
     let data = Data::Arguments(0..0);

@@ -8,7 +8,7 @@ use super::shadow::rebuild_in;
 use crate::blob::Parts;
 use crate::call::{Access, Admitted, Background, BloomKey, Call, Data, Effect, Key, TwoStep, still_in_keys};
 use crate::error::CommandError;
-use crate::grow::admit_new;
+use crate::grow::{admit_new, admit_reserved};
 use crate::items::limit_items;
 use crate::options::bloom::{Reservation, creation, shadow};
 use crate::options::{bad, upper};
@@ -86,8 +86,11 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         // Refuses what COMMIT would refuse, before the client sends the items.
         spec.built(0).next_shape(&[])?;
     }
-    let live_bytes = live.map_or(0, LiveRef::reserved_bytes);
-    let admit = |bytes| admit_new(call, live_bytes.saturating_add(bytes), bytes);
+    let [live_bytes, reserved] = [LiveRef::bytes, LiveRef::reserved_bytes].map(|of| live.map_or(0, of));
+    let admit = |bytes| {
+        admit_reserved(call, reserved.saturating_add(bytes))?;
+        admit_new(call, live_bytes.saturating_add(bytes), bytes)
+    };
     let made = Bloom::new_admitted(spec, since_ms, admit)?;
     if live.is_none() {
         key.create(Bloom::new(spec.built(0))?.into());

@@ -4,6 +4,7 @@ use super::generations::catch_up;
 use super::shadow::rebuild_in;
 use crate::call::{BloomKey, Call, Effect, Key};
 use crate::error::CommandError;
+use crate::grow::admit_reserved;
 use crate::reply::Reply;
 use bloomery::Error;
 use bloomery::filter::{Filter, Incompatible, Live, LiveRef, Target, Union};
@@ -32,9 +33,12 @@ pub(super) fn unite<'a, 'f, C: Call<'a>>(
     let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     union.join(base, parallel).map_err(|why| refusal(why.into()))?;
     let grows = union.bytes();
+    if existing.is_none() {
+        admit_reserved(call, base.reserved_bytes())?;
+    }
     if !call.is_from_primary() {
-        let made = base.bytes().saturating_add(grows);
-        let (total, more) = (base.reserved_bytes().max(made), if existing.is_none() { made } else { grows });
+        let total = base.bytes().saturating_add(grows);
+        let more = if existing.is_none() { total } else { grows };
         // `spare` is temporary memory, which is freed when this command ends, before the server evicts any keys. So
         // only this check limits it.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
@@ -141,11 +145,9 @@ fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
 /// Checks whether a filter that was computed may be stored. What was asked for was an estimate, and others may have
 /// reached the limits meanwhile.
 pub(super) fn admit_made<'a, C: Call<'a>>(call: &C, bytes: u64) -> Result<(), CommandError> {
-    if call.is_from_primary() {
-        return Ok(());
-    }
-    call.admit(bytes, 0)?;
-    if call.is_out_of_memory() && !call.evicts() { Err(CommandError::OutOfMemory) } else { Ok(()) }
+    admit_reserved(call, bytes)?;
+    let has_no_memory = !call.is_from_primary() && call.is_out_of_memory() && !call.evicts();
+    if has_no_memory { Err(CommandError::OutOfMemory) } else { Ok(()) }
 }
 
 /// Stores in its key a union that was computed in the background.
@@ -155,7 +157,9 @@ pub(super) fn put_merged<'a, C: Call<'a>>(
     merged: Merged,
 ) -> Result<Reply, CommandError> {
     let Merged { filter, changed } = merged;
-    let admitted = admit_made(call, filter.as_ref().reserved_bytes());
+    let made = filter.as_ref();
+    let bytes = if key.bloom()?.is_some() { made.bytes() } else { made.reserved_bytes() };
+    let admitted = admit_made(call, bytes);
     if admitted.is_err() || !changed {
         call.discard(filter.into());
         return admitted.map(|()| Reply::Ok);
