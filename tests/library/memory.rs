@@ -348,8 +348,10 @@ fn a_union_with_divided_prefixes_needs_what_was_estimated() {
         (0..items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
         Filter::Bloom(filter)
     };
-    let [planned, coarse, few] = [(1_000_000, 0.01, 0), (1, 0.2, 200), (1, 0.01, 10)]
-        .map(|(capacity, error_rate, items)| window(capacity, error_rate, items));
-    let divided = Filter::from(united(planned.live().unwrap(), &coarse));
-    united(few.live().unwrap(), &divided);
+    for (capacity, items) in [(1_000_000, 200), (30_000_000, 3)] {
+        let [planned, coarse, few] = [(capacity, 0.01, 0), (1, 0.2, items), (1, 0.01, 10)]
+            .map(|(capacity, error_rate, items)| window(capacity, error_rate, items));
+        let divided = Filter::from(united(planned.live().unwrap(), &coarse));
+        united(few.live().unwrap(), &divided);
+    }
 }

@@ -127,7 +127,7 @@ impl Quotient {
             None => self.cells,
             // A cell may be part of a divided prefix, so there can be more than items.
             Some(_) => match self.some().map(count).fold((0, 0), sum) {
-                (0, _) => self.items,
+                (0, _) => self.cells,
                 (all, alive) => self.items.max((self.cells as f64 * alive as f64 / all as f64) as u64),
             },
         };
