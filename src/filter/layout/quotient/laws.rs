@@ -392,6 +392,28 @@ fn a_window_loads_although_items_were_deleted_during_the_dump() {
     assert_eq!(loaded.items, table.items);
 }
 
+/// A leaf has no place for another cell, and isn't split because the table is planned for more.
+#[test]
+#[cfg_attr(miri, ignore = "too many items")]
+fn a_window_does_not_rotate_for_an_item_without_a_place() {
+    let mut spec = spec(1_000_000, 0.01, Cell::Bit, 4);
+    if let Family::Window { overflow, .. } = &mut spec.family {
+        *overflow = Overflow::Forget;
+    }
+    let mut filter = Bloom::new(spec).unwrap();
+    let depth = layer_of(&filter).reading().unwrap().depth_of(0);
+    for item in 0..1u32 << 14 {
+        write(layer_of(&filter)).refresh(Hash::from(item) << depth, true).unwrap();
+    }
+    layer_of(&filter).count_table();
+    let before = filter.window().unwrap().newest();
+    let is_in_first = |item: &u32| hash(filter.item_hash(&item.to_le_bytes())) & ((1 << depth) - 1) == 0;
+    let items: Vec<u32> = (0..1_000_000).filter(is_in_first).collect();
+    let refused = items.into_iter().find(|item| filter.add(item.to_le_bytes()) == Err(Error::Full));
+    assert!(refused.is_some() && filter.window().unwrap().newest() == before);
+    check(&filter);
+}
+
 /// Otherwise, BF.CLEAR would need more memory than the load.
 #[test]
 fn a_load_has_the_leaves_that_a_table_begins_with() {
