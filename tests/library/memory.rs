@@ -264,13 +264,18 @@ fn filled(error_rate: f64, cell: Cell, (capacity, items): (u64, u32), first: u32
     Filter::Bloom(filter)
 }
 
-/// The union of two tables, which needs about what was estimated.
-fn united(base: LiveRef<'_>, source: &Filter) -> Live {
+/// The union of two tables, and the number of bytes that were estimated for it.
+fn union_of(base: LiveRef<'_>, source: &Filter) -> (Live, u64) {
     let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);
     let mut union = Union::plan(Some(base), &[source.live().unwrap()], None).unwrap();
     union.join(base, parallel).unwrap();
-    let (made, _) = union.apart(base, parallel).unwrap();
-    let [estimate, before, after] = [union.bytes(), base.bytes(), made.as_ref().bytes()];
+    (union.apart(base, parallel).unwrap().0, union.bytes())
+}
+
+/// The union of two tables, which needs about what was estimated.
+fn united(base: LiveRef<'_>, source: &Filter) -> Live {
+    let (made, estimate) = union_of(base, source);
+    let [before, after] = [base.bytes(), made.as_ref().bytes()];
     let (more, spare) = (after.saturating_sub(before), before / 3 + 1000);
     assert!(
         more <= estimate * 9 / 8 + spare && estimate <= more * 3 + spare,
@@ -346,12 +351,18 @@ fn a_union_with_divided_prefixes_needs_what_was_estimated() {
         let spec = Spec { family, layout: Some(Layout::Quotient), ..Spec::fixed(capacity, error_rate) };
         let mut filter = Bloom::new(spec).unwrap();
         (0..items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
-        Filter::Bloom(filter)
+        filter
     };
-    for (capacity, items) in [(1_000_000, 200), (30_000_000, 3)] {
-        let [planned, coarse, few] = [(capacity, 0.01, 0), (1, 0.2, items), (1, 0.01, 10)]
-            .map(|(capacity, error_rate, items)| window(capacity, error_rate, items));
-        let divided = Filter::from(united(planned.live().unwrap(), &coarse));
-        united(few.live().unwrap(), &divided);
+    for (capacity, expired, items) in [(1_000_000, 0, 200), (30_000_000, 0, 3), (30_000_000, 10_000, 3)] {
+        let mut planned = window(capacity, 0.01, expired);
+        drop(planned.rotate(4).unwrap());
+        let [coarse, few] =
+            [(0.2, items), (0.01, 10)].map(|(error_rate, items)| window(1, error_rate, items));
+        let divided = Filter::from(united(LiveRef::Bloom(&planned), &coarse.into()));
+        united(LiveRef::Bloom(&few), &divided);
+        let mut divided = divided.into_bloom().unwrap();
+        drop(divided.rotate(8).unwrap());
+        let bytes = union_of(LiveRef::Bloom(&few), &divided.into()).0.as_ref().bytes();
+        assert!(bytes < few.bytes() + 1000, "{bytes}");
     }
 }

@@ -444,6 +444,12 @@ impl Layer {
         if items > room.max(own) {
             return Err(Error::Full);
         }
+        // Cells may have expired, or be in both tables.
+        in_turns(self.leaves(), parallel, |steps| {
+            let mut table = write(self);
+            steps.for_each(|_| table.shrink());
+            Ok::<_, Error>(())
+        })?;
         if grows {
             self.grow_table();
         }

@@ -190,7 +190,8 @@ impl Quotient {
     fn forget_oldest_beside(&mut self, hash: Hash) {
         let Some(Generations { span, newest, .. }) = self.generations.as_deref() else { return };
         let (span, newest, form, at) = (*span, *newest, self.form, self.address(hash));
-        let has_items = |age: &u64| self.generations.as_ref().is_some_and(|all| all.items(newest - age) > 0);
+        let items = |generation| self.generations.as_ref().map_or(0, |all| all.items(generation));
+        let has_items = |age: &u64| newest.checked_sub(*age).is_some_and(|generation| items(generation) > 0);
         let oldest = (0..span.min(newest + 1)).rev().find(has_items).unwrap_or(0);
         let leaf = self.leaf(at.leaf);
         let own = leaf.find(form, leaf.run(form, at.quotient), at.bits).map(|(place, ..)| place.index);
