@@ -203,9 +203,7 @@ impl Bloom {
         }
         match &mut self.body {
             Body::Chain(chain) => chain.grow(&spec).map(|()| true),
-            Body::Window(window) if self.parameters.forget_when_full() && window.may_begin_early() => {
-                window.begin_early().map(|()| true)
-            }
+            Body::Window(window) if self.parameters.forget_when_full() => window.begin_early().map(|()| true),
             _ => Ok(false),
         }
     }

@@ -164,12 +164,6 @@ impl Window {
         }
     }
 
-    /// Whether the next generation may begin early. In a table that isn't full, it wouldn't have a place for an item
-    /// that the newest one has none for.
-    pub(super) fn may_begin_early(&self) -> bool {
-        self.generations().table().is_none() || self.is_due_early()
-    }
-
     /// Begins the next generation before the clock says so.
     pub(super) fn begin_early(&mut self) -> Result<(), Error> {
         self.advance(self.newest.saturating_add(1))?;

@@ -114,9 +114,10 @@ impl Estimate {
 }
 
 impl Quotient {
-    /// Some of the leaves, at most this many.
+    /// Some of the leaves, at most this many. An odd step, because leaves whose numbers end alike have parts of the same
+    /// divided prefixes.
     fn some(&self, most: u64) -> impl Iterator<Item = u64> {
-        (0..self.leaves()).step_by(self.leaves().div_ceil(most) as usize)
+        (0..self.leaves()).step_by(self.leaves().div_ceil(most) as usize | 1)
     }
 
     /// About the number of cells of items that haven't expired, and their part of the error rate. Parts of divided

@@ -12,7 +12,7 @@
 //! A full table with a bound forgets items early: a new item takes the place of one of the oldest in its leaf. So there
 //! is nothing to remember between two adds, and every replica forgets the same items.
 
-use super::leaf::{Form, Leaf};
+use super::leaf::{Form, Leaf, MOST_CELLS};
 use super::table::{Hash, Quotient};
 use crate::error::Error;
 use crate::mem::zeros;
@@ -164,11 +164,16 @@ impl Quotient {
             return Ok(before);
         }
         let is_full = before.is_none() && self.items >= self.room;
+        let is_crowded = |table: &Quotient| table.leaf(table.address(hash).leaf).cells() >= MOST_CELLS;
+        let has_no_place = || is_crowded(self) && self.list(self.address(hash).leaf).0.len() >= MOST_CELLS;
         // A refused item must not clean its leaf: the refused command isn't replicated.
-        if is_full && !forgets {
+        if !forgets && (is_full || before.is_none() && has_no_place()) {
             return Err(Error::Full);
         }
         self.prepare(hash)?;
+        if forgets && before.is_none() && is_crowded(self) {
+            self.forget_oldest_beside(hash);
+        }
         let number = self.number(newest);
         let (room, items) = (mem::replace(&mut self.room, u64::MAX), self.items);
         let changed = self.change(hash, |_, _| Some(number));
@@ -179,7 +184,7 @@ impl Quotient {
         }
         self.count_in(0);
         // Not before, because the add may find no memory.
-        if is_full {
+        if is_full && self.items > self.room {
             self.forget_oldest_beside(hash);
         }
         Ok(before)

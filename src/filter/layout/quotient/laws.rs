@@ -1,6 +1,7 @@
 //! What must hold for whole filters: commands in any order, saved and loaded in between, merged, and from hostile
 //! bytes.
 
+use super::leaf::MOST_CELLS;
 use super::oracle::validate;
 use super::pieces::{END, Loading};
 use super::table::{Hash, Quotient};
@@ -392,26 +393,24 @@ fn a_window_loads_although_items_were_deleted_during_the_dump() {
     assert_eq!(loaded.items, table.items);
 }
 
-/// A leaf has no place for another cell, and isn't split because the table is planned for more.
+/// A leaf isn't split if the table is planned for more. If it has no place for another cell, a window forgets one, or
+/// refuses it without cleaning the leaf.
 #[test]
 #[cfg_attr(miri, ignore = "too many items")]
-fn a_window_does_not_rotate_for_an_item_without_a_place() {
-    let mut spec = spec(1_000_000, 0.01, Cell::Bit, 4);
-    if let Family::Window { overflow, .. } = &mut spec.family {
-        *overflow = Overflow::Forget;
-    }
-    let mut filter = Bloom::new(spec).unwrap();
-    let depth = layer_of(&filter).reading().unwrap().depth_of(0);
-    for item in 0..1u32 << 14 {
-        write(layer_of(&filter)).refresh(Hash::from(item) << depth, true).unwrap();
-    }
-    layer_of(&filter).count_table();
-    let before = filter.window().unwrap().newest();
-    let is_in_first = |item: &u32| hash(filter.item_hash(&item.to_le_bytes())) & ((1 << depth) - 1) == 0;
-    let items: Vec<u32> = (0..1_000_000).filter(is_in_first).collect();
-    let refused = items.into_iter().find(|item| filter.add(item.to_le_bytes()) == Err(Error::Full));
-    assert!(refused.is_some() && filter.window().unwrap().newest() == before);
-    check(&filter);
+fn a_crowded_leaf_forgets_an_item_or_refuses_one() {
+    let mut table = empty(&shape(1_000_000, 4)).unwrap();
+    let hash_in_first = |item: u32| Hash::from(item) << table.depth_of(0);
+    let hashes: Vec<Hash> = (0..MOST_CELLS as u32 + 1).map(hash_in_first).collect();
+    let (last, rest) = hashes.split_last().unwrap();
+    rest.iter().for_each(|hash| _ = table.refresh(*hash, false).unwrap());
+    table.open(2);
+    let before = words(&table);
+    assert!(matches!(table.refresh(*last, false), Err(Error::Full)));
+    assert!(words(&table) == before);
+    assert_eq!(table.refresh(*last, true).unwrap(), None);
+    let found = hashes.iter().filter(|hash| table.age(**hash, 2).is_some()).count();
+    assert_eq!((found, table.items, table.age(*last, 2)), (MOST_CELLS, MOST_CELLS as u64, Some(0)));
+    validate(&table);
 }
 
 /// Otherwise, BF.CLEAR would need more memory than the load.
