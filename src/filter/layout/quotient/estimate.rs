@@ -114,8 +114,8 @@ impl Estimate {
 }
 
 impl Quotient {
-    /// Some of the leaves, at most this many. An odd step, because leaves whose numbers end alike have parts of the same
-    /// divided prefixes.
+    /// Some of the leaves, at most this many. The step is odd, because leaves whose numbers end alike have parts of the
+    /// same divided prefixes.
     fn some(&self, most: u64) -> impl Iterator<Item = u64> {
         (0..self.leaves()).step_by(self.leaves().div_ceil(most) as usize | 1)
     }
