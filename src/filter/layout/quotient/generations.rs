@@ -164,14 +164,19 @@ impl Quotient {
             return Ok(before);
         }
         let is_full = before.is_none() && self.items >= self.room;
-        let is_crowded = |table: &Quotient| table.leaf(table.address(hash).leaf).cells() >= MOST_CELLS;
-        let has_no_place = || is_crowded(self) && self.list(self.address(hash).leaf).0.len() >= MOST_CELLS;
+        let leaf = self.address(hash).leaf;
+        let is_crowded = before.is_none() && self.leaf(leaf).cells() >= MOST_CELLS;
+        let has_place = !is_crowded || self.list(leaf).0.len() < MOST_CELLS;
         // A refused item must not clean its leaf: the refused command isn't replicated.
-        if !forgets && (is_full || before.is_none() && has_no_place()) {
+        if !forgets && (is_full || !has_place) {
             return Err(Error::Full);
         }
-        self.prepare(hash)?;
-        if forgets && before.is_none() && is_crowded(self) {
+        if is_crowded && has_place {
+            self.clean(leaf)?
+        } else {
+            self.prepare(hash)?
+        }
+        if !has_place {
             self.forget_oldest_beside(hash);
         }
         let number = self.number(newest);

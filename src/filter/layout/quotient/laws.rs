@@ -403,13 +403,19 @@ fn a_crowded_leaf_forgets_an_item_or_refuses_one() {
     let hashes: Vec<Hash> = (0..MOST_CELLS as u32 + 1).map(hash_in_first).collect();
     let (last, rest) = hashes.split_last().unwrap();
     rest.iter().for_each(|hash| _ = table.refresh(*hash, false).unwrap());
-    table.open(2);
+    table.open(3);
     let before = words(&table);
     assert!(matches!(table.refresh(*last, false), Err(Error::Full)));
     assert!(words(&table) == before);
     assert_eq!(table.refresh(*last, true).unwrap(), None);
-    let found = hashes.iter().filter(|hash| table.age(**hash, 2).is_some()).count();
-    assert_eq!((found, table.items, table.age(*last, 2)), (MOST_CELLS, MOST_CELLS as u64, Some(0)));
+    let found = hashes.iter().filter(|hash| table.age(**hash, 3).is_some()).count();
+    assert_eq!((found, table.items, table.age(*last, 3)), (MOST_CELLS, MOST_CELLS as u64, Some(0)));
+    validate(&table);
+    // Expired cells leave at once, although the leaf would be cleaned only later.
+    table.open(4);
+    assert_eq!(table.leaf(0).cells(), MOST_CELLS);
+    let new = Hash::from(3 * MOST_CELLS as u32) << table.depth_of(0);
+    assert_eq!(table.refresh(new, false).unwrap(), None);
     validate(&table);
 }
 
