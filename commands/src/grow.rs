@@ -99,7 +99,7 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         },
         None => match grow(call, filter, growing.beside.unwrap_or(0)) {
             Ok(()) => match filter.try_add(item) {
-                // Another item may have a place.
+                // Not remembered, because another item may still have a place.
                 Err(Error::Full) => &CommandError::Saturated,
                 done => return Ok(done?),
             },

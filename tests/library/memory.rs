@@ -301,7 +301,7 @@ fn a_full_table_has_the_bytes_that_were_reserved() {
     }
 }
 
-/// The common items of a table with many leaves and a small one have cells in as many leaves as before.
+/// If the first table has many leaves, so has the intersection, even with a small table.
 #[test]
 fn an_intersection_needs_what_was_estimated() {
     let parallel: &ParallelFor<'_> = &|tasks, task| (0..tasks).for_each(task);

@@ -67,8 +67,8 @@ impl Estimate {
         self.divided <= self.cells.max(Estimate::MOST_DIVIDED)
     }
 
-    /// About the number of bytes of the table that has the common items of two layers, and the leaves that `first`
-    /// began with.
+    /// About the size in bytes of the intersection of two layers. Its table begins with as many leaves as `first`
+    /// did.
     pub(crate) fn of_common(first: &Layer, other: &Layer) -> u64 {
         let [mine, theirs] = [first, other].map(|layer| {
             let table = read(layer);
@@ -120,8 +120,8 @@ impl Quotient {
         (0..self.leaves()).step_by(self.leaves().div_ceil(most) as usize | 1)
     }
 
-    /// About the number of cells of items that haven't expired, and their part of the error rate. Parts of divided
-    /// prefixes, which aren't items, may be in a few leaves, so the others are counted. 16 leaves take 30 µs.
+    /// About the number of cells that haven't expired, and their part of the error rate. A few leaves may contain most
+    /// cells, because divided prefixes crowd there, so this subtracts the expired cells that some leaves show.
     pub(super) fn alive(&self) -> (u64, f64) {
         let expired = |index| {
             let leaf = self.leaf(index);

@@ -240,7 +240,7 @@ impl Quotient {
         Ok(())
     }
 
-    /// Counts an item, with generations in the one of this age.
+    /// Counts an item in the table and, if there are generations, in the one of this age.
     pub(super) fn count_in(&mut self, age: u64) {
         if let Some(generations) = &mut self.generations {
             *generations.items_mut(generations.newest.saturating_sub(age)) += 1;
@@ -248,8 +248,8 @@ impl Quotient {
         self.items += 1;
     }
 
-    /// Counts an item out, with generations of the one of this age. If that has none, the cell is part of a divided
-    /// prefix, another part of which was counted out before.
+    /// Counts an item out of the table and, if there are generations, of the one of this age. Does nothing if this
+    /// generation has no items: the cell is then part of a divided prefix, and another part was counted out before.
     pub(super) fn count_out(&mut self, age: u64) {
         if let Some(generations) = &mut self.generations {
             let count = generations.items_mut(generations.newest.saturating_sub(age));

@@ -257,7 +257,7 @@ impl Quotient {
         self.leaves << self.form.log2_quotients
     }
 
-    /// Number of quotients in all leaves that the table began with.
+    /// Number of quotients that the table has when it is empty.
     pub(super) fn planned_quotients(&self) -> u64 {
         self.plan.leaves << self.plan.log2_quotients
     }
